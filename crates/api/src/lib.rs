@@ -1,0 +1,1 @@
+//! A distributed execution framework for AI applications: tasks, actors and shared objects.

@@ -1,0 +1,1 @@
+//! The node of Aktis: the shell around its machine, worker processes, sockets.

@@ -1,0 +1,3 @@
+//! One machine per role that speaks to others.
+
+pub mod node;

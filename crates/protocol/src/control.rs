@@ -1,0 +1,384 @@
+//! Messages between a process and its node, off the hot path: small enums, encoded with postcard.
+//!
+//! All processes of a node send [`ToNode`] through one datagram socket, so that the node sees them in
+//! an order that respects cause and effect: what was sent before a completion is read before whatever
+//! that completion triggers. The node answers on one socket per process ([`FromNode`]).
+
+use crate::failure::{DeathCause, Failure};
+use crate::ids::{ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId};
+use crate::resources::{Resources, Shape};
+use serde::{Deserialize, Serialize};
+
+/// Matches an answer to its question, within one process.
+pub type RequestId = u32;
+
+/// The value of an object that several processes may see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SharedValue {
+    /// The encoded value; `contains` tells whether references are inside.
+    Inline {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Whether references are inside.
+        contains: bool,
+    },
+    /// In the object store.
+    Stored {
+        /// Its entry in the shared index.
+        entry: EntryRef,
+        /// Whether references are inside.
+        contains: bool,
+    },
+    /// There is no value.
+    Failed(Failure),
+}
+
+/// Where an actor is, as the node tells those who hold a handle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActorPlace {
+    /// Not constructed yet, or being restarted: calls wait. The text says for what.
+    Pending(String),
+    /// In this process; `incarnation` counts its lives.
+    Alive {
+        /// The process.
+        process: ProcessSlot,
+        /// 0 for the first life.
+        incarnation: u32,
+    },
+    /// Gone for good.
+    Dead(Failure),
+}
+
+/// What the node must know in order to start an actor, and to start it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorSpec {
+    /// The actor.
+    pub actor: ActorId,
+    /// Its constructor.
+    pub constructor: FunctionId,
+    /// The constructor's encoded arguments.
+    pub arguments: Vec<u8>,
+    /// The type's name, for people.
+    pub type_name: String,
+    /// A name under which others find it.
+    pub name: Option<String>,
+    /// Resources held for its whole life.
+    pub resources: Resources,
+    /// Whether it wants a process of its own.
+    pub isolated: bool,
+    /// Whether it lives until the session ends, even without handles.
+    pub detached: bool,
+    /// How often it may be started again after its process died.
+    pub restarts_max: u32,
+    /// How many of its calls may run at once.
+    pub concurrency: u32,
+}
+
+/// A grant to run one task of a shape at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Its name.
+    pub lease: LeaseId,
+    /// The shape it is for.
+    pub shape: ShapeId,
+    /// Indices of the GPUs that come with it.
+    pub gpus: Vec<u32>,
+}
+
+/// From a process to its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// A worker process is ready to take work.
+    Started,
+    /// The sender wants a queue for tasks of this shape. Answer: [`FromNode::LaneOpened`].
+    LaneWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The shape.
+        shape: Shape,
+    },
+    /// The sender wants to send messages to `to`. Answer: [`FromNode::ChannelOpened`].
+    ChannelWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The receiving process.
+        to: ProcessSlot,
+    },
+    /// A lane that the node took for idle has tasks again.
+    LaneActive {
+        /// The lane.
+        lane: LaneId,
+    },
+    /// The sender gives a lease back, idle or because the node asked.
+    LeaseReturned {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A lease's holder waits inside `get` and needs no CPU meanwhile (isolated workers; a shared worker
+    /// hands its leases on by itself and returns them when asked).
+    LeaseBlocked {
+        /// The lease.
+        lease: LeaseId,
+        /// Whether it blocks (true) or goes on (false).
+        blocked: bool,
+    },
+
+    /// The sender wants `bytes` of the store for `object`. Answer: [`FromNode::ExtentGranted`] or
+    /// [`FromNode::ExtentDenied`]; it may take a while when others must be spilled first.
+    ExtentWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object to be written there.
+        object: ObjectId,
+        /// Its size.
+        bytes: u64,
+    },
+    /// `object` is written and immutable from now on; `holder` holds it.
+    Sealed {
+        /// The object.
+        object: ObjectId,
+        /// The process that holds it from now on.
+        holder: ProcessSlot,
+    },
+    /// `object` was not written after all.
+    Abandoned {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The object is not in memory; bring it back from disk. Answer: [`FromNode::Restored`].
+    RestoreWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object.
+        object: ObjectId,
+    },
+
+    /// A reference to `object`, held by the sender, has been written into a value: others may ask for it.
+    /// `value` is there if it is known already. The sender holds it.
+    Escaped {
+        /// The object.
+        object: ObjectId,
+        /// Its value, if known.
+        value: Option<SharedValue>,
+    },
+    /// The value of an escaped object is known now (for a [`SharedValue::Stored`], after `Sealed`).
+    Resolved {
+        /// The object.
+        object: ObjectId,
+        /// Its value.
+        value: SharedValue,
+    },
+    /// The sender holds a reference to `object`, found inside a value.
+    Held {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The sender holds no reference to `object` any more.
+    Released {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The value of `container` holds these: they live as long as it does.
+    Contains {
+        /// The object whose value holds references; the node learns of it by this if it did not know it.
+        container: ObjectId,
+        /// The process that holds `container`.
+        holder: ProcessSlot,
+        /// The objects inside.
+        objects: Vec<ObjectId>,
+        /// The actors inside.
+        actors: Vec<ActorId>,
+    },
+    /// Tell the sender when `object` has a value. Answer: [`FromNode::ObjectResolved`].
+    Subscribed {
+        /// The object.
+        object: ObjectId,
+    },
+
+    /// Start an actor. The sender holds a handle. Answer: [`FromNode::ActorChanged`], now and later.
+    ActorWanted {
+        /// What to start.
+        spec: ActorSpec,
+    },
+    /// The sender has constructed the actor that [`FromNode::HostActor`] asked for.
+    ActorStarted {
+        /// The actor.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+    },
+    /// The actor in the sender has ended by itself: it exited, or its constructor failed.
+    ActorEnded {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        failure: Failure,
+    },
+    /// A handle of an actor that only its creator knew has been written into a value; it lives in `host`.
+    ActorEscaped {
+        /// The actor.
+        actor: ActorId,
+        /// The process it lives in.
+        host: ProcessSlot,
+    },
+    /// The sender holds a handle of the actor, found inside a value or by name.
+    /// Answer: [`FromNode::ActorChanged`], now and later.
+    ActorHeld {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// The sender holds no handle of the actor any more.
+    ActorReleased {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// End the actor now.
+    ActorKilled {
+        /// The actor.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
+    },
+    /// Which actor has this name? Answer: [`FromNode::ActorFound`].
+    NameWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The name.
+        name: String,
+    },
+
+    /// Kill the process that runs `task` in isolation (a forced cancel).
+    WorkerKilled {
+        /// The process.
+        process: ProcessSlot,
+        /// The task that is to end.
+        task: TaskId,
+    },
+    /// The sender has dealt with the death of `process`: its place may be used again.
+    DeathHandled {
+        /// The dead process.
+        process: ProcessSlot,
+    },
+    /// What does the node know about waiting tasks of this shape? Answer: [`FromNode::ShapeExplained`].
+    ShapeQuestion {
+        /// Matches the answer.
+        request: RequestId,
+        /// The lane they wait in.
+        lane: LaneId,
+    },
+}
+
+/// From the node to a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The queue is there.
+    LaneOpened {
+        /// Matches the question.
+        request: RequestId,
+        /// The lane, or why there is none.
+        lane: Result<LaneId, Failure>,
+    },
+    /// The channel is there, or the receiver is dead.
+    ChannelOpened {
+        /// Matches the question.
+        request: RequestId,
+        /// The receiving process.
+        to: ProcessSlot,
+        /// Whether it is open.
+        open: bool,
+    },
+    /// The receiver may run one more task of this shape at a time.
+    LeaseGranted {
+        /// The grant.
+        lease: Lease,
+    },
+    /// Give back one lease of this shape as soon as one is idle.
+    LeaseRevoked {
+        /// The shape.
+        shape: ShapeId,
+    },
+    /// The space is the receiver's to write; the entry in the index says where.
+    ExtentGranted {
+        /// Matches the question.
+        request: RequestId,
+        /// Its entry in the shared index.
+        entry: EntryRef,
+    },
+    /// There is no space, and there will not be.
+    ExtentDenied {
+        /// Matches the question.
+        request: RequestId,
+        /// Why.
+        failure: Failure,
+    },
+    /// The object is in memory again (try to pin it again), or cannot be.
+    Restored {
+        /// Matches the question.
+        request: RequestId,
+        /// Why not, if not.
+        outcome: Result<(), Failure>,
+    },
+    /// The object has a value.
+    ObjectResolved {
+        /// The object.
+        object: ObjectId,
+        /// Its value.
+        value: SharedValue,
+    },
+    /// Construct this actor and answer [`ToNode::ActorStarted`] or [`ToNode::ActorEnded`].
+    HostActor {
+        /// What to construct.
+        spec: ActorSpec,
+        /// Which life.
+        incarnation: u32,
+        /// Indices of the GPUs it holds.
+        gpus: Vec<u32>,
+    },
+    /// End this actor: after the calls it has (`now` false), or at once.
+    EndActor {
+        /// The actor.
+        actor: ActorId,
+        /// At once, dropping the calls it has.
+        now: bool,
+    },
+    /// The actor has moved, is pending, or died.
+    ActorChanged {
+        /// The actor.
+        actor: ActorId,
+        /// Where it is.
+        place: ActorPlace,
+    },
+    /// The answer to [`ToNode::NameWanted`].
+    ActorFound {
+        /// Matches the question.
+        request: RequestId,
+        /// The actor and the name of its type, if there is one.
+        found: Option<(ActorId, String)>,
+    },
+    /// A process of this node died. Answer: [`ToNode::DeathHandled`].
+    ProcessDied {
+        /// Which.
+        process: ProcessSlot,
+        /// How.
+        cause: DeathCause,
+    },
+    /// The answer to [`ToNode::ShapeQuestion`]: sentences for people.
+    ShapeExplained {
+        /// Matches the question.
+        request: RequestId,
+        /// What the tasks wait for.
+        text: String,
+    },
+    /// End now: the session closes.
+    Shutdown,
+}
+
+/// Encodes a control message.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("control messages encode")
+}
+
+/// Decodes a control message.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, postcard::Error> {
+    postcard::from_bytes(bytes)
+}

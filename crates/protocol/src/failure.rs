@@ -1,0 +1,150 @@
+//! Why something did not give a value: the failure that takes the place of a task's result.
+
+use crate::ids::{ObjectId, TaskId};
+use serde::{Deserialize, Serialize};
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeathCause {
+    /// The process that died.
+    pub pid: u32,
+    /// The signal that killed it, if one did.
+    pub signal: Option<i32>,
+    /// Its exit code, if it exited.
+    pub exit_code: Option<i32>,
+    /// The last lines of its standard error, oldest first.
+    pub stderr_tail: Vec<String>,
+}
+
+impl std::fmt::Display for DeathCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "worker process {} ", self.pid)?;
+        match (self.signal, self.exit_code) {
+            (Some(signal), _) => write!(f, "was killed by signal {signal} ({})", signal_name(signal))?,
+            (None, Some(code)) => write!(f, "exited with code {code}")?,
+            (None, None) => write!(f, "disappeared")?,
+        }
+        if !self.stderr_tail.is_empty() {
+            write!(f, "; its last words:")?;
+            for line in &self.stderr_tail {
+                write!(f, "\n  | {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL: killed by someone, or by the kernel for lack of memory",
+        11 => "SIGSEGV: a crash in native code",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => "see signal(7)",
+    }
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// The function returned an error of the user's own type, here encoded.
+    Returned {
+        /// The Rust name of the error's type.
+        type_name: String,
+        /// The error, encoded like any other value.
+        encoded: Vec<u8>,
+    },
+    /// The function panicked.
+    Panicked {
+        /// `file:line:column` of the panic, if known.
+        location: Option<String>,
+    },
+    /// The process that ran it died, more often than retries were allowed.
+    WorkerDied(DeathCause),
+    /// The actor is gone: it was killed, exited, failed to construct, or died too often.
+    ActorDied,
+    /// It was cancelled.
+    Cancelled,
+    /// An input of the task failed, so the task never ran.
+    InputFailed,
+    /// A worker's program does not know the function: it is not the same build.
+    UnknownFunction,
+    /// A value could not be encoded or decoded.
+    Codec,
+    /// The object store could not take or give back a value.
+    Store,
+    /// The value was lost and could not be made again.
+    Lost,
+    /// The session ended first.
+    SessionClosed,
+}
+
+/// A failure in the place of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What went wrong, for programs.
+    pub kind: FailureKind,
+    /// What went wrong, for people: lower-case, concrete, one sentence.
+    pub message: String,
+    /// The function or method that failed.
+    pub function: String,
+    /// The task that failed.
+    pub task: Option<TaskId>,
+    /// The process in which it ran, if it ran.
+    pub pid: Option<u32>,
+    /// The object whose failure caused this one, and that failure.
+    pub cause: Option<Box<(ObjectId, Failure)>>,
+}
+
+impl Failure {
+    /// A failure with a message and nothing else.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), function: String::new(), task: None, pid: None, cause: None }
+    }
+
+    /// The same failure, saying which function and task it belongs to.
+    pub fn at(mut self, function: &str, task: TaskId) -> Self {
+        self.function = function.to_owned();
+        self.task = Some(task);
+        self
+    }
+
+    /// The failure of a task whose input `object` failed with `cause`.
+    pub fn of_input(object: ObjectId, cause: Failure) -> Self {
+        let mut failure = Self::new(FailureKind::InputFailed, format!("its input {object} failed"));
+        failure.cause = Some(Box::new((object, cause)));
+        failure
+    }
+
+    /// The first failure in the chain of causes.
+    pub fn root_cause(&self) -> &Failure {
+        let mut failure = self;
+        while let Some(cause) = &failure.cause {
+            failure = &cause.1;
+        }
+        failure
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.function.is_empty() {
+            write!(f, "{}: ", self.function)?;
+        }
+        write!(f, "{}", self.message)?;
+        if let FailureKind::Panicked { location: Some(location) } = &self.kind {
+            write!(f, " (at {location})")?;
+        }
+        if let Some(cause) = &self.cause {
+            write!(f, "\n  caused by: {}", cause.1)?;
+        }
+        Ok(())
+    }
+}

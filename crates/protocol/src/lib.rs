@@ -1,0 +1,17 @@
+//! Every byte that Aktis puts on a wire, into shared memory or on disk: ids, specs, messages, limits.
+//!
+//! Nothing here does I/O or decides anything; all other crates speak in these words.
+
+pub mod control;
+pub mod failure;
+pub mod hot;
+pub mod ids;
+pub mod limits;
+pub mod resources;
+
+pub use failure::{DeathCause, Failure, FailureKind};
+pub use ids::{
+    ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
+    TaskId, TaskKey,
+};
+pub use resources::{Amount, Resources, Shape};

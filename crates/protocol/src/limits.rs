@@ -1,0 +1,29 @@
+//! Every bound of the system, by name. Reaching one is a tested event: the caller is slowed down or
+//! gets a clear error.
+
+/// Tasks that one process may have submitted and not yet finished before `remote` blocks.
+pub const QUEUED_TASKS_MAX: usize = 1_000_000;
+/// Bytes of an encoded value up to which it travels inside messages instead of the object store.
+pub const INLINE_BYTES_MAX: usize = 32 * 1024;
+/// Processes that one node may have at the same time.
+pub const PROCESSES_MAX: usize = 1024;
+/// Different resource shapes that one session may use.
+pub const SHAPES_MAX: usize = 256;
+/// Queues of tasks (one per submitting process and shape) that one node may have.
+pub const LANES_MAX: usize = 4096;
+/// Threads of one worker process that can run a task or an actor call at the same time.
+pub const THREADS_MAX: usize = 512;
+/// Bytes of lineage (specifications of finished tasks) that one process keeps; the oldest go first.
+pub const LINEAGE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of one control message between a process and its node.
+pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Times that a task is run again after the death of its worker, unless told otherwise.
+pub const TASK_RETRIES_DEFAULT: u32 = 3;
+/// Items that a streaming task may be ahead of its consumer, unless told otherwise.
+pub const STREAM_AHEAD_DEFAULT: u32 = 64;
+/// Lines of a worker's standard error that are kept to explain its death.
+pub const STDERR_LINES_KEPT: usize = 20;
+/// Bytes of one such line; the rest is cut.
+pub const STDERR_LINE_BYTES_MAX: usize = 500;
+/// How often a lost object may cause upstream tasks to run again, in one recovery.
+pub const RECONSTRUCTION_DEPTH_MAX: usize = 1000;

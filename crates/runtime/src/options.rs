@@ -1,0 +1,104 @@
+//! How to start a session, run a task, and create an actor.
+
+use aktis_protocol::{Amount, Resources, Shape, limits, resources};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How to run a task.
+#[derive(Clone, Debug, Default)]
+pub struct TaskOptions {
+    /// What it needs; `None` is the common case: one CPU in the shared worker.
+    pub shape: Option<Arc<Shape>>,
+    /// How often it is run again after its worker died; `None` is the default.
+    pub retries: Option<u32>,
+    /// Another name for people to see.
+    pub name: Option<Arc<str>>,
+    /// How far a streaming task may be ahead of its consumer; `None` is the default.
+    pub stream_ahead: Option<u32>,
+}
+
+impl TaskOptions {
+    /// The shape, to be changed.
+    pub fn shape_mut(&mut self) -> &mut Shape {
+        Arc::make_mut(self.shape.get_or_insert_default())
+    }
+
+    /// Sets the amount of one resource; a message if it is not an amount.
+    pub fn set_resource(&mut self, name: &str, amount: f64) -> Result<(), String> {
+        self.shape_mut().resources.set(name, parse_amount(name, amount)?);
+        Ok(())
+    }
+}
+
+/// How to create an actor.
+#[derive(Clone, Debug, Default)]
+pub struct ActorOptions {
+    /// Resources it holds for its whole life; nothing by default.
+    pub resources: Resources,
+    /// Whether it wants a process of its own.
+    pub isolated: bool,
+    /// A name under which others find it.
+    pub name: Option<String>,
+    /// Whether it lives until the session ends, even without handles.
+    pub detached: bool,
+    /// How often it may be started again after its process died.
+    pub restarts: u32,
+    /// How often a call is tried again when its actor died under it.
+    pub call_retries: u32,
+    /// How many calls may run at once; 1 unless the actor is asynchronous or says otherwise.
+    pub concurrency: u32,
+}
+
+impl ActorOptions {
+    /// Sets the amount of one resource; a message if it is not an amount.
+    pub fn set_resource(&mut self, name: &str, amount: f64) -> Result<(), String> {
+        self.resources.set(name, parse_amount(name, amount)?);
+        Ok(())
+    }
+}
+
+fn parse_amount(name: &str, amount: f64) -> Result<Amount, String> {
+    Amount::from_f64(amount).ok_or_else(|| {
+        format!(
+            "{amount} is not an amount of {name}\nhint: amounts are not negative and have at most four decimals"
+        )
+    })
+}
+
+/// How to start a session.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What this node offers.
+    pub resources: Resources,
+    /// Size of the object store, in bytes.
+    pub store_bytes: u64,
+    /// Where objects go that do not fit.
+    pub spill_directory: PathBuf,
+    /// How many bytes may be there at most.
+    pub spill_bytes_max: u64,
+    /// Tasks that may be submitted and not finished before `remote` blocks.
+    pub queued_tasks_max: usize,
+    /// Whether finished tasks stay on record while their results are referenced.
+    pub lineage: bool,
+    /// Whether workers' output is forwarded to this process's.
+    pub forward_output: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let info = rustix::system::sysinfo();
+        let memory = info.totalram as u64 * u64::from(info.mem_unit.max(1));
+        Self {
+            resources: Resources::none()
+                .with(resources::CPU, Amount::units(cpus))
+                .with(resources::MEMORY, Amount::units(memory * 7 / 10)),
+            store_bytes: (memory * 3 / 10).clamp(64 << 20, 200 << 30),
+            spill_directory: std::env::temp_dir(),
+            spill_bytes_max: u64::MAX,
+            queued_tasks_max: limits::QUEUED_TASKS_MAX,
+            lineage: true,
+            forward_output: true,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The functions that this program can run, found at link time, and how one is called.
+
+use crate::codec::{Arguments, Encoded, Value};
+use aktis_protocol::{Failure, FunctionId};
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The state of an actor, without its type: an `Arc` of whatever lock the actor's macro chose.
+pub type ActorState = Arc<dyn Any + Send + Sync>;
+
+/// What a function gives: its return values, each with its position, in order.
+pub type Returns = Result<Vec<Encoded>, Failure>;
+
+/// The future of an asynchronous method.
+pub type ReturnsFuture = Pin<Box<dyn Future<Output = Returns> + Send>>;
+
+/// One item at a time, until there are no more.
+pub type Items = Box<dyn Iterator<Item = Result<Encoded, Failure>>>;
+
+/// How to run a function. Each takes its arguments out of the [`Call`].
+pub enum FunctionBody {
+    /// A task.
+    Task(fn(&mut Call) -> Result<Encoded, Failure>),
+    /// A task with several return values.
+    Several(fn(&mut Call) -> Returns),
+    /// A task that gives many items, one after another.
+    Stream(fn(&mut Call) -> Result<Items, Failure>),
+    /// Constructs an actor.
+    Constructor(fn(&mut Call) -> Result<ActorState, Failure>),
+    /// A method. `exclusive` if it takes `&mut self`.
+    Method {
+        /// Whether nothing else may run in the actor meanwhile.
+        exclusive: bool,
+        /// The code.
+        run: fn(&mut Call, &ActorState) -> Result<Encoded, Failure>,
+    },
+    /// An asynchronous method.
+    AsyncMethod {
+        /// Whether nothing else may run in the actor meanwhile.
+        exclusive: bool,
+        /// The code: takes the arguments at once, and gives a future.
+        run: fn(&mut Call, ActorState) -> Result<AsyncReturn, Failure>,
+    },
+}
+
+/// The future of an asynchronous method.
+pub type AsyncReturn = Pin<Box<dyn Future<Output = Result<Encoded, Failure>> + Send>>;
+
+/// A function that can be called remotely.
+pub struct Function {
+    /// Hash of path, signature and place in the source.
+    pub id: FunctionId,
+    /// Path and name, for people.
+    pub name: &'static str,
+    /// How to run it.
+    pub body: FunctionBody,
+}
+
+/// All functions of this program.
+#[linkme::distributed_slice]
+pub static FUNCTIONS: [Function];
+
+/// One call that is being run: where its arguments come from.
+pub struct Call {
+    arguments: crate::codec::ArgumentReader,
+}
+
+impl Call {
+    /// A call with these encoded arguments.
+    pub fn new(arguments: crate::codec::ArgumentReader) -> Self {
+        Self { arguments }
+    }
+
+    /// The next argument. `name` is for the error message.
+    pub fn argument<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, Failure> {
+        self.arguments.next(name)
+    }
+}
+
+#[allow(unused)]
+fn _uses(_: Arguments, _: Value) {}

@@ -1,0 +1,1 @@
+//! Shared memory of an Aktis node: arena, queues, objects, spill.
