@@ -3,7 +3,11 @@
 //! A machine takes inputs (past events) and gives effects (orders). Production shells and the virtual
 //! cluster run the same machines.
 
+pub mod directory;
+pub mod extents;
+pub mod ledger;
 pub mod machine;
+pub mod slab;
 
 /// A point in time, in microseconds since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,9 @@
 /// Tasks that one process may have submitted and not yet finished before `remote` blocks.
 pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 /// Bytes of an encoded value up to which it travels inside messages instead of the object store.
-pub const INLINE_BYTES_MAX: usize = 32 * 1024;
+pub const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Arguments of one call.
+pub const ARGUMENTS_MAX: usize = 12;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Different resource shapes that one session may use.

@@ -1,1 +1,34 @@
-//! Shared memory of an Aktis node: arena, queues, objects, spill.
+//! The shared memory of a node: queues of tasks, channels between processes, doorbells; and the arena
+//! of objects with its index, pins and spill file.
+//!
+//! This crate is the only home of `unsafe`. It is built in layers: [`map`] maps memory and hands out
+//! references to atomics; everything above it is written with those.
+//!
+//! Invariants:
+//! 1. Whatever instant a process is killed at, the others can go on: nothing shared is ever locked.
+//! 2. Memory between processes is only touched through atomics, or is owned by exactly one side, as
+//!    an atomic says.
+
+pub mod arena;
+pub mod channel;
+pub mod control;
+pub mod doorbell;
+pub mod error;
+pub mod fork;
+pub mod index;
+pub mod lane;
+pub mod map;
+pub mod populate;
+pub mod spill;
+
+pub use arena::{Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
+pub use channel::{Receiver, Sender};
+pub use control::Control;
+pub use doorbell::Doorbell;
+pub use error::{PinError, StoreError};
+pub use fork::ForkMark;
+pub use index::EntryState;
+pub use lane::{LaneConsumer, LaneProducer};
+pub use map::Mapping;
+pub use populate::Populator;
+pub use spill::{SpillFile, SpillRefused};

@@ -1,3 +1,4 @@
 //! One machine per role that speaks to others.
 
 pub mod node;
+pub mod submitter;

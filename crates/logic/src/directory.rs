@@ -1,0 +1,335 @@
+//! Objects that more than one process may know: their values, who holds them, and what they contain.
+//!
+//! Invariants:
+//! 1. An object is known while a process holds it, a container holds it, or somebody waits for its value.
+//! 2. The containers of an object are exactly the known objects that list it among their contents.
+//! 3. `held` is the reverse of all holders.
+//! 4. Nobody waits for a value that is there.
+
+use aktis_protocol::control::SharedValue;
+use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId, ProcessSlot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of an object's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// None yet; `owner` is the process that is to say it.
+    Pending {
+        /// `None` if nobody has said that it exists, or its owner is dead.
+        owner: Option<ProcessSlot>,
+    },
+    /// The value, or why there is none.
+    Known(SharedValue),
+}
+
+#[derive(Debug)]
+struct Object {
+    value: Value,
+    holders: BTreeSet<ProcessSlot>,
+    /// How many known objects contain it.
+    containers: u32,
+    objects: BTreeSet<ObjectId>,
+    actors: BTreeSet<ActorId>,
+    subscribers: BTreeSet<ProcessSlot>,
+}
+
+impl Object {
+    fn unknown() -> Self {
+        Self {
+            value: Value::Pending { owner: None },
+            holders: BTreeSet::new(),
+            containers: 0,
+            objects: BTreeSet::new(),
+            actors: BTreeSet::new(),
+            subscribers: BTreeSet::new(),
+        }
+    }
+
+    fn is_unreachable(&self) -> bool {
+        self.holders.is_empty() && self.containers == 0 && self.subscribers.is_empty()
+    }
+}
+
+/// What went with the last reference to something.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use = "freed objects have memory, freed actors a process"]
+pub struct Freed {
+    /// Objects that nobody can ask for any more.
+    pub objects: Vec<ObjectId>,
+    /// Actors that one object less contains; once per such object.
+    pub actors: Vec<ActorId>,
+}
+
+/// The table of objects.
+#[derive(Debug, Default)]
+pub struct Directory {
+    objects: BTreeMap<ObjectId, Object>,
+    held: BTreeMap<ProcessSlot, BTreeSet<ObjectId>>,
+}
+
+impl Directory {
+    /// How many objects are known.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether no object is known.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Whether the object is known.
+    pub fn knows(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object)
+    }
+
+    /// What is known of the object's value.
+    pub fn value(&self, object: ObjectId) -> Option<&Value> {
+        self.objects.get(&object).map(|known| &known.value)
+    }
+
+    /// The processes that hold references to the object.
+    pub fn holders(&self, object: ObjectId) -> impl Iterator<Item = ProcessSlot> {
+        self.objects.get(&object).into_iter().flat_map(|known| known.holders.iter().copied())
+    }
+
+    /// `process` holds a reference from now on. Saying it twice is saying it once.
+    pub fn hold(&mut self, object: ObjectId, process: ProcessSlot) {
+        self.entry(object).holders.insert(process);
+        self.held.entry(process).or_default().insert(object);
+    }
+
+    /// `process` holds no reference any more, and waits for no value.
+    pub fn release(&mut self, object: ObjectId, process: ProcessSlot) -> Freed {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.holders.remove(&process);
+            known.subscribers.remove(&process);
+        }
+        if let Some(held) = self.held.get_mut(&process) {
+            held.remove(&object);
+        }
+        self.collect(vec![object])
+    }
+
+    /// `owner` has a reference to the object in circulation and will say its value, if not now.
+    /// Returns those who wait for the value, if it is there.
+    pub fn escape(
+        &mut self,
+        object: ObjectId,
+        owner: ProcessSlot,
+        value: Option<SharedValue>,
+    ) -> Vec<ProcessSlot> {
+        self.hold(object, owner);
+        if let Some(value) = value {
+            return self.resolve(object, value);
+        }
+        let known = self.entry(object);
+        if known.value.may_be_replaced() {
+            known.value = Value::Pending { owner: Some(owner) };
+        }
+        Vec::new()
+    }
+
+    /// The object has a value. The first one stays, unless it only said that the value was lost: a task
+    /// that runs again makes the same objects again. Returns those who wait for it.
+    pub fn resolve(&mut self, object: ObjectId, value: SharedValue) -> Vec<ProcessSlot> {
+        let Some(known) = self.objects.get_mut(&object) else { return Vec::new() };
+        if known.value.may_be_replaced() {
+            known.value = Value::Known(value);
+        }
+        std::mem::take(&mut known.subscribers).into_iter().collect()
+    }
+
+    /// The value of `container` holds these, as long as it lives. Returns the actors it did not hold before.
+    pub fn contain(
+        &mut self,
+        container: ObjectId,
+        objects: impl IntoIterator<Item = ObjectId>,
+        actors: impl IntoIterator<Item = ActorId>,
+    ) -> Vec<ActorId> {
+        for object in objects {
+            if object != container && self.entry(container).objects.insert(object) {
+                self.entry(object).containers += 1;
+            }
+        }
+        let known = self.entry(container);
+        actors.into_iter().filter(|&actor| known.actors.insert(actor)).collect()
+    }
+
+    /// `process` wants to know the value: here it is, or the process is remembered.
+    pub fn subscribe(&mut self, object: ObjectId, process: ProcessSlot) -> Option<SharedValue> {
+        let known = self.entry(object);
+        match &known.value {
+            Value::Known(value) => Some(value.clone()),
+            Value::Pending { .. } => {
+                known.subscribers.insert(process);
+                None
+            }
+        }
+    }
+
+    /// The objects of which `process` is to say the value.
+    pub fn owed_by(&self, process: ProcessSlot) -> Vec<ObjectId> {
+        let owed = |known: &Object| known.value == Value::Pending { owner: Some(process) };
+        self.objects.iter().filter(|(_, known)| owed(known)).map(|(&object, _)| object).collect()
+    }
+
+    /// `process` is dead: it holds nothing and waits for nothing any more.
+    pub fn forget_process(&mut self, process: ProcessSlot) -> Freed {
+        let mut touched: Vec<ObjectId> = self.held.remove(&process).into_iter().flatten().collect();
+        for (&object, known) in &mut self.objects {
+            if known.subscribers.remove(&process) {
+                touched.push(object);
+            }
+        }
+        for object in &touched {
+            if let Some(known) = self.objects.get_mut(object) {
+                known.holders.remove(&process);
+            }
+        }
+        self.collect(touched)
+    }
+
+    /// Frees those of `suspects` that nobody can reach, and what only they contained. A worklist, since
+    /// chains of containers may be as long as a user likes.
+    pub fn collect(&mut self, mut suspects: Vec<ObjectId>) -> Freed {
+        let mut freed = Freed::default();
+        while let Some(object) = suspects.pop() {
+            if !self.objects.get(&object).is_some_and(Object::is_unreachable) {
+                continue;
+            }
+            let Some(gone) = self.objects.remove(&object) else { continue };
+            for inner in gone.objects {
+                if let Some(known) = self.objects.get_mut(&inner) {
+                    known.containers -= 1;
+                    suspects.push(inner);
+                }
+            }
+            freed.objects.push(object);
+            freed.actors.extend(gone.actors);
+        }
+        freed
+    }
+
+    fn entry(&mut self, object: ObjectId) -> &mut Object {
+        self.objects.entry(object).or_insert_with(Object::unknown)
+    }
+
+    /// How many known objects contain each actor.
+    pub fn contained_actors(&self) -> BTreeMap<ActorId, u32> {
+        let mut counts = BTreeMap::new();
+        for actor in self.objects.values().flat_map(|known| &known.actors) {
+            *counts.entry(*actor).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Panics if an invariant is broken, or a process that is not `is_live` is named.
+    pub fn check(&self, is_live: impl Fn(ProcessSlot) -> bool) {
+        let mut containers = BTreeMap::<ObjectId, u32>::new();
+        for inner in self.objects.values().flat_map(|known| &known.objects) {
+            *containers.entry(*inner).or_default() += 1;
+        }
+        let mut holdings = 0;
+        for (object, known) in &self.objects {
+            assert!(!known.is_unreachable(), "directory invariant 1: {object}");
+            let counted = containers.get(object).copied().unwrap_or(0);
+            assert_eq!(known.containers, counted, "directory invariant 2: {object}");
+            for holder in &known.holders {
+                assert!(is_live(*holder), "{object} is held by the dead process {holder}");
+                assert!(self.held[holder].contains(object), "directory invariant 3: {object}");
+            }
+            holdings += known.holders.len();
+            if let Value::Pending { owner: Some(owner) } = known.value {
+                assert!(is_live(owner), "{object} is owned by the dead process {owner}");
+            }
+            let waits = matches!(known.value, Value::Known(_)) && !known.subscribers.is_empty();
+            assert!(!waits, "directory invariant 4: {object}");
+        }
+        assert_eq!(holdings, self.held.values().map(BTreeSet::len).sum::<usize>(), "directory invariant 3");
+    }
+}
+
+impl Value {
+    fn may_be_replaced(&self) -> bool {
+        match self {
+            Value::Pending { .. } => true,
+            Value::Known(SharedValue::Failed(Failure { kind, .. })) => *kind == FailureKind::Lost,
+            Value::Known(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_protocol::{SessionId, TaskId};
+
+    const DRIVER: ProcessSlot = ProcessSlot(0);
+    const WORKER: ProcessSlot = ProcessSlot(1);
+
+    fn object(number: u64) -> ObjectId {
+        TaskId::root(SessionId(1)).child(number).returns(0)
+    }
+
+    fn inline(byte: u8) -> SharedValue {
+        SharedValue::Inline { bytes: vec![byte], contains: false }
+    }
+
+    fn lost() -> SharedValue {
+        SharedValue::Failed(Failure::new(FailureKind::Lost, "lost"))
+    }
+
+    #[test]
+    fn a_long_chain_of_containers_is_freed_with_its_head() {
+        let mut directory = Directory::default();
+        let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(7));
+        directory.hold(object(0), DRIVER);
+        for number in 0..100_000 {
+            directory.contain(object(number), [object(number + 1)], []);
+        }
+        assert_eq!(directory.contain(object(100_000), [], [actor]), [actor]);
+        assert_eq!(directory.contain(object(100_000), [], [actor]), [], "counted once");
+        let freed = directory.release(object(0), DRIVER);
+        assert_eq!(freed.objects.len(), 100_001);
+        assert_eq!(freed.actors, [actor]);
+        assert!(directory.is_empty());
+    }
+
+    #[test]
+    fn holding_before_and_after_escaping_is_the_same() {
+        for hold_first in [true, false] {
+            let mut directory = Directory::default();
+            if hold_first {
+                directory.hold(object(1), WORKER);
+            }
+            assert!(directory.escape(object(1), DRIVER, None).is_empty());
+            directory.hold(object(1), WORKER);
+            assert_eq!(directory.subscribe(object(1), WORKER), None);
+            assert_eq!(directory.resolve(object(1), inline(1)), [WORKER]);
+            assert_eq!(directory.release(object(1), DRIVER), Freed::default());
+            assert_eq!(directory.release(object(1), WORKER).objects, [object(1)]);
+        }
+    }
+
+    #[test]
+    fn the_first_value_stays_but_a_lost_one_is_replaced() {
+        let mut directory = Directory::default();
+        directory.hold(object(1), WORKER);
+        directory.escape(object(1), DRIVER, Some(lost()));
+        directory.escape(object(1), WORKER, Some(inline(1)));
+        directory.resolve(object(1), inline(2));
+        assert_eq!(directory.value(object(1)), Some(&Value::Known(inline(1))));
+    }
+
+    #[test]
+    fn a_dead_process_holds_and_awaits_nothing() {
+        let mut directory = Directory::default();
+        directory.escape(object(1), WORKER, None);
+        directory.subscribe(object(2), WORKER);
+        assert_eq!(directory.owed_by(WORKER), [object(1)]);
+        let freed = directory.forget_process(WORKER);
+        assert_eq!(freed.objects.len(), 2);
+        directory.check(|_| true);
+    }
+}

@@ -1,0 +1,274 @@
+//! Shapes, the lanes that tasks of a shape wait in, and the leases to run them.
+//!
+//! Invariants:
+//! 1. A shape's number never changes; number 0 is the default shape.
+//! 2. One lane per submitter and shape.
+//! 3. A holder is never asked for more leases of a shape than it has.
+
+use super::roster::Roster;
+use crate::Time;
+use crate::ledger::{Allocation, GpuShare};
+use aktis_protocol::{Amount, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
+use std::collections::BTreeMap;
+
+/// The shape of tasks that say nothing about what they need.
+pub(super) const DEFAULT_SHAPE: ShapeId = ShapeId(0);
+
+/// Leases at a time for a shape that needs no resources, which would otherwise set the bound.
+pub const FREE_SHAPE_LEASES_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) submitter: ProcessSlot,
+    pub(super) shape: ShapeId,
+    /// Tasks in it at the last report.
+    pub(super) queued: u32,
+    /// Of these, the ones for which no lease has been granted since.
+    pub(super) wanted: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) shape: ShapeId,
+    pub(super) holder: ProcessSlot,
+    pub(super) allocation: Allocation,
+    pub(super) granted_at: Time,
+    /// CPU given back while the holder waits.
+    pub(super) lent: Option<Amount>,
+}
+
+/// A worker for one shape that has no lease at the moment.
+#[derive(Debug)]
+pub(super) struct IdleWorker {
+    pub(super) shape: ShapeId,
+    /// The GPUs it was started with: it cannot see others.
+    pub(super) gpus: Vec<GpuShare>,
+    /// It is ended then.
+    pub(super) until: Time,
+}
+
+/// Repeated failures to start workers: at first tried again at once, then less and less often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StartFailures {
+    pub(super) count: u32,
+    pub(super) not_before: Time,
+    pub(super) last: String,
+}
+
+/// Failures in a row after which tries are spaced out.
+pub const START_FAILURES_FREE: u32 = 5;
+const START_DELAY_MICROSECONDS_MIN: u64 = 100_000;
+const START_DELAY_MICROSECONDS_MAX: u64 = 5_000_000;
+
+impl StartFailures {
+    pub(super) fn add(&mut self, now: Time, cause: String) {
+        self.count += 1;
+        self.last = cause;
+        let doublings = self.count.saturating_sub(START_FAILURES_FREE);
+        let delay = match doublings {
+            0 => 0,
+            _ => (START_DELAY_MICROSECONDS_MIN << (doublings - 1).min(10)).min(START_DELAY_MICROSECONDS_MAX),
+        };
+        self.not_before = Time(now.0 + delay);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    shapes: Vec<Shape>,
+    by_shape: BTreeMap<Shape, ShapeId>,
+    pub(super) lanes: BTreeMap<LaneId, Lane>,
+    pub(super) leases: BTreeMap<LeaseId, Held>,
+    /// Leases asked back and not yet returned.
+    asked_back: BTreeMap<(ProcessSlot, ShapeId), u32>,
+    pub(super) idle: BTreeMap<ProcessSlot, IdleWorker>,
+    pub(super) start_failures: BTreeMap<ShapeId, StartFailures>,
+    next_lease: u64,
+}
+
+impl Leases {
+    /// The number of a shape; `None` if there are too many different ones.
+    pub(super) fn intern(&mut self, shape: &Shape) -> Option<ShapeId> {
+        if let Some(&id) = self.by_shape.get(shape) {
+            return Some(id);
+        }
+        if self.shapes.len() >= limits::SHAPES_MAX {
+            return None;
+        }
+        let id = ShapeId(self.shapes.len() as u32);
+        self.shapes.push(shape.clone());
+        self.by_shape.insert(shape.clone(), id);
+        Some(id)
+    }
+
+    pub(super) fn shape(&self, id: ShapeId) -> &Shape {
+        &self.shapes[id.0 as usize]
+    }
+
+    /// The lane of a submitter for a shape, and whether it is new; `None` if there are too many.
+    pub(super) fn open_lane(&mut self, submitter: ProcessSlot, shape: ShapeId) -> Option<(LaneId, bool)> {
+        let same = |lane: &Lane| lane.submitter == submitter && lane.shape == shape;
+        if let Some((&id, _)) = self.lanes.iter().find(|(_, lane)| same(lane)) {
+            return Some((id, false));
+        }
+        let free = (0..limits::LANES_MAX as u32).map(LaneId).find(|id| !self.lanes.contains_key(id))?;
+        self.lanes.insert(free, Lane { submitter, shape, queued: 0, wanted: 0 });
+        Some((free, true))
+    }
+
+    /// Nobody waits in the lanes of a dead submitter.
+    pub(super) fn silence(&mut self, submitter: ProcessSlot) {
+        for lane in self.lanes.values_mut().filter(|lane| lane.submitter == submitter) {
+            lane.queued = 0;
+            lane.wanted = 0;
+        }
+    }
+
+    /// Removes the lanes of a submitter.
+    pub(super) fn close_lanes(&mut self, submitter: ProcessSlot) -> Vec<LaneId> {
+        self.lanes.extract_if(.., |_, lane| lane.submitter == submitter).map(|(id, _)| id).collect()
+    }
+
+    /// Tasks of the shape that wait, over all lanes.
+    pub(super) fn queued(&self, shape: ShapeId) -> u64 {
+        self.of_shape(shape).map(|lane| u64::from(lane.queued)).sum()
+    }
+
+    /// Leases of the shape that would be put to use at once.
+    pub(super) fn wanted(&self, shape: ShapeId) -> u64 {
+        self.of_shape(shape).map(|lane| u64::from(lane.wanted)).sum()
+    }
+
+    fn of_shape(&self, shape: ShapeId) -> impl Iterator<Item = &Lane> {
+        self.lanes.values().filter(move |lane| lane.shape == shape)
+    }
+
+    /// How many leases of a shape are held.
+    pub(super) fn count(&self, shape: ShapeId) -> usize {
+        self.leases.values().filter(|lease| lease.shape == shape).count()
+    }
+
+    /// Whether the shape may have another lease, as far as bounds other than resources go.
+    pub(super) fn has_room(&self, shape: ShapeId) -> bool {
+        let bound = match self.shape(shape).resources.is_empty() {
+            true => FREE_SHAPE_LEASES_MAX,
+            false => limits::THREADS_MAX,
+        };
+        self.count(shape) < bound
+    }
+
+    /// Records a lease, and that one task less waits for one.
+    pub(super) fn add(
+        &mut self,
+        shape: ShapeId,
+        holder: ProcessSlot,
+        allocation: Allocation,
+        granted_at: Time,
+    ) -> LeaseId {
+        self.next_lease += 1;
+        let id = LeaseId(self.next_lease);
+        self.leases.insert(id, Held { shape, holder, allocation, granted_at, lent: None });
+        id
+    }
+
+    /// A lease has been granted: somebody wants one less.
+    pub(super) fn satisfy(&mut self, shape: ShapeId) {
+        let mut lanes = self.lanes.values_mut();
+        if let Some(lane) = lanes.find(|lane| lane.shape == shape && lane.wanted > 0) {
+            lane.wanted -= 1;
+        }
+    }
+
+    /// Takes a lease out, if `holder` has it.
+    pub(super) fn remove(&mut self, lease: LeaseId, holder: ProcessSlot) -> Option<Held> {
+        if self.leases.get(&lease)?.holder != holder {
+            return None;
+        }
+        let held = self.leases.remove(&lease)?;
+        if let Some(asked) = self.asked_back.get_mut(&(holder, held.shape)) {
+            *asked -= 1;
+            if *asked == 0 {
+                self.asked_back.remove(&(holder, held.shape));
+            }
+        }
+        Some(held)
+    }
+
+    /// Takes all leases of a dead holder out.
+    pub(super) fn remove_holder(&mut self, holder: ProcessSlot) -> Vec<Held> {
+        self.asked_back.retain(|(asked, _), _| *asked != holder);
+        self.idle.remove(&holder);
+        self.leases.extract_if(.., |_, lease| lease.holder == holder).map(|(_, held)| held).collect()
+    }
+
+    /// How many leases of the shape this holder has been asked for.
+    pub(super) fn asked(&self, holder: ProcessSlot, shape: ShapeId) -> u32 {
+        self.asked_back.get(&(holder, shape)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn ask_back(&mut self, holder: ProcessSlot, shape: ShapeId) {
+        *self.asked_back.entry((holder, shape)).or_default() += 1;
+    }
+
+    pub(super) fn check(&self, roster: &Roster) {
+        let mut per_holder = BTreeMap::<_, u32>::new();
+        for (id, lease) in &self.leases {
+            let holder = roster.get(lease.holder).unwrap_or_else(|| panic!("{id} has no holder"));
+            let dead = matches!(holder.stage, super::roster::Stage::Dead { .. });
+            assert!(!dead, "lease {id} is held by the dead process {}", lease.holder);
+            *per_holder.entry((lease.holder, lease.shape)).or_default() += 1;
+        }
+        for (key, asked) in &self.asked_back {
+            let held = per_holder.get(key).copied().unwrap_or(0);
+            assert!(*asked > 0 && *asked <= held, "leases invariant 3: {key:?}");
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for (id, lane) in &self.lanes {
+            assert!(seen.insert((lane.submitter, lane.shape)), "leases invariant 2: {id}");
+            assert!(roster.get(lane.submitter).is_some(), "lane {id} has no submitter");
+        }
+        for slot in self.idle.keys() {
+            assert!(roster.is_live(*slot), "idle worker {slot} is not alive");
+            assert!(self.leases.values().all(|lease| lease.holder != *slot), "{slot} is not idle");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_start_are_retried_at_once_and_then_ever_later() {
+        let mut failures = StartFailures::default();
+        let delays: Vec<u64> = (0..15)
+            .map(|_| {
+                failures.add(Time(0), String::new());
+                failures.not_before.0 / 1000
+            })
+            .collect();
+        assert_eq!(delays[..8], [0, 0, 0, 0, 0, 100, 200, 400]);
+        assert_eq!(delays[14], 5000);
+    }
+
+    #[test]
+    fn a_submitter_has_one_lane_per_shape() {
+        let mut leases = Leases::default();
+        let shape = leases.intern(&Shape::default()).unwrap();
+        assert_eq!(leases.open_lane(ProcessSlot(0), shape), Some((LaneId(0), true)));
+        assert_eq!(leases.open_lane(ProcessSlot(1), shape), Some((LaneId(1), true)));
+        assert_eq!(leases.open_lane(ProcessSlot(0), shape), Some((LaneId(0), false)));
+        assert_eq!(leases.close_lanes(ProcessSlot(0)), [LaneId(0)]);
+        assert_eq!(leases.open_lane(ProcessSlot(2), shape), Some((LaneId(0), true)));
+    }
+
+    #[test]
+    fn shapes_are_bounded() {
+        let mut leases = Leases::default();
+        for number in 0..=limits::SHAPES_MAX as u64 {
+            let resources = aktis_protocol::Resources::none().with("x", Amount(number + 1));
+            let id = leases.intern(&Shape { resources, isolated: false });
+            assert_eq!(id.is_some(), number < limits::SHAPES_MAX as u64);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The places for processes, and what is in each of them.
+//!
+//! Invariants:
+//! 1. Place 0 is the driver's, and the driver is always alive.
+//! 2. A place is used again only after every process that was alive at a death has dealt with it: until
+//!    then, its number still means the dead process to somebody.
+//! 3. At most one shared worker starts or lives at a time.
+
+use crate::Time;
+use aktis_protocol::{ActorId, ProcessSlot, ShapeId, limits};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The driver's place.
+pub(super) const DRIVER: ProcessSlot = ProcessSlot(0);
+
+/// Places that isolated workers may not take, so that a shared worker can always be started again.
+const PLACES_KEPT: usize = 2;
+
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The user's program.
+    Driver,
+    /// Runs tasks and actors on many threads.
+    Shared,
+    /// Runs tasks of one shape, one at a time.
+    TaskRunner(ShapeId),
+    /// Runs one actor.
+    ActorHost(ActorId),
+}
+
+/// How far a process has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Ordered, and has not said that it is ready.
+    Starting,
+    /// Takes messages and work.
+    Alive,
+    /// Told to end; killed at `kill_at` if it has not by then.
+    Leaving { kill_at: Time },
+    /// Ended; those in `awaiting` have yet to deal with it.
+    Dead { awaiting: BTreeSet<ProcessSlot> },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) role: Role,
+    pub(super) stage: Stage,
+    pub(super) pid: u32,
+}
+
+impl Process {
+    /// Whether it can send and be sent messages.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Alive | Stage::Leaving { .. })
+    }
+}
+
+/// All places in use.
+#[derive(Debug)]
+pub(super) struct Roster {
+    processes: BTreeMap<ProcessSlot, Process>,
+}
+
+impl Roster {
+    pub(super) fn new() -> Self {
+        let driver = Process { role: Role::Driver, stage: Stage::Alive, pid: 0 };
+        Self { processes: BTreeMap::from([(DRIVER, driver)]) }
+    }
+
+    pub(super) fn get(&self, slot: ProcessSlot) -> Option<&Process> {
+        self.processes.get(&slot)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: ProcessSlot) -> Option<&mut Process> {
+        self.processes.get_mut(&slot)
+    }
+
+    pub(super) fn is_live(&self, slot: ProcessSlot) -> bool {
+        self.get(slot).is_some_and(Process::is_live)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessSlot, &Process)> {
+        self.processes.iter().map(|(&slot, process)| (slot, process))
+    }
+
+    /// All that can be sent messages.
+    pub(super) fn live(&self) -> impl Iterator<Item = ProcessSlot> {
+        self.iter().filter(|(_, process)| process.is_live()).map(|(slot, _)| slot)
+    }
+
+    /// The shared worker, if it takes work.
+    pub(super) fn shared(&self) -> Option<ProcessSlot> {
+        let takes_work = |process: &Process| process.role == Role::Shared && process.stage == Stage::Alive;
+        self.iter().find(|(_, process)| takes_work(process)).map(|(slot, _)| slot)
+    }
+
+    /// How many workers for this shape are being started.
+    pub(super) fn starting(&self, shape: ShapeId) -> u32 {
+        let counts = |process: &Process| {
+            process.stage == Stage::Starting && process.role == Role::TaskRunner(shape)
+        };
+        self.processes.values().filter(|process| counts(process)).count() as u32
+    }
+
+    /// Takes the lowest free place for a process that is about to be started; `None` if all are taken.
+    pub(super) fn add(&mut self, role: Role) -> Option<ProcessSlot> {
+        let kept = if role == Role::Shared { 0 } else { PLACES_KEPT };
+        if self.processes.len() + kept >= limits::PROCESSES_MAX {
+            return None;
+        }
+        let slot = (0..).map(ProcessSlot).find(|slot| !self.processes.contains_key(slot))?;
+        self.processes.insert(slot, Process { role, stage: Stage::Starting, pid: 0 });
+        Some(slot)
+    }
+
+    /// Marks a process as dead. Returns those that are to be told, and must deal with it.
+    pub(super) fn bury(&mut self, slot: ProcessSlot) -> Vec<ProcessSlot> {
+        let mourners: BTreeSet<_> = self.live().filter(|&other| other != slot).collect();
+        if let Some(process) = self.get_mut(slot) {
+            process.stage = Stage::Dead { awaiting: mourners.clone() };
+        }
+        mourners.into_iter().collect()
+    }
+
+    /// `by` has dealt with the death of `dead`, or is dead itself. True if nobody else has to.
+    pub(super) fn settle(&mut self, dead: ProcessSlot, by: ProcessSlot) -> bool {
+        match self.get_mut(dead).map(|process| &mut process.stage) {
+            Some(Stage::Dead { awaiting }) => awaiting.remove(&by) && awaiting.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The dead.
+    pub(super) fn dead(&self) -> Vec<ProcessSlot> {
+        let dead = |process: &Process| matches!(process.stage, Stage::Dead { .. });
+        self.iter().filter(|(_, process)| dead(process)).map(|(slot, _)| slot).collect()
+    }
+
+    /// The place may be used again.
+    pub(super) fn remove(&mut self, slot: ProcessSlot) {
+        self.processes.remove(&slot);
+    }
+
+    pub(super) fn check(&self) {
+        let driver = self.get(DRIVER).expect("roster invariant 1");
+        assert!(driver.role == Role::Driver && driver.stage == Stage::Alive, "roster invariant 1");
+        let mut shared = 0;
+        for (slot, process) in self.iter() {
+            match &process.stage {
+                Stage::Dead { awaiting } => {
+                    assert!(!awaiting.is_empty(), "roster: {slot} should have been freed");
+                    assert!(awaiting.iter().all(|&other| self.is_live(other)), "roster: {slot} awaits the dead");
+                }
+                _ => shared += u32::from(process.role == Role::Shared),
+            }
+        }
+        assert!(shared <= 1, "roster invariant 3");
+        assert!(self.processes.len() <= limits::PROCESSES_MAX);
+    }
+}

@@ -1,0 +1,519 @@
+//! The submitter: every task and actor call of one process, from `remote` until nobody can ask for it.
+//!
+//! It decides when a task may be sent (its inputs are there), in which order calls reach an actor, what
+//! happens when a worker dies (again, or failed), what a cancel means, and how long a finished task stays
+//! on record (lineage). What a task *is*, the payload `P`, it never looks at.
+//!
+//! Invariants:
+//! 1. A task is finished exactly once; answers that come later, or for an earlier life, change nothing.
+//! 2. Calls of one actor are sent in the order of submission, also when they are sent again.
+//! 3. A record goes when it is finished, no return is referenced, and no finished task downstream that is
+//!    on record was computed from it.
+
+mod actors;
+mod lineage;
+
+use crate::slab::Slab;
+use actors::Actor;
+pub use actors::{ActorIndex, Place};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey};
+use lineage::{Lineage, Link};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A queue of tasks of one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneIndex(pub u32);
+
+/// Where a task goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To whoever pulls from this lane.
+    Lane(LaneIndex),
+    /// To this actor, in order.
+    Actor(ActorIndex),
+}
+
+/// An input that is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Made by a task of this process (finished or not).
+    Task(TaskKey),
+    /// Made elsewhere, and awaited.
+    Elsewhere(ObjectId),
+}
+
+/// A task to be run.
+pub struct Submission<P> {
+    /// The task.
+    pub task: TaskId,
+    /// Where it goes.
+    pub route: Route,
+    /// How many values it returns.
+    pub returns: u32,
+    /// How often it may be run again.
+    pub retries: u32,
+    /// Size of the payload, for the bound on lineage.
+    pub bytes: u32,
+    /// What it is.
+    pub payload: P,
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Some inputs are missing.
+    Waiting,
+    /// It could be sent.
+    Queued,
+    /// It is in a lane (at this position) or with its actor, or running.
+    Sent {
+        /// The position in the lane.
+        position: u64,
+    },
+    /// It has values or a failure.
+    Finished,
+}
+
+/// What the submitter orders.
+#[derive(Debug)]
+pub enum SubmitterEffect<P> {
+    /// Give all returns of this task that have no value yet this failure.
+    Fail(TaskKey, Failure),
+    /// An input of this task failed: give its returns a failure that says so.
+    FailForInput(TaskKey, Input),
+    /// This payload is not needed any more.
+    Drop(P),
+    /// These calls may be sendable now.
+    Flush(ActorIndex),
+}
+
+/// One task on record.
+pub struct Record<P> {
+    task: TaskId,
+    route: Route,
+    stage: Stage,
+    missing: u32,
+    returns_missing: u32,
+    handles: u32,
+    retries: u32,
+    attempt: u32,
+    bytes: u32,
+    lineage_users: u32,
+    link: Link,
+    /// Tasks that wait for this one, and tasks whose values this one was computed from.
+    edges: Option<Box<Edges>>,
+    payload: Option<P>,
+}
+
+#[derive(Default)]
+struct Edges {
+    dependents: Vec<TaskKey>,
+    producers: Vec<TaskKey>,
+}
+
+impl<P> Record<P> {
+    /// The task.
+    pub fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// Where it goes.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// How far it is.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// How often it was sent before.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// How many inputs are missing.
+    pub fn missing(&self) -> u32 {
+        self.missing
+    }
+
+    /// What it is, if that is still on record.
+    pub fn payload(&self) -> Option<&P> {
+        self.payload.as_ref()
+    }
+}
+
+/// What a cancel found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It had not been sent, and never will be.
+    BeforeStart,
+    /// It had been sent: its route and position tell where to stop it.
+    Sent(Route, u64),
+    /// It was finished, or unknown: nothing changes.
+    TooLate,
+}
+
+/// What is kept, and how much.
+#[derive(Clone, Copy, Debug)]
+pub struct SubmitterConfig {
+    /// Whether finished tasks stay on record while their returns are referenced.
+    pub lineage: bool,
+    /// Bytes of finished tasks' payloads that are kept at most; the oldest go first.
+    pub lineage_bytes_max: usize,
+}
+
+/// The machine. See the module.
+pub struct Submitter<P> {
+    config: SubmitterConfig,
+    tasks: Slab<Record<P>>,
+    lanes: Vec<VecDeque<TaskKey>>,
+    actors: Vec<Actor>,
+    free_actors: Vec<u32>,
+    elsewhere: BTreeMap<ObjectId, Vec<TaskKey>>,
+    unfinished: usize,
+    lineage: Lineage,
+}
+
+type Out<P> = Vec<SubmitterEffect<P>>;
+
+impl<P> Submitter<P> {
+    /// A submitter without tasks.
+    pub fn new(config: SubmitterConfig) -> Self {
+        Self {
+            config,
+            tasks: Slab::default(),
+            lanes: Vec::new(),
+            actors: Vec::new(),
+            free_actors: Vec::new(),
+            elsewhere: BTreeMap::new(),
+            unfinished: 0,
+            lineage: Lineage::default(),
+        }
+    }
+
+    /// Adds a queue.
+    pub fn open_lane(&mut self) -> LaneIndex {
+        self.lanes.push(VecDeque::new());
+        LaneIndex(self.lanes.len() as u32 - 1)
+    }
+
+    /// How many tasks are not finished.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// How many tasks are on record, finished or not.
+    pub fn on_record(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Bytes of finished tasks' payloads on record.
+    pub fn lineage_bytes(&self) -> usize {
+        self.lineage.bytes()
+    }
+
+    /// A task on record.
+    pub fn record(&self, key: TaskKey) -> Option<&Record<P>> {
+        self.tasks.get(key)
+    }
+
+    /// The payload of a task on record, to be changed.
+    pub fn payload_mut(&mut self, key: TaskKey) -> Option<&mut P> {
+        self.tasks.get_mut(key)?.payload.as_mut()
+    }
+
+    /// Whether a task was not finished.
+    pub fn is_unfinished(&self, key: TaskKey) -> bool {
+        self.tasks.get(key).is_some_and(|record| record.stage != Stage::Finished)
+    }
+
+    /// A task was submitted; its returns are referenced once each. `inputs` are the missing ones.
+    pub fn on_submitted(&mut self, submission: Submission<P>, inputs: &[Input]) -> TaskKey {
+        let record = Record {
+            task: submission.task,
+            route: submission.route,
+            stage: Stage::Queued,
+            missing: 0,
+            returns_missing: submission.returns,
+            handles: submission.returns,
+            retries: submission.retries,
+            attempt: 0,
+            bytes: submission.bytes,
+            lineage_users: 0,
+            link: Link::default(),
+            edges: None,
+            payload: Some(submission.payload),
+        };
+        let key = self.tasks.insert(record);
+        self.unfinished += 1;
+        if !inputs.is_empty() {
+            self.connect(key, inputs);
+        }
+        match submission.route {
+            Route::Lane(lane) => {
+                if self.tasks.get(key).is_some_and(|record| record.stage == Stage::Queued) {
+                    self.lanes[lane.0 as usize].push_back(key);
+                }
+            }
+            Route::Actor(actor) => self.actors[actor.0 as usize].queue.push_back(key),
+        }
+        key
+    }
+
+    fn connect(&mut self, key: TaskKey, inputs: &[Input]) {
+        let (mut missing, mut producers) = (0, Vec::new());
+        for input in inputs {
+            match *input {
+                Input::Task(producer) => {
+                    let Some(record) = self.tasks.get_mut(producer) else { continue };
+                    producers.push(producer);
+                    if record.stage != Stage::Finished {
+                        missing += 1;
+                        record.edges.get_or_insert_default().dependents.push(key);
+                    }
+                }
+                Input::Elsewhere(object) => {
+                    missing += 1;
+                    self.elsewhere.entry(object).or_default().push(key);
+                }
+            }
+        }
+        let record = self.tasks.get_mut(key).expect("just inserted");
+        record.missing = missing;
+        if missing > 0 {
+            record.stage = Stage::Waiting;
+        }
+        if !producers.is_empty() {
+            record.edges.get_or_insert_default().producers = producers;
+        }
+    }
+
+    /// The next task of a lane to be sent, without taking it.
+    pub fn next_in_lane(&mut self, lane: LaneIndex) -> Option<TaskKey> {
+        let queue = &mut self.lanes[lane.0 as usize];
+        while let Some(&key) = queue.front() {
+            if self.tasks.get(key).is_some_and(|record| record.stage == Stage::Queued) {
+                return Some(key);
+            }
+            queue.pop_front();
+        }
+        None
+    }
+
+    /// How many tasks wait in this process for room in a lane.
+    pub fn lane_backlog(&self, lane: LaneIndex) -> usize {
+        self.lanes[lane.0 as usize].len()
+    }
+
+    /// The next task of the lane was sent.
+    pub fn on_sent(&mut self, lane: LaneIndex, key: TaskKey, position: u64) {
+        let front = self.lanes[lane.0 as usize].pop_front();
+        debug_assert_eq!(front, Some(key));
+        if let Some(record) = self.tasks.get_mut(key) {
+            record.stage = Stage::Sent { position };
+        }
+    }
+
+    /// One return value (or a failure in its place) has arrived. Gives whether it is to be kept: false for
+    /// a late or repeated answer.
+    pub fn on_returned(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
+        let Some(record) = self.tasks.get_mut(key) else { return false };
+        if record.stage == Stage::Finished {
+            return false;
+        }
+        record.returns_missing = record.returns_missing.saturating_sub(1);
+        if failed || record.returns_missing == 0 {
+            self.finish(key, failed, out);
+        }
+        true
+    }
+
+    /// An object made elsewhere has a value or failed.
+    pub fn on_elsewhere_resolved(&mut self, object: ObjectId, failed: bool, out: &mut Out<P>) {
+        for key in self.elsewhere.remove(&object).unwrap_or_default() {
+            self.settle(key, Input::Elsewhere(object), failed, out);
+        }
+    }
+
+    /// Whether some task waits for an object made elsewhere.
+    pub fn awaits(&self, object: ObjectId) -> bool {
+        self.elsewhere.contains_key(&object)
+    }
+
+    /// The process that ran a task died: it is queued again, or fails.
+    pub fn on_lost(&mut self, key: TaskKey, cause: &DeathCause, out: &mut Out<P>) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        if !matches!(record.stage, Stage::Sent { .. }) {
+            return;
+        }
+        let Route::Lane(lane) = record.route else { return };
+        if record.retries == 0 {
+            let tries = record.attempt + 1;
+            let message = format!("its worker died, and no retry is left after {tries} tries: {cause}");
+            out.push(SubmitterEffect::Fail(key, Failure::new(FailureKind::WorkerDied(cause.clone()), message)));
+            return self.finish(key, true, out);
+        }
+        record.retries -= 1;
+        record.attempt += 1;
+        record.stage = Stage::Queued;
+        self.lanes[lane.0 as usize].push_front(key);
+    }
+
+    /// Somebody wants a task to end. The returns of one that was not finished get a failure.
+    pub fn on_cancelled(&mut self, key: TaskKey, out: &mut Out<P>) -> Cancelled {
+        let Some(record) = self.tasks.get(key) else { return Cancelled::TooLate };
+        let found = match record.stage {
+            Stage::Finished => return Cancelled::TooLate,
+            Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
+            Stage::Sent { position } => Cancelled::Sent(record.route, position),
+        };
+        let failure = Failure::new(FailureKind::Cancelled, "it was cancelled");
+        self.fail(key, failure, out);
+        found
+    }
+
+    /// A task cannot run: its returns get this failure.
+    pub fn fail(&mut self, key: TaskKey, failure: Failure, out: &mut Out<P>) {
+        if self.is_unfinished(key) {
+            out.push(SubmitterEffect::Fail(key, failure));
+            self.finish(key, true, out);
+        }
+    }
+
+    /// One return of a task is not referenced any more.
+    pub fn on_handle_dropped(&mut self, key: TaskKey, out: &mut Out<P>) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        record.handles = record.handles.saturating_sub(1);
+        self.forget_if_unused(key, out);
+    }
+
+    /// Marks a task as finished and tells those who wait for it, and those who wait for these.
+    fn finish(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) {
+        let mut finished = vec![];
+        self.finish_one(key, failed, &mut finished, out);
+        while let Some((producer, failed)) = finished.pop() {
+            let Some(record) = self.tasks.get_mut(producer) else { continue };
+            let dependents = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.dependents));
+            for dependent in dependents.unwrap_or_default() {
+                if self.settle_one(dependent, failed, out) {
+                    out.push(SubmitterEffect::FailForInput(dependent, Input::Task(producer)));
+                    self.finish_one(dependent, true, &mut finished, out);
+                }
+            }
+            self.forget_if_unused(producer, out);
+        }
+    }
+
+    fn finish_one(
+        &mut self,
+        key: TaskKey,
+        failed: bool,
+        finished: &mut Vec<(TaskKey, bool)>,
+        out: &mut Out<P>,
+    ) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        record.stage = Stage::Finished;
+        self.unfinished -= 1;
+        if let Route::Actor(actor) = record.route {
+            self.actors[actor.0 as usize].forget_finished(&self.tasks);
+            self.free_if_closed(actor);
+        }
+        let record = self.tasks.get_mut(key).expect("found above");
+        if record.edges.as_ref().is_some_and(|edges| !edges.dependents.is_empty()) {
+            finished.push((key, failed));
+        }
+        let is_task = matches!(record.route, Route::Lane(_));
+        if self.config.lineage && is_task && !failed && record.handles > 0 {
+            self.remember(key, out);
+        } else {
+            out.extend(record.payload.take().map(SubmitterEffect::Drop));
+            if let Some(edges) = &mut record.edges {
+                edges.producers = Vec::new();
+            }
+        }
+        self.forget_if_unused(key, out);
+    }
+
+    /// An input of `key` is there or failed.
+    fn settle(&mut self, key: TaskKey, input: Input, failed: bool, out: &mut Out<P>) {
+        if self.settle_one(key, failed, out) {
+            out.push(SubmitterEffect::FailForInput(key, input));
+            self.finish(key, true, out);
+        }
+    }
+
+    /// Counts an input as settled; true if the task must fail for it.
+    fn settle_one(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
+        let Some(record) = self.tasks.get_mut(key) else { return false };
+        if record.stage != Stage::Waiting {
+            return false;
+        }
+        if failed {
+            return true;
+        }
+        record.missing -= 1;
+        if record.missing == 0 {
+            record.stage = Stage::Queued;
+            match record.route {
+                Route::Lane(lane) => self.lanes[lane.0 as usize].push_back(key),
+                Route::Actor(actor) => out.push(SubmitterEffect::Flush(actor)),
+            }
+        }
+        false
+    }
+
+    fn forget_if_unused(&mut self, key: TaskKey, out: &mut Out<P>) {
+        let mut unused = vec![];
+        unused.extend(self.take_if_unused(key, out));
+        while let Some(producers) = unused.pop() {
+            for producer in producers {
+                if let Some(record) = self.tasks.get_mut(producer) {
+                    record.lineage_users -= 1;
+                    unused.extend(self.take_if_unused(producer, out));
+                }
+            }
+        }
+    }
+
+    /// Takes a record that nobody needs off the table; gives the producers that it kept on record.
+    fn take_if_unused(&mut self, key: TaskKey, out: &mut Out<P>) -> Option<Vec<TaskKey>> {
+        let record = self.tasks.get(key)?;
+        let has_dependents = record.edges.as_ref().is_some_and(|edges| !edges.dependents.is_empty());
+        let in_use = record.handles > 0 || record.lineage_users > 0 || has_dependents;
+        if record.stage != Stage::Finished || in_use {
+            return None;
+        }
+        self.unlink(key);
+        let record = self.tasks.remove(key)?;
+        out.extend(record.payload.map(SubmitterEffect::Drop));
+        record.edges.map(|edges| edges.producers).filter(|producers| !producers.is_empty())
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        let unfinished = self.tasks.iter().filter(|(_, record)| record.stage != Stage::Finished).count();
+        assert_eq!(unfinished, self.unfinished, "the count of unfinished tasks is right");
+        let mut users: BTreeMap<TaskKey, u32> = BTreeMap::new();
+        let mut bytes = 0;
+        for (_, record) in self.tasks.iter() {
+            let edges = record.edges.as_deref();
+            if record.stage == Stage::Finished {
+                for producer in edges.map_or(&[][..], |edges| &edges.producers) {
+                    *users.entry(*producer).or_default() += 1;
+                }
+                assert!(edges.is_none_or(|edges| edges.dependents.is_empty()), "dependents were told");
+                assert!(record.handles > 0 || record.lineage_users > 0, "an unused record is gone");
+                bytes += if record.payload.is_some() { record.bytes as usize } else { 0 };
+            }
+            assert_eq!(record.missing > 0, record.stage == Stage::Waiting || record.stage == Stage::Finished && record.missing > 0);
+        }
+        for (key, record) in self.tasks.iter() {
+            assert_eq!(record.lineage_users, users.get(&key).copied().unwrap_or(0), "lineage users of {key:?}");
+        }
+        assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
+    }
+}
+
+#[cfg(test)]
+mod tests;

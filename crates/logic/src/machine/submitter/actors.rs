@@ -1,0 +1,159 @@
+//! Actors as a caller sees them: where each is, and its calls in their order.
+
+use super::{Out, Record, Stage, Submitter, SubmitterEffect};
+use crate::slab::Slab;
+use aktis_protocol::{DeathCause, Failure, FailureKind, ProcessSlot, TaskKey};
+use std::collections::VecDeque;
+
+/// An actor in its caller's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActorIndex(pub u32);
+
+/// Where an actor is, as its caller knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Not known yet, being made, or being restarted: calls wait.
+    Pending,
+    /// In this process.
+    Alive(ProcessSlot),
+    /// Gone: calls fail.
+    Dead(Box<Failure>),
+}
+
+pub(super) struct Actor {
+    pub(super) place: Place,
+    pub(super) queue: VecDeque<TaskKey>,
+    sent: VecDeque<TaskKey>,
+    /// Nobody will call it again: its place is free as soon as its calls are finished.
+    closing: bool,
+}
+
+impl Actor {
+    fn new(place: Place) -> Self {
+        Self { place, queue: VecDeque::new(), sent: VecDeque::new(), closing: false }
+    }
+
+    /// Forgets calls at the front of the sent ones that are finished.
+    pub(super) fn forget_finished<P>(&mut self, tasks: &Slab<Record<P>>) {
+        while let Some(&key) = self.sent.front() {
+            if tasks.get(key).is_some_and(|record| record.stage != Stage::Finished) {
+                break;
+            }
+            self.sent.pop_front();
+        }
+    }
+}
+
+impl<P> Submitter<P> {
+    /// Adds an actor.
+    pub fn open_actor(&mut self, place: Place) -> ActorIndex {
+        let actor = Actor::new(place);
+        match self.free_actors.pop() {
+            Some(index) => {
+                self.actors[index as usize] = actor;
+                ActorIndex(index)
+            }
+            None => {
+                self.actors.push(actor);
+                ActorIndex(self.actors.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Nobody will call this actor again: it goes when its calls are finished.
+    pub fn close_actor(&mut self, actor: ActorIndex) {
+        self.actors[actor.0 as usize].closing = true;
+        self.free_if_closed(actor);
+    }
+
+    pub(super) fn free_if_closed(&mut self, index: ActorIndex) {
+        let actor = &mut self.actors[index.0 as usize];
+        if !actor.closing {
+            return;
+        }
+        actor.forget_finished(&self.tasks);
+        let unfinished = |key: &TaskKey| self.tasks.get(*key).is_some_and(|record| record.stage != Stage::Finished);
+        actor.queue.retain(unfinished);
+        if actor.queue.is_empty() && actor.sent.is_empty() {
+            *actor = Actor::new(Place::Pending);
+            self.free_actors.push(index.0);
+        }
+    }
+
+    /// Where an actor is.
+    pub fn actor_place(&self, actor: ActorIndex) -> &Place {
+        &self.actors[actor.0 as usize].place
+    }
+
+    /// The next call of an actor to be sent, and to which process, without taking it.
+    pub fn next_call(&mut self, index: ActorIndex) -> Option<(TaskKey, ProcessSlot)> {
+        let actor = &mut self.actors[index.0 as usize];
+        let Place::Alive(process) = actor.place else { return None };
+        while let Some(&key) = actor.queue.front() {
+            match self.tasks.get(key).map(Record::stage) {
+                Some(Stage::Queued) => return Some((key, process)),
+                Some(Stage::Waiting) => return None,
+                Some(Stage::Sent { .. } | Stage::Finished) | None => actor.queue.pop_front(),
+            };
+        }
+        None
+    }
+
+    /// The next call of the actor was sent.
+    pub fn on_call_sent(&mut self, index: ActorIndex, key: TaskKey) {
+        let actor = &mut self.actors[index.0 as usize];
+        let front = actor.queue.pop_front();
+        debug_assert_eq!(front, Some(key));
+        actor.sent.push_back(key);
+        if let Some(record) = self.tasks.get_mut(key) {
+            record.stage = Stage::Sent { position: 0 };
+        }
+    }
+
+    /// The actor is in this process now: calls go on.
+    pub fn on_actor_alive(&mut self, index: ActorIndex, process: ProcessSlot, out: &mut Out<P>) {
+        self.actors[index.0 as usize].place = Place::Alive(process);
+        out.push(SubmitterEffect::Flush(index));
+    }
+
+    /// The actor's process died, and it is started again: calls that were with it are sent again in their
+    /// order if they have retries left, else fail.
+    pub fn on_actor_restarting(&mut self, index: ActorIndex, cause: &Failure, out: &mut Out<P>) {
+        let actor = &mut self.actors[index.0 as usize];
+        actor.place = Place::Pending;
+        let sent = std::mem::take(&mut actor.sent);
+        let mut again = Vec::new();
+        for key in sent {
+            let Some(record) = self.tasks.get_mut(key) else { continue };
+            if !matches!(record.stage, Stage::Sent { .. }) {
+                continue;
+            }
+            if record.retries > 0 {
+                record.retries -= 1;
+                record.attempt += 1;
+                record.stage = Stage::Queued;
+                again.push(key);
+            } else {
+                self.fail(key, cause.clone(), out);
+            }
+        }
+        for key in again.into_iter().rev() {
+            self.actors[index.0 as usize].queue.push_front(key);
+        }
+    }
+
+    /// The actor is gone for good: its calls fail.
+    pub fn on_actor_dead(&mut self, index: ActorIndex, failure: &Failure, out: &mut Out<P>) {
+        let actor = &mut self.actors[index.0 as usize];
+        actor.place = Place::Dead(Box::new(failure.clone()));
+        let calls = std::mem::take(&mut actor.sent).into_iter().chain(std::mem::take(&mut actor.queue));
+        for key in calls.collect::<Vec<_>>() {
+            self.fail(key, failure.clone(), out);
+        }
+    }
+
+    /// The failure of calls whose actor died with its process.
+    pub fn actor_failure(cause: &DeathCause) -> Failure {
+        Failure::new(FailureKind::ActorDied, format!("its actor died: {cause}"))
+    }
+}

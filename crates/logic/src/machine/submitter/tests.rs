@@ -1,0 +1,192 @@
+//! Stories about one submitter.
+
+use super::*;
+use aktis_protocol::ProcessSlot;
+
+const LINEAGE: SubmitterConfig = SubmitterConfig { lineage: true, lineage_bytes_max: 1000 };
+
+struct Story {
+    machine: Submitter<&'static str>,
+    lane: LaneIndex,
+    out: Out<&'static str>,
+}
+
+impl Story {
+    fn new(config: SubmitterConfig) -> Self {
+        let mut machine = Submitter::new(config);
+        let lane = machine.open_lane();
+        Self { machine, lane, out: Vec::new() }
+    }
+
+    fn submit_to(&mut self, route: Route, name: &'static str, retries: u32, inputs: &[Input]) -> TaskKey {
+        let submission =
+            Submission { task: TaskId::default(), route, returns: 1, retries, bytes: 100, payload: name };
+        let key = self.machine.on_submitted(submission, inputs);
+        self.machine.check();
+        key
+    }
+
+    fn submit(&mut self, name: &'static str, inputs: &[Input]) -> TaskKey {
+        self.submit_to(Route::Lane(self.lane), name, 1, inputs)
+    }
+
+    fn send_all(&mut self) -> Vec<TaskKey> {
+        let mut sent = Vec::new();
+        while let Some(key) = self.machine.next_in_lane(self.lane) {
+            self.machine.on_sent(self.lane, key, sent.len() as u64);
+            sent.push(key);
+        }
+        sent
+    }
+
+    fn returned(&mut self, key: TaskKey, failed: bool) -> bool {
+        let kept = self.machine.on_returned(key, failed, &mut self.out);
+        self.machine.check();
+        kept
+    }
+
+    fn drop_handle(&mut self, key: TaskKey) {
+        self.machine.on_handle_dropped(key, &mut self.out);
+        self.machine.check();
+    }
+
+    fn failed(&mut self) -> Vec<TaskKey> {
+        let failed = |effect| match effect {
+            SubmitterEffect::Fail(key, _) | SubmitterEffect::FailForInput(key, _) => Some(key),
+            _ => None,
+        };
+        self.out.drain(..).filter_map(failed).collect()
+    }
+
+    fn cause() -> DeathCause {
+        DeathCause { pid: 1, signal: Some(9), exit_code: None, stderr_tail: vec![] }
+    }
+}
+
+#[test]
+fn a_task_is_sent_when_its_inputs_are_there() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    let b = story.submit("b", &[Input::Task(a), Input::Elsewhere(ObjectId::default())]);
+    assert_eq!(story.send_all(), [a]);
+    assert!(story.returned(a, false));
+    assert_eq!(story.send_all(), []);
+    story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
+    assert_eq!(story.send_all(), [b]);
+    assert!(story.returned(b, false) && !story.returned(b, false));
+    assert_eq!(story.machine.unfinished(), 0);
+}
+
+#[test]
+fn a_failure_reaches_everything_downstream() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    let b = story.submit("b", &[Input::Task(a)]);
+    let c = story.submit("c", &[Input::Task(b)]);
+    story.send_all();
+    story.returned(a, true);
+    assert_eq!(story.failed(), [b, c]);
+    for key in [a, b, c] {
+        story.drop_handle(key);
+    }
+    assert_eq!(story.machine.on_record(), 0);
+}
+
+#[test]
+fn lineage_stays_while_something_computed_from_it_is_referenced() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    story.send_all();
+    story.returned(a, false);
+    let b = story.submit("b", &[Input::Task(a)]);
+    story.send_all();
+    story.returned(b, false);
+    story.drop_handle(a);
+    assert_eq!(story.machine.on_record(), 2);
+    assert_eq!(story.machine.lineage_bytes(), 200);
+    story.drop_handle(b);
+    assert_eq!((story.machine.on_record(), story.machine.lineage_bytes()), (0, 0));
+}
+
+#[test]
+fn lineage_is_bounded_and_the_oldest_goes_first() {
+    let mut story = Story::new(LINEAGE);
+    let keys: Vec<_> = (0..30).map(|_| story.submit("x", &[])).collect();
+    story.send_all();
+    for &key in &keys {
+        story.returned(key, false);
+    }
+    assert_eq!(story.machine.lineage_bytes(), 1000);
+    assert!(story.machine.record(keys[0]).unwrap().payload().is_none());
+    assert!(story.machine.record(keys[29]).unwrap().payload().is_some());
+    for key in keys {
+        story.drop_handle(key);
+    }
+    assert_eq!(story.machine.on_record(), 0);
+}
+
+#[test]
+fn a_lost_task_runs_again_and_fails_when_no_retry_is_left() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    for _ in 0..2 {
+        assert_eq!(story.send_all(), [a]);
+        story.machine.on_lost(a, &Story::cause(), &mut story.out);
+        story.machine.check();
+    }
+    assert_eq!(story.send_all(), []);
+    assert_eq!(story.failed(), [a]);
+    assert!(!story.returned(a, false), "a late answer changes nothing");
+}
+
+#[test]
+fn a_cancelled_task_is_never_sent_and_its_dependents_fail() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    let b = story.submit("b", &[Input::Task(a)]);
+    assert_eq!(story.machine.on_cancelled(a, &mut story.out), Cancelled::BeforeStart);
+    assert_eq!(story.send_all(), []);
+    assert_eq!(story.failed(), [a, b]);
+    assert_eq!(story.machine.on_cancelled(b, &mut story.out), Cancelled::TooLate);
+}
+
+#[test]
+fn a_task_that_nobody_waits_for_still_runs_and_then_goes() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    story.drop_handle(a);
+    assert_eq!(story.send_all(), [a]);
+    story.returned(a, false);
+    assert_eq!(story.machine.on_record(), 0);
+}
+
+#[test]
+fn calls_keep_their_order_when_inputs_come_late_and_when_the_actor_restarts() {
+    let mut story = Story::new(LINEAGE);
+    let actor = story.machine.open_actor(Place::Pending);
+    let input = story.submit("input", &[]);
+    let calls: Vec<_> = (0..3)
+        .map(|i| {
+            let inputs: &[Input] = if i == 0 { &[Input::Task(input)] } else { &[] };
+            story.submit_to(Route::Actor(actor), "call", 1, inputs)
+        })
+        .collect();
+    story.machine.on_actor_alive(actor, ProcessSlot(1), &mut story.out);
+    assert_eq!(story.machine.next_call(actor), None, "the first call waits, and the others behind it");
+    story.send_all();
+    story.returned(input, false);
+    for &call in &calls {
+        assert_eq!(story.machine.next_call(actor), Some((call, ProcessSlot(1))));
+        story.machine.on_call_sent(actor, call);
+    }
+    story.returned(calls[1], false);
+    let cause = Submitter::<()>::actor_failure(&Story::cause());
+    story.machine.on_actor_restarting(actor, &cause, &mut story.out);
+    story.machine.on_actor_alive(actor, ProcessSlot(2), &mut story.out);
+    for call in [calls[0], calls[2]] {
+        assert_eq!(story.machine.next_call(actor), Some((call, ProcessSlot(2))));
+        story.machine.on_call_sent(actor, call);
+    }
+    story.machine.on_actor_restarting(actor, &cause, &mut story.out);
+    assert_eq!(story.failed(), [calls[0], calls[2]], "no retry is left");
+}

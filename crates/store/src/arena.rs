@@ -1,0 +1,247 @@
+//! The memory of large objects, shared by all processes of a node and read without a copy.
+//!
+//! Two memfds: the index says where each object lies (see [`crate::index`]), the arena holds the bytes.
+//! Neither uses `/dev/shm`: its size and presence do not matter. Memory is taken page by page as objects are
+//! written; a store that could never fit into the machine's memory is refused at the start.
+//!
+//! Invariants:
+//! 1. The node decides where objects lie; extents of live objects never overlap.
+//! 2. Objects start at multiples of [`EXTENT_ALIGNMENT`], so that any numeric type may be read in place.
+//! 3. While a [`Pin`] lives, its bytes stay where and what they are.
+//! 4. While an [`ExtentWriter`] lives, nobody else touches its bytes.
+
+#![allow(unsafe_code)]
+
+use crate::error::{PinError, StoreError};
+use crate::index::{EntryState, Extent, Index, create_mapping};
+use crate::map::Mapping;
+use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// Extents start at multiples of this: a page, so that their memory can be given back.
+pub const EXTENT_ALIGNMENT: u64 = 4096;
+
+/// The object store of a node, as one process sees it.
+pub struct Arena {
+    index: Index,
+    map: Mapping,
+}
+
+impl Arena {
+    /// Makes an object store for `bytes` bytes in `entries` objects, in the node's process (place 0).
+    pub fn create(bytes: u64, entries: u32) -> Result<Self, StoreError> {
+        if bytes < EXTENT_ALIGNMENT {
+            return Err(StoreError::TooSmall { bytes, least: EXTENT_ALIGNMENT });
+        }
+        let memory = memory_bytes();
+        if bytes > memory {
+            return Err(StoreError::LargerThanMemory { bytes, memory });
+        }
+        let index = Index::create(entries)?;
+        let map = create_mapping("aktis-arena", bytes)?;
+        Ok(Self { index, map })
+    }
+
+    /// Opens the object store that the node made, in the process in place `me`.
+    pub fn open(index_fd: OwnedFd, arena_fd: OwnedFd, me: ProcessSlot) -> Result<Self, StoreError> {
+        let map = |fd| Mapping::from_fd(fd).map_err(|source| StoreError::Refused { bytes: 0, source });
+        Ok(Self { index: Index::attach(map(index_fd)?, me)?, map: map(arena_fd)? })
+    }
+
+    /// The memfd of the index, to be sent to another process.
+    pub fn index_fd(&self) -> BorrowedFd<'_> {
+        self.index.map().fd()
+    }
+
+    /// The memfd of the objects' bytes, to be sent to another process.
+    pub fn arena_fd(&self) -> BorrowedFd<'_> {
+        self.map.fd()
+    }
+
+    /// The room for objects.
+    pub fn bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned.
+    pub fn write_entry(&self, entry: EntryRef, object: ObjectId, state: EntryState, offset: u64, bytes: u64) {
+        debug_assert_eq!(offset % EXTENT_ALIGNMENT, 0, "extents are aligned");
+        self.index.write(entry, object, state, Extent { offset, bytes });
+    }
+
+    /// Marks a sealed object as about to lose its memory, so that no new reader comes. False, and the object stays
+    /// as it is, if somebody has it pinned or it is not sealed. Only the node calls this.
+    pub fn begin_spill(&self, entry: EntryRef) -> bool {
+        self.index.begin_spill(entry)
+    }
+
+    /// The object is on disk only: its memory may be used for others. Only the node calls this.
+    pub fn finish_spill(&self, entry: EntryRef) {
+        self.index.finish_spill(entry);
+    }
+
+    /// Forgets all pins of a process that is dead. Only the node calls this.
+    pub fn clear_pins(&self, process: ProcessSlot) {
+        self.index.clear_pins(process);
+    }
+
+    /// Whether any process has the object pinned, as of now.
+    pub fn is_pinned(&self, entry: EntryRef) -> bool {
+        self.index.is_pinned(entry)
+    }
+
+    /// When the object was last pinned or written, on the coarse clock that [`Self::tick`] moves.
+    pub fn last_used(&self, entry: EntryRef) -> u32 {
+        self.index.last_used(entry)
+    }
+
+    /// Moves the coarse clock on. Only the node calls this.
+    pub fn tick(&self) {
+        self.index.tick();
+    }
+
+    /// Opens the granted memory of an object for writing: once, and only until it is sealed.
+    pub fn write(self: &Arc<Self>, entry: EntryRef) -> Result<ExtentWriter, StoreError> {
+        let extent = self.index.begin_write(entry)?;
+        if !self.contains(extent) {
+            return Err(StoreError::NotWritable { index: entry.index });
+        }
+        Ok(ExtentWriter { arena: self.clone(), entry, extent })
+    }
+
+    /// Holds on to a sealed object for reading.
+    pub fn pin(self: &Arc<Self>, entry: EntryRef) -> Result<Pin, PinError> {
+        let extent = self.index.pin(entry)?;
+        if !self.contains(extent) {
+            self.index.unpin(entry);
+            return Err(PinError::Gone);
+        }
+        Ok(Pin { arena: self.clone(), entry, extent })
+    }
+
+    /// Puts memory behind a range, without changing what it holds.
+    pub(crate) fn populate(&self, extent: Extent) -> io::Result<()> {
+        assert!(self.contains(extent), "inside the arena");
+        let advice = rustix::mm::Advice::LinuxPopulateWrite;
+        // SAFETY: inside the mapping; this advice leaves the contents as they are.
+        unsafe {
+            let start = self.map.base().add(extent.offset as usize);
+            rustix::mm::madvise(start.cast(), extent.bytes as usize, advice)?;
+        }
+        Ok(())
+    }
+
+    /// Fills a place that the node has set aside for a spilled object, and marks the object as sealed there.
+    pub(crate) fn refill(
+        &self,
+        entry: EntryRef,
+        offset: u64,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let not_spilled = StoreError::NotWritable { index: entry.index };
+        let Some(Extent { bytes, .. }) = self.index.extent(entry, EntryState::Spilled) else {
+            return Err(not_spilled);
+        };
+        if !self.contains(Extent { offset, bytes }) {
+            return Err(not_spilled);
+        }
+        // SAFETY: in bounds; the node has set this range aside for this object, which nobody can pin
+        // or write while it is spilled.
+        let place =
+            unsafe { std::slice::from_raw_parts_mut(self.map.base().add(offset as usize), bytes as usize) };
+        fill(place)?;
+        if self.index.finish_restore(entry, offset) { Ok(()) } else { Err(not_spilled) }
+    }
+
+    fn contains(&self, extent: Extent) -> bool {
+        extent.offset.checked_add(extent.bytes).is_some_and(|end| end <= self.map.len() as u64)
+    }
+}
+
+/// The memory of one object while it is written. Dropped without [`Self::seal`], the object stays unwritten: tell the
+/// node that it is abandoned.
+pub struct ExtentWriter {
+    arena: Arc<Arena>,
+    entry: EntryRef,
+    extent: Extent,
+}
+
+impl ExtentWriter {
+    /// The object's entry.
+    pub fn entry(&self) -> EntryRef {
+        self.entry
+    }
+
+    /// Publishes the object: from now on it can be pinned, and never changes. The node must be told too.
+    pub fn seal(self) -> EntryRef {
+        self.arena.index.seal(self.entry);
+        self.entry
+    }
+}
+
+impl Deref for ExtentWriter {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize)
+    }
+}
+
+impl DerefMut for ExtentWriter {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let start = self.extent.offset as usize;
+        // SAFETY: in bounds (checked when it was opened). The index admits one writer for each grant, readers only
+        // after the seal, which consumes the writer; and the node gives an extent to one object at a time.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.arena.map.base().add(start), self.extent.bytes as usize)
+        }
+    }
+}
+
+/// A hold on a sealed object: its bytes can be read in place for as long as this lives.
+pub struct Pin {
+    arena: Arc<Arena>,
+    entry: EntryRef,
+    extent: Extent,
+}
+
+impl Pin {
+    /// The object's entry.
+    pub fn entry(&self) -> EntryRef {
+        self.entry
+    }
+}
+
+impl Deref for Pin {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize)
+    }
+}
+
+impl AsRef<[u8]> for Pin {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.arena.index.unpin(self.entry);
+    }
+}
+
+/// The memory that this process can have at most: the machine's, or what its control group allows.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
+    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
+        .min();
+    machine.min(group.unwrap_or(u64::MAX))
+}

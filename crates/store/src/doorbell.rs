@@ -1,0 +1,68 @@
+//! Wakes a sleeping process: a futex word in shared memory, and a count of who sleeps on it.
+//!
+//! Invariants:
+//! 1. Who wants to sleep announces it, looks for work once more, and only then sleeps: a ring between
+//!    the look and the sleep changes the word, and the sleep returns at once.
+//! 2. Ringing costs one load when nobody sleeps.
+
+use crate::map::Shared;
+use rustix::thread::futex;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+/// A doorbell in shared memory.
+#[repr(C)]
+#[derive(Default)]
+pub struct Doorbell {
+    sequence: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+// SAFETY: made of atomics alone.
+#[allow(unsafe_code)]
+unsafe impl Shared for Doorbell {}
+
+/// Announced before sleeping; see [`Doorbell::prepare`].
+#[must_use]
+pub struct Ticket(u32);
+
+impl Doorbell {
+    /// Announces that the caller is about to sleep. Look for work after this, then [`sleep`](Self::sleep)
+    /// or [`stay`](Self::stay).
+    pub fn prepare(&self) -> Ticket {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let ticket = Ticket(self.sequence.load(Ordering::SeqCst));
+        fence(Ordering::SeqCst);
+        ticket
+    }
+
+    /// Takes back the announcement: there is work.
+    pub fn stay(&self, _ticket: Ticket) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Sleeps until the bell rings (or has rung since `prepare`), or the time is over.
+    pub fn sleep(&self, ticket: Ticket, timeout: Option<Duration>) {
+        let timeout = timeout.map(|duration| futex::Timespec {
+            tv_sec: duration.as_secs().min(1 << 40) as i64,
+            tv_nsec: i64::from(duration.subsec_nanos()),
+        });
+        // Every outcome (woken, changed, timed out, interrupted) means the same: look again.
+        let _ = futex::wait(&self.sequence, futex::Flags::empty(), ticket.0, timeout.as_ref());
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes up to `count` sleepers, if there are any. What was published before is visible to them.
+    pub fn ring(&self, count: u32) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.ring_always(count);
+        }
+    }
+
+    /// Wakes up to `count` sleepers, also those that are just about to sleep.
+    pub fn ring_always(&self, count: u32) {
+        self.sequence.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&self.sequence, futex::Flags::empty(), count);
+    }
+}
