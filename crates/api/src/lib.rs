@@ -1,1 +1,79 @@
 //! A distributed execution framework for AI applications: tasks, actors and shared objects.
+//!
+//! ```no_run
+//! use aktis::prelude::*;
+//!
+//! #[remote]
+//! fn square(x: u64) -> u64 {
+//!     x * x
+//! }
+//!
+//! struct Counter {
+//!     total: u64,
+//! }
+//!
+//! #[actor]
+//! impl Counter {
+//!     fn new(start: u64) -> Self {
+//!         Counter { total: start }
+//!     }
+//!     fn add(&mut self, n: u64) -> u64 {
+//!         self.total += n;
+//!         self.total
+//!     }
+//! }
+//!
+//! fn main() -> aktis::Result<()> {
+//!     let _session = aktis::init()?;
+//!     let nine = square::remote(3); // an ObjectRef<u64>, at once
+//!     let more = square::remote(&nine); // a reference where a value is expected
+//!     assert_eq!(more.get()?, 81);
+//!
+//!     let counter = Counter::remote(10);
+//!     assert_eq!(counter.add(nine).get()?, 19);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - A **task** is a remote call of a function with [`#[remote]`](macro@remote); it gives an [`ObjectRef`] at once.
+//! - An **actor** is a value in another process with methods, from an impl with [`#[actor]`](macro@actor).
+//! - An **object** is an immutable value that references share; [`Array`]s are read without a copy.
+//! - A [`Session`] is the engine: [`init`] starts one, with worker processes, and ends it when dropped.
+
+mod actor;
+mod argument;
+mod array;
+mod current;
+mod error;
+mod generated;
+mod object_ref;
+mod options;
+mod session;
+mod stream;
+
+pub use actor::{ActorRef, kill};
+pub use aktis_macros::{actor, remote};
+pub use aktis_protocol::{ActorId, Amount, DeathCause, ObjectId, Resources, TaskId};
+pub use aktis_runtime::runtime::Context;
+pub use argument::IntoArg;
+pub use array::{Array, Element};
+pub use current::{
+    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, put, resources, runtime_context,
+    wait,
+};
+pub use error::{Error, Result, TaskError};
+pub use object_ref::{Explain, ObjectRef};
+pub use options::Quantity;
+pub use session::{Entered, ReadyAndRest, Session, SessionBuilder, init};
+pub use stream::{NextItem, ObjectStream};
+
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::generated::*;
+}
+
+/// What most programs use, with one `use`.
+pub mod prelude {
+    pub use crate::{ActorRef, Array, ObjectRef, ObjectStream, Session, actor, remote};
+    pub use std::time::Duration;
+}

@@ -362,6 +362,11 @@ pub enum FromNode {
         /// How.
         cause: DeathCause,
     },
+    /// The worker process that runs tasks and light actors from now on.
+    SharedWorker {
+        /// Which.
+        process: ProcessSlot,
+    },
     /// The answer to [`ToNode::ShapeQuestion`]: sentences for people.
     ShapeExplained {
         /// Matches the question.

@@ -29,3 +29,5 @@ pub const STDERR_LINES_KEPT: usize = 20;
 pub const STDERR_LINE_BYTES_MAX: usize = 500;
 /// How often a lost object may cause upstream tasks to run again, in one recovery.
 pub const RECONSTRUCTION_DEPTH_MAX: usize = 1000;
+/// Objects that the store of one node may hold, in memory and on disk together.
+pub const STORED_OBJECTS_MAX: u32 = 1 << 20;

@@ -1,11 +1,44 @@
-//! Users' values as bytes.
-pub struct Arguments;
-pub struct Buffer;
-pub struct Encoded;
-pub struct Value;
-pub struct ArgumentReader;
-impl ArgumentReader {
-    pub fn next<T: serde::de::DeserializeOwned>(&mut self, _name: &str) -> Result<T, aktis_protocol::Failure> {
-        unreachable!()
-    }
-}
+//! Users' values as bytes: encoding, decoding, and the arguments of a call.
+//!
+//! A value is one byte of flags and then, in the common case, just its postcard encoding. A value with
+//! attachments (buffers, references to objects, handles of actors) has a table in between:
+//!
+//! ```text
+//! plain      flags | postcard
+//! attached   flags 0 0 0 | u32 buffers | u32 objects | u32 actors | u64 postcard bytes
+//!            | objects, 16 bytes each | actors, 16 bytes each | buffers (u64 offset, u64 bytes) each
+//!            | postcard | buffers, each at a multiple of 64 from the start of the value
+//! ```
+//!
+//! The lower seven bits of the flags are a [fingerprint](decode::fingerprint) of the value's type, so
+//! that nearly every attempt to decode it as another type is found out, at no cost in bytes.
+//!
+//! Invariants:
+//! 1. Encoding writes each attachment's number into the postcard bytes, never its content or identity.
+//! 2. Attachments cannot be serialised or deserialised outside a value: that is an error, not a panic.
+//! 3. A panic in a user's `Serialize` or `Deserialize` leaves the thread able to encode and decode.
+//! 4. A plain value of up to [`SHORT_BYTES_MAX`] bytes is encoded, kept and decoded without the heap.
+//! 5. Decoding never trusts its bytes: whatever they are, the outcome is a value or an error.
+
+mod arguments;
+mod buffer;
+mod context;
+mod decode;
+mod encoded;
+mod reader;
+mod reason;
+mod short;
+mod table;
+mod value;
+
+pub use arguments::{Arguments, Resolved};
+pub use buffer::Buffer;
+pub use context::{
+    deserialize_actor, deserialize_buffer, deserialize_handle, serialize_actor, serialize_buffer,
+    serialize_handle,
+};
+pub use decode::{decode, decode_in};
+pub use encoded::Encoded;
+pub use reader::ArgumentReader;
+pub use short::{SHORT_BYTES_MAX, ShortBytes};
+pub use value::Value;

@@ -1,94 +1,257 @@
 //! References to objects and actors, without types.
 
-use crate::codec::Value;
+use crate::actors::ActorEntry;
+use crate::codec::{Arguments, Value};
+use crate::entry::{Entry, Outcome};
 use crate::error::Error;
-use aktis_protocol::{ActorId, ObjectId};
+use crate::registry::Function;
+use crate::runtime::Inner;
+use crate::wait::value_of;
+use crate::stream::StreamState;
+use aktis_logic::machine::submitter::{Place, Route, Stage};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::{ActorId, LaneId, ObjectId};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A counted reference to an object; the object lives while one exists.
 #[derive(Clone)]
-pub struct Handle {}
+pub struct Handle {
+    pub(crate) entry: Arc<Entry>,
+}
 
 impl Handle {
+    /// A reference that is failed from the start: what could not even be submitted.
+    pub fn failed(error: Error) -> Self {
+        Self { entry: Arc::new(Entry::refused(error)) }
+    }
+
     /// The object.
     pub fn id(&self) -> ObjectId {
-        unreachable!()
+        self.entry.id
     }
+
     /// Blocks until there is a value or a failure; `timeout` of `None` waits for ever.
     pub fn get(&self, timeout: Option<Duration>) -> Result<Value, Error> {
-        let _ = timeout;
-        unreachable!()
+        match self.entry.runtime() {
+            Some(runtime) => runtime.get(&self.entry, timeout),
+            None => value_of(&self.entry),
+        }
     }
+
     /// For futures: the value, or `Pending` with the waker kept.
     pub fn poll(&self, waker: &Waker) -> Poll<Result<Value, Error>> {
-        let _ = waker;
-        unreachable!()
+        if let (None, Some(runtime)) = (self.entry.outcome(), self.entry.runtime()) {
+            runtime.drain();
+            if self.entry.add_waker(waker) {
+                runtime.pump.want_now();
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(value_of(&self.entry))
     }
+
     /// Whether there is a value or a failure.
     pub fn is_ready(&self) -> bool {
-        unreachable!()
+        self.entry.outcome().is_some()
     }
-    /// Cancels the task that makes this object; `force` also kills an isolated worker.
+
+    /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
+    /// isolation. A finished task, a `put` object or one made elsewhere is left as it is.
     pub fn cancel(&self, force: bool) -> Result<(), Error> {
-        let _ = force;
-        unreachable!()
+        let Some(runtime) = self.entry.runtime() else { return Ok(()) };
+        runtime.check_usable()?;
+        if let (Some(key), None) = (self.entry.key(), self.entry.outcome()) {
+            runtime.cancel(key, force);
+        }
+        Ok(())
     }
-    /// Says why the object has no value yet, or what failed: sentences for people.
-    pub fn explain(&self) -> String {
-        unreachable!()
-    }
+
     /// To be called when the reference is written into a value: others may then ask for the object.
     pub fn escape(&self) {
-        unreachable!()
+        if let Some(runtime) = self.entry.runtime() {
+            runtime.escape_object(&self.entry);
+        }
+    }
+
+    /// Says why the object has no value yet, or what failed: sentences for people.
+    pub fn explain(&self) -> String {
+        match self.entry.outcome() {
+            Some(Outcome::Inline(value)) => {
+                format!("it has a value of {} bytes, in this process", value.bytes().len())
+            }
+            Some(Outcome::Stored { .. }) => "it has a value, in the object store of this node".to_owned(),
+            Some(Outcome::Failed(failure)) => format!("it failed: {failure}"),
+            Some(Outcome::Refused(error)) => format!("it was not submitted: {error}"),
+            None => match self.entry.runtime() {
+                Some(runtime) => runtime.explain_pending(&self.entry),
+                None => String::new(),
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle({})", self.id())
+    }
+}
+
+/// Where a pending task stands.
+enum Standing {
+    Waiting { inputs: Vec<ObjectId> },
+    InLane { lane: LaneId, ahead: u64, claimed: bool },
+    WithActor(Place),
+}
+
+impl Inner {
+    fn explain_pending(self: &Arc<Self>, entry: &Entry) -> String {
+        let Some(key) = entry.key() else {
+            return "it is made by another process, which has not said that it is done".to_owned();
+        };
+        let (name, standing) = {
+            let shell = self.submitter.lock();
+            let Some(record) = shell.machine.record(key) else {
+                return "its task is not on record any more".to_owned();
+            };
+            let name = record.payload().map_or(String::new(), |payload| payload.name().to_owned());
+            let (route, stage) = (record.route(), record.stage());
+            let standing = match (route, stage) {
+                (_, Stage::Waiting) => {
+                    let handles = record.payload().map_or(&[][..], |payload| payload.arguments.handles());
+                    let missing = handles.iter().filter(|handle| !handle.is_ready());
+                    Standing::Waiting { inputs: missing.map(Handle::id).collect() }
+                }
+                (Route::Lane(lane), Stage::Sent { position }) => {
+                    let (lane, ahead) = shell.lane_position(lane, position);
+                    Standing::InLane { lane, ahead, claimed: ahead == 0 }
+                }
+                (Route::Lane(lane), _) => {
+                    let ahead = shell.machine.lane_position(lane, key).unwrap_or(0) as u64;
+                    let (id, queue) = (shell.lane_id(lane), self.control.lane_queued(shell.lane_id(lane)));
+                    Standing::InLane { lane: id, ahead: ahead + u64::from(queue), claimed: false }
+                }
+                (Route::Actor(actor), _) => Standing::WithActor(shell.machine.actor_place(actor).clone()),
+            };
+            (name, standing)
+        };
+        let text = match standing {
+            Standing::Waiting { inputs } => {
+                let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+                format!("waits for {} of its inputs: {}", inputs.len(), inputs.join(", "))
+            }
+            Standing::InLane { lane, ahead, claimed } => self.explain_in_lane(key, lane, ahead, claimed),
+            Standing::WithActor(Place::Pending) => "waits for its actor, which is not running yet".to_owned(),
+            Standing::WithActor(Place::Alive(process)) => {
+                format!("is with its actor, in process {}", self.control.pid(process))
+            }
+            Standing::WithActor(Place::Dead(failure)) => format!("cannot run: {failure}"),
+        };
+        format!("{name} {text}")
+    }
+
+    fn explain_in_lane(
+        self: &Arc<Self>,
+        key: aktis_protocol::TaskKey,
+        lane: LaneId,
+        ahead: u64,
+        claimed: bool,
+    ) -> String {
+        if let Some(process) = self.who_runs(key) {
+            return format!("is running in worker process {}", self.control.pid(process));
+        }
+        if claimed && self.control.lane_queued(lane) == 0 {
+            return "has just been taken by a worker".to_owned();
+        }
+        let mut text = format!("is queued behind {ahead} others");
+        if let Ok(FromNode::ShapeExplained { text: reason, .. }) =
+            self.request(|request| ToNode::ShapeQuestion { request, lane })
+        {
+            text = format!("{text}: {reason}");
+        }
+        text
     }
 }
 
 /// A counted reference to an actor.
 #[derive(Clone)]
-pub struct ActorHandle {}
+pub struct ActorHandle {
+    pub(crate) entry: Arc<ActorEntry>,
+}
 
 impl ActorHandle {
     /// The actor.
     pub fn id(&self) -> ActorId {
-        unreachable!()
+        self.entry.id
     }
+
     /// Calls a method; calls through one process arrive in order.
-    pub fn call(
-        &self,
-        function: &'static crate::Function,
-        arguments: crate::Arguments,
-    ) -> Result<Handle, Error> {
-        let _ = (function, arguments);
-        unreachable!()
+    pub fn call(&self, function: &'static Function, arguments: Arguments) -> Result<Handle, Error> {
+        self.entry.runtime.call_actor(&self.entry, function, arguments)
     }
+
     /// Ends the actor now; with `restart`, it may start again if it has restarts left.
     pub fn kill(&self, restart: bool) -> Result<(), Error> {
-        let _ = restart;
-        unreachable!()
+        self.entry.runtime.check_usable()?;
+        self.entry.runtime.kill_actor(&self.entry, restart);
+        Ok(())
     }
+
     /// Says where the actor is, or why it is not.
     pub fn explain(&self) -> String {
-        unreachable!()
+        self.entry.runtime.explain_actor(&self.entry)
     }
+
     /// To be called when the handle is written into a value.
     pub fn escape(&self) {
-        unreachable!()
+        self.entry.runtime.escape_actor(&self.entry);
+    }
+}
+
+impl std::fmt::Debug for ActorHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ActorHandle({})", self.id())
     }
 }
 
 /// The items of a streaming task, as references, in order.
-pub struct Stream {}
+pub struct Stream {
+    pub(crate) state: Arc<StreamState>,
+}
 
 impl Stream {
     /// The next item; `None` at the end. Blocks until it is there. A failure of the task is the last item.
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Handle>, Error> {
-        let _ = timeout;
-        unreachable!()
+        if let Some(item) = self.state.take() {
+            return Ok(item);
+        }
+        let runtime = self.state.runtime().clone();
+        runtime.check_usable()?;
+        let state = &self.state;
+        let done = runtime.block(timeout, 1, || state.is_ready(), |group| state.add_group(group));
+        match self.state.take() {
+            Some(item) if done => Ok(item),
+            _ => Err(Error::TimedOut(timeout.unwrap_or_default())),
+        }
     }
+
     /// For async streams.
     pub fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Handle>, Error>> {
-        let _ = waker;
-        unreachable!()
+        loop {
+            if let Some(item) = self.state.take() {
+                return Poll::Ready(Ok(item));
+            }
+            if self.state.add_waker(waker) {
+                self.state.runtime().pump.want_now();
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.state.close();
     }
 }

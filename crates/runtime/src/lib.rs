@@ -2,16 +2,26 @@
 //!
 //! `api` puts types on top of this; nothing here knows what a user's value is, only its bytes.
 
+mod actors;
 pub mod codec;
+mod entry;
 pub mod error;
 pub mod handle;
+mod inbound;
+mod node;
+mod objects;
 pub mod options;
+mod pump;
 pub mod registry;
 pub mod runtime;
+mod stream;
+mod submit;
+mod wait;
+mod worker;
 
 pub use codec::{Arguments, Buffer, Encoded, Value};
 pub use error::Error;
 pub use handle::{ActorHandle, Handle, Stream};
 pub use options::{ActorOptions, Config, TaskOptions};
 pub use registry::{Call, Function, FunctionBody};
-pub use runtime::Runtime;
+pub use runtime::{Context, EnterGuard, Runtime};

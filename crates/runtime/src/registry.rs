@@ -1,11 +1,12 @@
 //! The functions that this program can run, found at link time, and how one is called.
 
-use crate::codec::{Arguments, Encoded, Value};
+use crate::codec::Encoded;
 use aktis_protocol::{Failure, FunctionId};
 use std::any::Any;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The state of an actor, without its type: an `Arc` of whatever lock the actor's macro chose.
 pub type ActorState = Arc<dyn Any + Send + Sync>;
@@ -79,5 +80,20 @@ impl Call {
     }
 }
 
-#[allow(unused)]
-fn _uses(_: Arguments, _: Value) {}
+static BY_ID: LazyLock<HashMap<FunctionId, &'static Function, foldhash::fast::FixedState>> =
+    LazyLock::new(|| FUNCTIONS.iter().map(|function| (function.id, function)).collect());
+
+/// The function of this program with this id.
+pub fn find(id: FunctionId) -> Option<&'static Function> {
+    BY_ID.get(&id).copied()
+}
+
+/// Says which two functions share an id, if two do: then neither can be called safely.
+pub(crate) fn check_unique() -> Result<(), String> {
+    if BY_ID.len() == FUNCTIONS.len() {
+        return Ok(());
+    }
+    let twice = FUNCTIONS.iter().find(|function| !std::ptr::eq(BY_ID[&function.id], *function));
+    let name = twice.map_or("", |function| function.name);
+    Err(format!("two remote functions have the same id: {name}\nhint: give one of them another name"))
+}

@@ -1,17 +1,61 @@
-//! The runtime of one process in one session.
+//! The runtime of one process in one session: what everything else hangs on.
 
 use crate::codec::{Arguments, Encoded, Value};
+use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle, Stream};
+use crate::inbound::Inbound;
+use crate::node::{Link, Outbox, Replies};
 use crate::options::{ActorOptions, Config, TaskOptions};
+use crate::pump::Pump;
 use crate::registry::Function;
-use aktis_protocol::{ActorId, ObjectId, Resources, TaskId, hot::Stored};
-use std::sync::Arc;
+use crate::submit::Shell;
+use crate::worker::Executor;
+use crate::worker::context::TaskContext;
+use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_protocol::hot::Stored;
+use aktis_protocol::{
+    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
+};
+use aktis_store::{Arena, Control, ForkMark, Sender};
+use parking_lot::{Mutex, RwLock};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+
+/// A table keyed by our own ids.
+pub(crate) type IdMap<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 /// The runtime of one process in one session. Cheap to clone.
 #[derive(Clone)]
-pub struct Runtime {}
+pub struct Runtime(pub(crate) Arc<Inner>);
+
+/// What the parts of a runtime share.
+pub(crate) struct Inner {
+    pub(crate) me: ProcessSlot,
+    pub(crate) control: Arc<Control>,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) link: OnceLock<Link>,
+    pub(crate) fork: ForkMark,
+    pub(crate) submitter: Mutex<Shell>,
+    pub(crate) inbound: Mutex<Inbound>,
+    pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
+    /// Objects that others may know too, by id.
+    pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
+    pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
+    pub(crate) replies: Replies,
+    pub(crate) outbox: Outbox,
+    pub(crate) pump: Pump,
+    pub(crate) executor: Option<Executor>,
+    pub(crate) shared_worker: AtomicU32,
+    pub(crate) queued_tasks_max: usize,
+    root: TaskId,
+    root_counter: AtomicU64,
+    closed: AtomicBool,
+    resources: Resources,
+}
 
 /// Where the calling code runs.
 #[derive(Clone, Debug)]
@@ -32,31 +76,223 @@ pub struct Context {
     pub is_worker: bool,
 }
 
+/// How an [`Inner`] is made.
+pub(crate) struct Parts {
+    pub(crate) me: ProcessSlot,
+    pub(crate) session: SessionId,
+    pub(crate) control: Arc<Control>,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) executor: Option<Executor>,
+    pub(crate) lineage: bool,
+    pub(crate) queued_tasks_max: usize,
+    pub(crate) resources: Resources,
+}
+
+impl Inner {
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Error> {
+        let fork = ForkMark::new().map_err(|error| Error::System(format!("cannot map a page: {error}")))?;
+        let root = TaskId::root(parts.session);
+        Ok(Arc::new(Self {
+            me: parts.me,
+            control: parts.control,
+            arena: parts.arena,
+            link: OnceLock::new(),
+            fork,
+            submitter: Mutex::new(Shell::new(parts.lineage)),
+            inbound: Mutex::default(),
+            senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
+            known: Mutex::default(),
+            actors: Mutex::default(),
+            replies: Replies::default(),
+            outbox: Outbox::default(),
+            pump: Pump::default(),
+            executor: parts.executor,
+            shared_worker: AtomicU32::new(1),
+            queued_tasks_max: parts.queued_tasks_max.max(1),
+            // The driver's children come from the root itself, those of stray threads of a worker from a
+            // child of the root that no driver's counter reaches.
+            root: if parts.me.0 == 0 { root } else { root.child(u64::MAX - u64::from(parts.me.0)) },
+            root_counter: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            resources: parts.resources,
+        }))
+    }
+
+    /// Opens the lane of the default shape and the channel to the shared worker.
+    pub(crate) fn open_default_lane(self: &Arc<Self>) -> Result<(), Error> {
+        let shape = Arc::new(Shape::default());
+        let wanted = (*shape).clone();
+        let answer =
+            self.request(|request| aktis_protocol::control::ToNode::LaneWanted { request, shape: wanted })?;
+        match answer {
+            aktis_protocol::control::FromNode::LaneOpened { lane: Ok(lane), .. } => {
+                self.add_lane(&shape, lane);
+                Ok(())
+            }
+            other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
+        }
+    }
+
+    /// The id of the next task or object that the calling code makes.
+    pub(crate) fn next_task(&self) -> TaskId {
+        TaskContext::next_child(self)
+            .unwrap_or_else(|| self.root.child(self.root_counter.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    pub(crate) fn root(&self) -> TaskId {
+        self.root
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Fails in a forked child and after the end.
+    pub(crate) fn check_usable(&self) -> Result<(), Error> {
+        if self.fork.is_forked() {
+            return Err(Error::Forked);
+        }
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Everything that has no outcome fails: the session is over.
+    fn fail_everything(self: &Arc<Self>) {
+        let failure = Failure::new(FailureKind::SessionClosed, "the session ended before it was done");
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        shell.step(self, &mut later, |machine, out| machine.on_closed(&failure, out));
+        drop(shell);
+        let known: Vec<_> = self.known.lock().values().filter_map(Weak::upgrade).collect();
+        let failure = Arc::new(failure);
+        for entry in known {
+            entry.resolve(Outcome::Failed(failure.clone()), &mut later);
+            later.entries.push(entry);
+        }
+        later.messages.clear();
+        later.run(self);
+    }
+
+    fn shutdown(self: &Arc<Self>) {
+        if self.fork.is_forked() || self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.fail_everything();
+        self.replies.fail_all();
+        self.pump.stop();
+        if let Some(Link::Embedded(node)) = self.link.get() {
+            node.shutdown();
+        }
+        // A reference made between the first sweep and the end of the node.
+        self.fail_everything();
+    }
+}
+
 impl Runtime {
     /// Starts a session (embedded node, worker processes) in this process.
     pub fn start(config: Config) -> Result<Self, Error> {
-        let _ = config;
-        unreachable!()
+        crate::registry::check_unique().map_err(Error::Invalid)?;
+        debug_assert!(crate::worker::is_linked());
+        let options = NodeOptions {
+            resources: config.resources.clone(),
+            store_bytes: config.store_bytes,
+            spill_directory: config.spill_directory.clone(),
+            spill_bytes_max: config.spill_bytes_max,
+            forward_output: config.forward_output,
+        };
+        let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
+        let deliver = {
+            let target = target.clone();
+            Box::new(move |message| {
+                // Nothing is sent before the runtime has asked for something.
+                if let Some(inner) = target.get().and_then(Weak::upgrade) {
+                    inner.on_node_message(message);
+                }
+            })
+        };
+        let node = EmbeddedNode::start(options, deliver).map_err(|error| Error::System(error.to_string()))?;
+        let inner = Inner::new(Parts {
+            me: ProcessSlot(0),
+            session: node.session(),
+            control: node.control().clone(),
+            arena: node.arena().clone(),
+            executor: None,
+            lineage: config.lineage,
+            queued_tasks_max: config.queued_tasks_max,
+            resources: config.resources,
+        })?;
+        let _ = target.set(Arc::downgrade(&inner));
+        let _ = inner.link.set(Link::Embedded(node));
+        let runtime = Self(inner);
+        if let Err(error) = runtime.0.open_default_lane() {
+            runtime.shutdown();
+            return Err(error);
+        }
+        runtime.0.want_channel(ProcessSlot(1));
+        crate::pump::spawn(&runtime.0)?;
+        Ok(runtime)
     }
-    /// Ends the session: running tasks are dropped, all processes end. Idempotent.
-    pub fn shutdown(&self) {}
+
+    /// Ends the session: what runs is dropped, all processes end. Idempotent.
+    pub fn shutdown(&self) {
+        self.0.shutdown();
+        let mut current = CURRENT.write();
+        if current.as_ref().is_some_and(|runtime| Arc::ptr_eq(&runtime.0, &self.0)) {
+            *current = None;
+            EPOCH.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(current);
+        CACHED.with_borrow_mut(|cached| *cached = (0, None));
+    }
+
     /// Makes this the session of the process that `current` gives everywhere; fails if there is one.
     pub fn make_current(&self) -> Result<(), Error> {
-        unreachable!()
+        let mut current = CURRENT.write();
+        if current.as_ref().is_some_and(|runtime| !runtime.0.is_closed()) {
+            return Err(Error::AlreadyInitialised);
+        }
+        *current = Some(self.clone());
+        EPOCH.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
+
+    /// Whether the process has a current session.
+    pub fn is_initialised() -> bool {
+        CURRENT.read().as_ref().is_some_and(|runtime| !runtime.0.is_closed())
+    }
+
     /// Makes this the session that `current` gives on this thread, until the guard goes.
     pub fn enter(&self) -> EnterGuard {
-        unreachable!()
+        ENTERED.with_borrow_mut(|stack| stack.push(self.clone()));
+        EnterGuard { _not_send: std::marker::PhantomData }
     }
+
     /// The thread's session, else the process's.
     pub fn current() -> Result<Self, Error> {
-        Err(Error::NotInitialised)
+        if let Some(runtime) = ENTERED.with_borrow(|stack| stack.last().cloned()) {
+            return Ok(runtime);
+        }
+        CACHED.with_borrow_mut(|cached| {
+            let epoch = EPOCH.load(Ordering::Acquire);
+            if cached.0 != epoch {
+                *cached = (epoch, CURRENT.read().clone());
+            }
+            cached.1.clone().ok_or(Error::NotInitialised)
+        })
     }
+
     /// Submits a task with one return value.
-    pub fn submit(&self, function: &'static Function, options: &TaskOptions, arguments: Arguments) -> Result<Handle, Error> {
-        let _ = (function, options, arguments);
-        unreachable!()
+    pub fn submit(
+        &self,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+    ) -> Result<Handle, Error> {
+        self.0.submit_one(function, options, arguments)
     }
+
     /// Submits a task with several return values.
     pub fn submit_several(
         &self,
@@ -65,14 +301,19 @@ impl Runtime {
         arguments: Arguments,
         returns: u32,
     ) -> Result<Vec<Handle>, Error> {
-        let _ = (function, options, arguments, returns);
-        unreachable!()
+        self.0.submit_several(function, options, arguments, returns)
     }
+
     /// Submits a streaming task.
-    pub fn submit_stream(&self, function: &'static Function, options: &TaskOptions, arguments: Arguments) -> Result<Stream, Error> {
-        let _ = (function, options, arguments);
-        unreachable!()
+    pub fn submit_stream(
+        &self,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+    ) -> Result<Stream, Error> {
+        self.0.submit_stream(function, options, arguments)
     }
+
     /// Creates an actor.
     pub fn create_actor(
         &self,
@@ -80,57 +321,112 @@ impl Runtime {
         options: &ActorOptions,
         arguments: Arguments,
     ) -> Result<ActorHandle, Error> {
-        let _ = (constructor, options, arguments);
-        unreachable!()
+        self.0.create_actor(constructor, options, arguments)
     }
+
     /// The actor with this name and the name of its constructor.
     pub fn find_actor(&self, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
-        let _ = name;
-        unreachable!()
+        self.0.find_actor(name)
     }
+
     /// Makes an object of an encoded value.
     pub fn put(&self, value: Encoded) -> Result<Handle, Error> {
-        let _ = value;
-        unreachable!()
+        self.0.put(value)
     }
+
     /// Blocks until `count` of the handles have a value or failure, or the time is over.
     /// Gives the positions of at most `count` that have, in order.
-    pub fn wait(&self, handles: &[Handle], count: usize, timeout: Option<Duration>) -> Result<Vec<usize>, Error> {
-        let _ = (handles, count, timeout);
-        unreachable!()
+    pub fn wait(
+        &self,
+        handles: &[Handle],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<usize>, Error> {
+        self.0.wait(handles, count, timeout)
     }
+
     /// A reference to an object that was found inside a value.
     pub fn adopt_object(&self, object: ObjectId) -> Handle {
-        let _ = object;
-        unreachable!()
+        self.0.adopt_object(object)
     }
+
     /// A handle of an actor that was found inside a value.
     pub fn adopt_actor(&self, actor: ActorId) -> ActorHandle {
-        let _ = actor;
-        unreachable!()
+        self.0.adopt_actor(actor)
     }
+
     /// The value of a stored object, pinned.
     pub fn open(&self, stored: Stored) -> Result<Value, Error> {
-        let _ = stored;
-        unreachable!()
+        self.0.open_argument(stored)
     }
+
     /// Where the calling code runs.
     pub fn context(&self) -> Context {
-        unreachable!()
+        TaskContext::describe(&self.0)
     }
+
     /// Whether the running task was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        unreachable!()
+        TaskContext::is_cancelled()
     }
+
     /// What the node has in all.
     pub fn resources(&self) -> Resources {
-        unreachable!()
+        self.0.resources.clone()
     }
+
     /// Ends the actor that is running this, for good, after the current call.
     pub fn exit_actor(&self) -> Result<(), Error> {
-        unreachable!()
+        TaskContext::exit_actor()
+    }
+
+    /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
+    pub fn statistics(&self) -> Statistics {
+        let shell = self.0.submitter.lock();
+        Statistics {
+            unfinished_tasks: shell.machine.unfinished(),
+            recorded_tasks: shell.machine.on_record(),
+            lineage_bytes: shell.machine.lineage_bytes(),
+        }
+    }
+
+    /// The worker processes of this session, by process id (driver only).
+    pub fn worker_pids(&self) -> Vec<u32> {
+        match self.0.link.get() {
+            Some(Link::Embedded(node)) => node.processes().into_iter().map(|(_, pid)| pid).collect(),
+            _ => Vec::new(),
+        }
     }
 }
 
+/// Numbers about one process of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Tasks and calls that are not finished.
+    pub unfinished_tasks: usize,
+    /// Tasks and calls on record, finished or not.
+    pub recorded_tasks: usize,
+    /// Bytes of finished tasks' specifications on record.
+    pub lineage_bytes: usize,
+}
+
+static CURRENT: RwLock<Option<Runtime>> = RwLock::new(None);
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static ENTERED: RefCell<Vec<Runtime>> = const { RefCell::new(Vec::new()) };
+    static CACHED: RefCell<(u64, Option<Runtime>)> = const { RefCell::new((0, None)) };
+}
+
 /// Ends what [`Runtime::enter`] began.
-pub struct EnterGuard {}
+pub struct EnterGuard {
+    /// The stack belongs to the thread.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for EnterGuard {
+    fn drop(&mut self) {
+        let entered = ENTERED.with_borrow_mut(Vec::pop);
+        drop(entered);
+    }
+}

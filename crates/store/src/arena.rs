@@ -15,9 +15,11 @@
 use crate::error::{PinError, StoreError};
 use crate::index::{EntryState, Extent, Index, create_mapping};
 use crate::map::Mapping;
+use crate::touched::TouchedPages;
 use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use std::io;
+use rustix::io::Errno;
+use rustix::mm::Advice;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ pub const EXTENT_ALIGNMENT: u64 = 4096;
 pub struct Arena {
     index: Index,
     map: Mapping,
+    touched: TouchedPages,
 }
 
 impl Arena {
@@ -42,13 +45,15 @@ impl Arena {
         }
         let index = Index::create(entries)?;
         let map = create_mapping("aktis-arena", bytes)?;
-        Ok(Self { index, map })
+        Ok(Self { index, touched: TouchedPages::new(pages(bytes)), map })
     }
 
     /// Opens the object store that the node made, in the process in place `me`.
     pub fn open(index_fd: OwnedFd, arena_fd: OwnedFd, me: ProcessSlot) -> Result<Self, StoreError> {
         let map = |fd| Mapping::from_fd(fd).map_err(|source| StoreError::Refused { bytes: 0, source });
-        Ok(Self { index: Index::attach(map(index_fd)?, me)?, map: map(arena_fd)? })
+        let index = Index::attach(map(index_fd)?, me)?;
+        let map = map(arena_fd)?;
+        Ok(Self { index, touched: TouchedPages::new(pages(map.len() as u64)), map })
     }
 
     /// The memfd of the index, to be sent to another process.
@@ -109,6 +114,7 @@ impl Arena {
         if !self.contains(extent) {
             return Err(StoreError::NotWritable { index: entry.index });
         }
+        self.touch(extent)?;
         Ok(ExtentWriter { arena: self.clone(), entry, extent })
     }
 
@@ -122,14 +128,31 @@ impl Arena {
         Ok(Pin { arena: self.clone(), entry, extent })
     }
 
-    /// Puts memory behind a range, without changing what it holds.
-    pub(crate) fn populate(&self, extent: Extent) -> io::Result<()> {
+    /// Prepares a range for writing: a fault for each page costs about as much again as writing the page, and a
+    /// fault for which there is no memory kills the process.
+    fn touch(&self, extent: Extent) -> Result<(), StoreError> {
+        match self.populate(extent) {
+            Err(Errno::NOMEM | Errno::FAULT) => Err(StoreError::OutOfMemory { bytes: extent.bytes }),
+            // An old kernel cannot; then there is a fault for each page.
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts memory behind those pages of a range that this process has not touched, without changing what they hold.
+    pub(crate) fn populate(&self, extent: Extent) -> Result<(), Errno> {
         assert!(self.contains(extent), "inside the arena");
-        let advice = rustix::mm::Advice::LinuxPopulateWrite;
-        // SAFETY: inside the mapping; this advice leaves the contents as they are.
-        unsafe {
-            let start = self.map.base().add(extent.offset as usize);
-            rustix::mm::madvise(start.cast(), extent.bytes as usize, advice)?;
+        let mut next = extent.offset / EXTENT_ALIGNMENT;
+        let end = pages(extent.offset + extent.bytes);
+        while let Some(run) = self.touched.first_untouched(next..end) {
+            let offset = run.start * EXTENT_ALIGNMENT;
+            let bytes = (run.end * EXTENT_ALIGNMENT).min(self.bytes()) - offset;
+            // SAFETY: inside the mapping; this advice leaves the contents as they are.
+            unsafe {
+                let start = self.map.base().add(offset as usize);
+                rustix::mm::madvise(start.cast(), bytes as usize, Advice::LinuxPopulateWrite)?;
+            }
+            next = run.end;
+            self.touched.mark(run);
         }
         Ok(())
     }
@@ -148,6 +171,7 @@ impl Arena {
         if !self.contains(Extent { offset, bytes }) {
             return Err(not_spilled);
         }
+        self.touch(Extent { offset, bytes })?;
         // SAFETY: in bounds; the node has set this range aside for this object, which nobody can pin
         // or write while it is spilled.
         let place =
@@ -233,6 +257,11 @@ impl Drop for Pin {
     fn drop(&mut self) {
         self.arena.index.unpin(self.entry);
     }
+}
+
+/// How many pages `bytes` bytes lie on.
+fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(EXTENT_ALIGNMENT)
 }
 
 /// The memory that this process can have at most: the machine's, or what its control group allows.

@@ -341,6 +341,11 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
+    /// What the tasks of a lane need.
+    pub fn lane_shape(&self, lane: LaneId) -> ShapeId {
+        ShapeId(self.lane(lane).shape.load(Ordering::Acquire))
+    }
+
     /// The submitter's end of a lane. Make one, and keep it.
     pub fn lane_producer(&self, lane: LaneId) -> LaneProducer {
         let ring = self.lane(lane).ring.load(Ordering::Acquire) as usize;

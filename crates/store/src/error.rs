@@ -48,6 +48,15 @@ pub enum StoreError {
         /// The limit.
         limit: u64,
     },
+    /// The memory of an object could not be had.
+    #[error(
+        "there is no memory left for an object of {bytes} bytes\n\
+         hint: lower store_bytes so that objects are spilled to disk earlier"
+    )]
+    OutOfMemory {
+        /// The object's size.
+        bytes: u64,
+    },
     /// What another process sent is not the index of an object store.
     #[error(
         "the shared index of the object store is not valid\nhint: all processes must run the same program"

@@ -158,7 +158,8 @@ impl Index {
     /// Writes an entry (node only). Panics if it does not exist: the node decides within its own limits.
     pub(crate) fn write(&self, at: EntryRef, object: ObjectId, state: EntryState, extent: Extent) {
         let entry = self.entry(at.index).expect("the node names entries that exist");
-        if entry.word.load(SeqCst) >> 32 != u64::from(at.generation) || state != EntryState::Sealed {
+        let begins = matches!(state, EntryState::Free | EntryState::Writing);
+        if begins || entry.word.load(SeqCst) >> 32 != u64::from(at.generation) {
             // Readers of the previous life must not take the new place for theirs.
             entry.word.store(word(at, EntryState::Free), SeqCst);
             entry.written.store(0, SeqCst);

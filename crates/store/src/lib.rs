@@ -20,6 +20,7 @@ pub mod lane;
 pub mod map;
 pub mod populate;
 pub mod spill;
+mod touched;
 
 pub use arena::{Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
 pub use channel::{Receiver, Sender};

@@ -163,9 +163,11 @@ fn a_limit_on_file_sizes_is_an_error_and_not_a_death() {
     let test = "a_limit_on_file_sizes_is_an_error_and_not_a_death";
     if let Some(part) = part() {
         // The limit is for the whole process, so it cannot be set in the one that runs the other tests.
-        let limit = rustix::process::Rlimit { current: Some(700 * 1024), maximum: None };
+        let files = rustix::process::Resource::Fsize;
+        let limit =
+            rustix::process::Rlimit { current: Some(700 * 1024), ..rustix::process::getrlimit(files) };
         let arena = Arena::create(1 << 20, OBJECTS);
-        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("limit");
+        rustix::process::setrlimit(files, limit).expect("limit");
         assert!(arena.is_ok());
         assert!(matches!(Arena::create(1 << 20, OBJECTS), Err(StoreError::FileLimit { .. })));
         let file = SpillFile::create(Path::new(&part), Arc::default()).expect("spill file");

@@ -1,7 +1,45 @@
 //! The node: processes, leases, actors and shared objects of one machine.
+//!
+//! It decides who runs where, on what, and for how long things live; the tasks themselves go past it.
+//! Its parts, each in a file of its own:
+//!
+//! - `roster` and `processes`: which processes there are, and what follows from a death;
+//! - `leases`, `lanes` and `supply`: who may run tasks of which shape, and who gets what is free;
+//! - `actors`: where actors live, and whether they live again;
+//! - `copies` and `memory`: the object store's space, on disk and in memory;
+//! - `objects`: values that several processes know, and when nobody can ask for them any more;
+//! - `explain`: why something waits, in words.
+//!
+//! What the caller guarantees:
+//! 1. Messages of one process come in the order it sent them, and a message that another one caused
+//!    comes after it.
+//! 2. `ProcessDied` comes after the last message of that process.
+//! 3. Effects are carried out in order.
 
+mod actors;
+mod copies;
+mod explain;
+mod lanes;
+mod leases;
+mod memory;
+mod objects;
+mod processes;
+mod roster;
+mod supply;
+mod view;
+
+use crate::directory::Directory;
+use crate::ledger::Ledger;
+use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, Resources, Shape, ShapeId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use leases::{FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
+pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
+pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
+pub use supply::TENURE_MICROSECONDS_MIN;
+pub use view::ProcessView;
 
 /// What the node is told.
 #[derive(Clone, Debug)]
@@ -147,7 +185,8 @@ pub enum NodeEffect {
         /// How long.
         bytes: u64,
     },
-    /// Copy a sealed object to disk and, if nobody has it pinned, mark its entry as spilled.
+    /// Copy a sealed object to disk and, if nobody has it pinned, mark its entry as spilled. With no `bytes`,
+    /// only the latter: the object is about to be freed, and somebody may still read it.
     Spill {
         /// The entry.
         entry: EntryRef,
@@ -189,4 +228,163 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Node {
+    ledger: Ledger,
+    roster: roster::Roster,
+    shared_failures: leases::StartFailures,
+    /// Whether a shared worker has ever been ready.
+    shared_ever_started: bool,
+    /// When the next shared worker is to be started, while there is none.
+    shared_due: Option<Time>,
+    leases: leases::Leases,
+    channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
+    /// Who waits for resources or for a process, the oldest first.
+    claims: VecDeque<supply::Claim>,
+    /// Whether free CPUs may be handed out as default leases without demand.
+    warm_due: bool,
+    memory: memory::Memory,
+    directory: Directory,
+    /// Objects that somebody asks for and nobody has promised, and when they count as lost.
+    orphans: BTreeMap<ObjectId, Time>,
+    actors: actors::Actors,
+}
+
+impl Node {
+    /// A node with nothing on it but the driver.
+    pub fn new(config: NodeConfig) -> Self {
+        let mut leases = leases::Leases::default();
+        let default = leases.intern(&Shape::default());
+        debug_assert_eq!(default, Some(leases::DEFAULT_SHAPE));
+        Self {
+            memory: memory::Memory::new(&config),
+            ledger: Ledger::new(config.resources),
+            roster: roster::Roster::new(),
+            shared_failures: leases::StartFailures::default(),
+            shared_ever_started: false,
+            shared_due: None,
+            leases,
+            channels: BTreeSet::new(),
+            claims: VecDeque::new(),
+            warm_due: false,
+            directory: Directory::default(),
+            orphans: BTreeMap::new(),
+            actors: actors::Actors::default(),
+        }
+    }
+
+    /// Orders the first worker.
+    pub fn start(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        self.start_shared(now, out);
+    }
+
+    fn on_received(&mut self, now: Time, from: ProcessSlot, message: ToNode, out: &mut Effects<NodeEffect>) {
+        if let ToNode::Started = message {
+            return self.on_started(now, from, out);
+        }
+        if !self.roster.is_live(from) {
+            return;
+        }
+        match message {
+            ToNode::Started => {}
+            ToNode::LaneWanted { request, shape } => self.on_lane_wanted(from, request, &shape, out),
+            ToNode::ChannelWanted { request, to } => self.on_channel_wanted(from, request, to, out),
+            ToNode::LaneActive { lane } => self.on_lane_active(now, lane, out),
+            ToNode::LeaseReturned { lease } => self.on_lease_returned(now, from, lease, out),
+            ToNode::LeaseBlocked { lease, blocked } => self.on_lease_blocked(now, from, lease, blocked, out),
+            ToNode::ShapeQuestion { request, lane } => self.on_shape_question(from, request, lane, out),
+
+            ToNode::ExtentWanted { request, object, bytes } => {
+                self.memory.on_extent_wanted(now, from, request, object, bytes, out);
+            }
+            ToNode::Sealed { object, holder } => self.on_sealed(now, from, object, holder, out),
+            ToNode::Abandoned { object } => self.memory.on_abandoned(now, from, object, out),
+            ToNode::RestoreWanted { request, object } => {
+                self.memory.on_restore_wanted(now, from, request, object, out);
+            }
+            ToNode::Escaped { object, value } => self.on_escaped(from, object, value, out),
+            ToNode::Resolved { object, value } => self.on_resolved(now, object, value, out),
+            ToNode::Held { object } => self.on_held(from, object),
+            ToNode::Released { object } => self.on_released(now, from, object, out),
+            ToNode::Contains { container, holder, objects, actors } => {
+                self.on_contains(now, container, holder, objects, actors, out);
+            }
+            ToNode::Subscribed { object } => self.on_subscribed(now, from, object, out),
+
+            ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, spec, out),
+            ToNode::ActorStarted { actor, incarnation } => {
+                self.on_actor_started(from, actor, incarnation, out);
+            }
+            ToNode::ActorEnded { actor, failure } => self.on_actor_ended(now, from, actor, failure, out),
+            ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
+            ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
+            ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
+            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
+            ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
+
+            ToNode::WorkerKilled { process, .. } => self.on_worker_killed(process, out),
+            ToNode::DeathHandled { process } => self.on_death_handled(from, process, out),
+        }
+    }
+
+    fn send(&self, to: ProcessSlot, message: FromNode, out: &mut Effects<NodeEffect>) {
+        debug_assert!(self.roster.is_live(to), "{to} is sent {message:?}");
+        out.push(NodeEffect::Send { to, message });
+    }
+}
+
+impl Machine for Node {
+    type Input = NodeInput;
+    type Effect = NodeEffect;
+
+    fn step(&mut self, now: Time, input: NodeInput, out: &mut Effects<NodeEffect>) {
+        match input {
+            NodeInput::Received { from, message } => self.on_received(now, from, message, out),
+            NodeInput::WorkerSpawned { process, pid } => self.on_worker_spawned(process, pid),
+            NodeInput::ProcessDied { process, cause } => self.on_process_died(now, process, &cause, out),
+            NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
+            NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
+            NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),
+            NodeInput::Ticked => {}
+        }
+        self.on_time(now, out);
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        let orphans = self.orphans.values().copied();
+        self.process_deadlines().chain(orphans).chain(self.memory.next_wakeup()).min()
+    }
+
+    fn check(&self) {
+        self.roster.check();
+        self.leases.check(&self.roster);
+        let leased = self.leases.leases.values().map(|lease| &lease.allocation);
+        self.ledger.check(leased.chain(self.actors.allocations()));
+        self.memory.check(|process| self.roster.is_live(process));
+        self.directory.check(|process| self.roster.is_live(process));
+        self.check_actors();
+        self.check_claims();
+        for (from, to) in &self.channels {
+            assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());
+        }
+        for object in self.orphans.keys() {
+            assert!(self.directory.knows(*object), "{object} is an orphan and unknown");
+        }
+    }
+}
+
+impl Node {
+    /// Whatever is due by now. Deadlines are looked at on every step, so that a machine that is never
+    /// idle needs no ticks.
+    fn on_time(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        if self.next_wakeup().is_none_or(|due| now < due) {
+            return;
+        }
+        self.memory.on_ticked(now, out);
+        self.on_processes_due(now, out);
+        self.on_orphans_due(now, out);
+    }
 }

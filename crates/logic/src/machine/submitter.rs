@@ -78,13 +78,15 @@ pub enum Stage {
 #[derive(Debug)]
 pub enum SubmitterEffect<P> {
     /// Give all returns of this task that have no value yet this failure.
-    Fail(TaskKey, Failure),
+    Fail(P, TaskId, Failure),
     /// An input of this task failed: give its returns a failure that says so.
-    FailForInput(TaskKey, Input),
+    FailForInput(P, TaskId),
     /// This payload is not needed any more.
     Drop(P),
     /// These calls may be sendable now.
     Flush(ActorIndex),
+    /// This actor's place is free: nobody calls it, and all its calls are finished.
+    Closed(ActorIndex),
 }
 
 /// One task on record.
@@ -141,6 +143,18 @@ impl<P> Record<P> {
     pub fn payload(&self) -> Option<&P> {
         self.payload.as_ref()
     }
+}
+
+/// Why a task is finished.
+enum Finish {
+    /// All its returns are there.
+    Returned,
+    /// It returned a failure, which the shell has taken.
+    ReturnedFailure,
+    /// It ends without an answer.
+    Failed(Failure),
+    /// It cannot start.
+    InputFailed,
 }
 
 /// What a cancel found.
@@ -306,6 +320,19 @@ impl<P> Submitter<P> {
         self.lanes[lane.0 as usize].len()
     }
 
+    /// How many tasks of this process are before this one in its lane's backlog.
+    pub fn lane_position(&self, lane: LaneIndex, key: TaskKey) -> Option<usize> {
+        self.lanes[lane.0 as usize].iter().position(|&queued| queued == key)
+    }
+
+    /// The session is over: everything unfinished fails.
+    pub fn on_closed(&mut self, failure: &Failure, out: &mut Out<P>) {
+        let unfinished = self.tasks.iter().filter(|(_, record)| record.stage != Stage::Finished);
+        for key in unfinished.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.fail(key, failure.clone(), out);
+        }
+    }
+
     /// The next task of the lane was sent.
     pub fn on_sent(&mut self, lane: LaneIndex, key: TaskKey, position: u64) {
         let front = self.lanes[lane.0 as usize].pop_front();
@@ -323,8 +350,10 @@ impl<P> Submitter<P> {
             return false;
         }
         record.returns_missing = record.returns_missing.saturating_sub(1);
-        if failed || record.returns_missing == 0 {
-            self.finish(key, failed, out);
+        if failed {
+            self.finish(key, Finish::ReturnedFailure, out);
+        } else if record.returns_missing == 0 {
+            self.finish(key, Finish::Returned, out);
         }
         true
     }
@@ -332,7 +361,9 @@ impl<P> Submitter<P> {
     /// An object made elsewhere has a value or failed.
     pub fn on_elsewhere_resolved(&mut self, object: ObjectId, failed: bool, out: &mut Out<P>) {
         for key in self.elsewhere.remove(&object).unwrap_or_default() {
-            self.settle(key, Input::Elsewhere(object), failed, out);
+            if self.settle(key, failed, out) {
+                self.finish(key, Finish::InputFailed, out);
+            }
         }
     }
 
@@ -351,8 +382,8 @@ impl<P> Submitter<P> {
         if record.retries == 0 {
             let tries = record.attempt + 1;
             let message = format!("its worker died, and no retry is left after {tries} tries: {cause}");
-            out.push(SubmitterEffect::Fail(key, Failure::new(FailureKind::WorkerDied(cause.clone()), message)));
-            return self.finish(key, true, out);
+            let failure = Failure::new(FailureKind::WorkerDied(cause.clone()), message);
+            return self.finish(key, Finish::Failed(failure), out);
         }
         record.retries -= 1;
         record.attempt += 1;
@@ -376,8 +407,14 @@ impl<P> Submitter<P> {
     /// A task cannot run: its returns get this failure.
     pub fn fail(&mut self, key: TaskKey, failure: Failure, out: &mut Out<P>) {
         if self.is_unfinished(key) {
-            out.push(SubmitterEffect::Fail(key, failure));
-            self.finish(key, true, out);
+            self.finish(key, Finish::Failed(failure), out);
+        }
+    }
+
+    /// An input of a task was failed when it was submitted.
+    pub fn on_input_failed(&mut self, key: TaskKey, out: &mut Out<P>) {
+        if self.is_unfinished(key) {
+            self.finish(key, Finish::InputFailed, out);
         }
     }
 
@@ -389,16 +426,15 @@ impl<P> Submitter<P> {
     }
 
     /// Marks a task as finished and tells those who wait for it, and those who wait for these.
-    fn finish(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) {
+    fn finish(&mut self, key: TaskKey, how: Finish, out: &mut Out<P>) {
         let mut finished = vec![];
-        self.finish_one(key, failed, &mut finished, out);
+        self.finish_one(key, how, &mut finished, out);
         while let Some((producer, failed)) = finished.pop() {
             let Some(record) = self.tasks.get_mut(producer) else { continue };
             let dependents = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.dependents));
             for dependent in dependents.unwrap_or_default() {
-                if self.settle_one(dependent, failed, out) {
-                    out.push(SubmitterEffect::FailForInput(dependent, Input::Task(producer)));
-                    self.finish_one(dependent, true, &mut finished, out);
+                if self.settle(dependent, failed, out) {
+                    self.finish_one(dependent, Finish::InputFailed, &mut finished, out);
                 }
             }
             self.forget_if_unused(producer, out);
@@ -408,43 +444,39 @@ impl<P> Submitter<P> {
     fn finish_one(
         &mut self,
         key: TaskKey,
-        failed: bool,
+        how: Finish,
         finished: &mut Vec<(TaskKey, bool)>,
         out: &mut Out<P>,
     ) {
         let Some(record) = self.tasks.get_mut(key) else { return };
         record.stage = Stage::Finished;
         self.unfinished -= 1;
-        if let Route::Actor(actor) = record.route {
-            self.actors[actor.0 as usize].forget_finished(&self.tasks);
-            self.free_if_closed(actor);
-        }
-        let record = self.tasks.get_mut(key).expect("found above");
         if record.edges.as_ref().is_some_and(|edges| !edges.dependents.is_empty()) {
-            finished.push((key, failed));
+            finished.push((key, !matches!(how, Finish::Returned)));
         }
-        let is_task = matches!(record.route, Route::Lane(_));
-        if self.config.lineage && is_task && !failed && record.handles > 0 {
+        let (task, route) = (record.task, record.route);
+        let is_task = matches!(route, Route::Lane(_));
+        if matches!(how, Finish::Returned) && self.config.lineage && is_task && record.handles > 0 {
             self.remember(key, out);
         } else {
-            out.extend(record.payload.take().map(SubmitterEffect::Drop));
             if let Some(edges) = &mut record.edges {
                 edges.producers = Vec::new();
             }
+            out.extend(record.payload.take().map(|payload| match how {
+                Finish::Returned | Finish::ReturnedFailure => SubmitterEffect::Drop(payload),
+                Finish::Failed(failure) => SubmitterEffect::Fail(payload, task, failure),
+                Finish::InputFailed => SubmitterEffect::FailForInput(payload, task),
+            }));
+        }
+        if let Route::Actor(actor) = route {
+            self.actors[actor.0 as usize].forget_finished(&self.tasks);
+            self.free_if_closed(actor, out);
         }
         self.forget_if_unused(key, out);
     }
 
-    /// An input of `key` is there or failed.
-    fn settle(&mut self, key: TaskKey, input: Input, failed: bool, out: &mut Out<P>) {
-        if self.settle_one(key, failed, out) {
-            out.push(SubmitterEffect::FailForInput(key, input));
-            self.finish(key, true, out);
-        }
-    }
-
     /// Counts an input as settled; true if the task must fail for it.
-    fn settle_one(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
+    fn settle(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
         let Some(record) = self.tasks.get_mut(key) else { return false };
         if record.stage != Stage::Waiting {
             return false;

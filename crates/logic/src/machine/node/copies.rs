@@ -21,6 +21,8 @@ pub(super) enum CopyState {
     Spilled { file_offset: u64 },
     /// Being copied back; if `orphaned`, it is freed afterwards.
     Restoring { offset: u64, file_offset: u64, orphaned: bool },
+    /// Nobody's, but somebody may still read it; it is freed when nobody does.
+    Retiring { offset: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +39,8 @@ impl Copy {
             CopyState::Writing { offset, .. }
             | CopyState::Sealed { offset, .. }
             | CopyState::Spilling { offset, .. }
-            | CopyState::Restoring { offset, .. } => Some(offset),
+            | CopyState::Restoring { offset, .. }
+            | CopyState::Retiring { offset } => Some(offset),
             CopyState::Spilled { .. } => None,
         }
     }
@@ -47,7 +50,7 @@ impl Copy {
             CopyState::Spilling { file_offset, .. }
             | CopyState::Spilled { file_offset }
             | CopyState::Restoring { file_offset, .. } => Some(file_offset),
-            CopyState::Writing { .. } | CopyState::Sealed { .. } => None,
+            CopyState::Writing { .. } | CopyState::Sealed { .. } | CopyState::Retiring { .. } => None,
         }
     }
 }
@@ -159,10 +162,11 @@ impl Copies {
         }
     }
 
-    /// The copies of an object that have been written.
+    /// The copies of an object that have been written and can be read, if not at once.
     pub(super) fn readable(&self, object: ObjectId) -> Vec<EntryRef> {
+        let hidden = |state: &CopyState| matches!(state, CopyState::Writing { .. } | CopyState::Retiring { .. });
         let entries = self.by_object.get(&object).into_iter().flatten().copied();
-        entries.filter(|entry| !matches!(self.get(*entry).state, CopyState::Writing { .. })).collect()
+        entries.filter(|entry| !hidden(&self.get(*entry).state)).collect()
     }
 
     /// The copy's bytes are there.
@@ -200,11 +204,11 @@ impl Copies {
     }
 
     /// Copies that may be spilled now, the least recently used first.
-    pub(super) fn least_recent(&self, now: Time) -> Vec<EntryRef> {
-        let may_go = |entry: &EntryRef| {
+    pub(super) fn least_recent(&self, now: Time) -> impl Iterator<Item = EntryRef> {
+        let may_go = move |entry: &EntryRef| {
             matches!(self.get(*entry).state, CopyState::Sealed { spared_until, .. } if spared_until <= now)
         };
-        self.recency.values().copied().filter(may_go).collect()
+        self.recency.values().copied().filter(may_go)
     }
 
     fn drop_recency(&mut self, state: &CopyState) {

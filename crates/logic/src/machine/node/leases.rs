@@ -51,7 +51,8 @@ pub(super) struct IdleWorker {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StartFailures {
     pub(super) count: u32,
-    pub(super) not_before: Time,
+    /// No new try before this.
+    pub(super) not_before: Option<Time>,
     pub(super) last: String,
 }
 
@@ -65,11 +66,10 @@ impl StartFailures {
         self.count += 1;
         self.last = cause;
         let doublings = self.count.saturating_sub(START_FAILURES_FREE);
-        let delay = match doublings {
-            0 => 0,
-            _ => (START_DELAY_MICROSECONDS_MIN << (doublings - 1).min(10)).min(START_DELAY_MICROSECONDS_MAX),
+        let delay = |doublings: u32| {
+            (START_DELAY_MICROSECONDS_MIN << (doublings - 1).min(10)).min(START_DELAY_MICROSECONDS_MAX)
         };
-        self.not_before = Time(now.0 + delay);
+        self.not_before = (doublings > 0).then(|| Time(now.0 + delay(doublings)));
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
         let delays: Vec<u64> = (0..15)
             .map(|_| {
                 failures.add(Time(0), String::new());
-                failures.not_before.0 / 1000
+                failures.not_before.map_or(0, |time| time.0 / 1000)
             })
             .collect();
         assert_eq!(delays[..8], [0, 0, 0, 0, 0, 100, 200, 400]);

@@ -65,6 +65,17 @@ pub(super) struct Memory {
     spilling_bytes: u64,
     /// Objects are not spilled ahead of need before.
     disk_rests_until: Time,
+    /// Copies that are freed when nobody reads them, and when to look again (`None`: being looked at).
+    retiring: BTreeMap<EntryRef, Option<Time>>,
+}
+
+/// How sure it is that nobody reads an object that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Its holders said that they are done with it.
+    Released,
+    /// A holder died: somebody to whom it passed the object may be reading it.
+    AfterDeath,
 }
 
 impl Memory {
@@ -80,6 +91,7 @@ impl Memory {
             waiters: BTreeMap::new(),
             spilling_bytes: 0,
             disk_rests_until: Time(0),
+            retiring: BTreeMap::new(),
         }
     }
 
@@ -99,7 +111,7 @@ impl Memory {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
-        self.retry_at
+        self.retry_at.into_iter().chain(self.retiring.values().flatten().copied()).min()
     }
 
     pub(super) fn on_extent_wanted(
@@ -186,6 +198,9 @@ impl Memory {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(copy) = self.copies.find(entry) else { return };
+        if let CopyState::Retiring { .. } = copy.state {
+            return self.on_looked_at(now, entry, outcome.is_ok(), out);
+        }
         let CopyState::Spilling { offset, file_offset, orphaned } = copy.state else { return };
         let (object, bytes) = (copy.object, copy.bytes);
         self.spilling_bytes -= page_bytes(bytes);
@@ -254,17 +269,49 @@ impl Memory {
 
     /// Nobody can ask for the object any more. A copy that is still being written stays until its
     /// writer is done with it.
-    pub(super) fn forget(&mut self, now: Time, object: ObjectId, out: &mut Effects<NodeEffect>) {
+    pub(super) fn forget(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        farewell: Farewell,
+        out: &mut Effects<NodeEffect>,
+    ) {
         for entry in self.copies.readable(object) {
+            if self.queue.front() == Some(&(Request::Restore { entry })) {
+                self.new_head(now);
+            }
             self.queue.retain(|request| *request != Request::Restore { entry });
             match &mut self.copies.get_mut(entry).state {
                 CopyState::Spilling { orphaned, .. } | CopyState::Restoring { orphaned, .. } => *orphaned = true,
+                CopyState::Sealed { offset, .. } if farewell == Farewell::AfterDeath => {
+                    let offset = *offset;
+                    self.copies.set_state(entry, CopyState::Retiring { offset });
+                    self.look_at(entry, out);
+                }
                 _ => self.free(entry, out),
             }
         }
         let failure = Failure::new(FailureKind::Lost, format!("the object {object} has been released"));
         self.answer(object, Err(failure), out);
         self.pump(now, out);
+    }
+
+    /// Asks whether anybody reads a copy that is nobody's: a spill of no bytes takes it out of reach,
+    /// unless somebody does.
+    fn look_at(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
+        let offset = self.copies.get(entry).arena_offset().expect("it is in memory");
+        self.retiring.insert(entry, None);
+        out.push(NodeEffect::Spill { entry, offset, bytes: 0, file_offset: 0 });
+    }
+
+    fn on_looked_at(&mut self, now: Time, entry: EntryRef, unread: bool, out: &mut Effects<NodeEffect>) {
+        if unread {
+            self.retiring.remove(&entry);
+            self.free(entry, out);
+            self.pump(now, out);
+        } else {
+            self.retiring.insert(entry, Some(Time(now.0 + SPARED_MICROSECONDS)));
+        }
     }
 
     pub(super) fn on_process_died(&mut self, now: Time, dead: ProcessSlot, out: &mut Effects<NodeEffect>) {
@@ -287,6 +334,11 @@ impl Memory {
     }
 
     pub(super) fn on_ticked(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let due = |again: &Option<Time>| again.is_some_and(|at| at <= now);
+        let again = self.retiring.iter().filter(|(_, again)| due(again)).map(|(&entry, _)| entry);
+        for entry in again.collect::<Vec<_>>() {
+            self.look_at(entry, out);
+        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.pump(now, out);
         }
@@ -385,6 +437,11 @@ impl Memory {
         if self.spilling_bytes > 0 {
             return Prospect::Wait;
         }
+        let patient = now.0 < self.head_since.0 + PINNED_WAIT_MICROSECONDS_MAX;
+        if patient && !self.retiring.is_empty() {
+            self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
+            return Prospect::Wait;
+        }
         if let Some(text) = &self.head_refusal {
             return Prospect::Hopeless(refused(bytes, text));
         }
@@ -392,7 +449,7 @@ impl Memory {
             let text = format!("the {} bytes that may be spilled are in use", self.file.size());
             return Prospect::Hopeless(refused(bytes, &text));
         }
-        if now.0 >= self.head_since.0 + PINNED_WAIT_MICROSECONDS_MAX {
+        if !patient {
             return Prospect::Hopeless(all_in_use(bytes));
         }
         self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
@@ -414,19 +471,21 @@ impl Memory {
 
     fn spill_oldest(&mut self, now: Time, out: &mut Effects<NodeEffect>) -> Spill {
         let mut outcome = Spill::NoCandidate;
+        let mut chosen = None;
         for entry in self.copies.least_recent(now) {
             let bytes = self.copies.get(entry).bytes;
+            if let Some(file_offset) = self.file.allocate(bytes) {
+                chosen = Some((entry, bytes, file_offset));
+                break;
+            }
             // A smaller one may still fit.
-            let Some(file_offset) = self.file.allocate(bytes) else {
-                outcome = Spill::FileFull;
-                continue;
-            };
-            let offset = self.copies.begin_spill(entry, file_offset);
-            self.spilling_bytes += page_bytes(bytes);
-            out.push(NodeEffect::Spill { entry, offset, bytes, file_offset });
-            return Spill::Ordered;
+            outcome = Spill::FileFull;
         }
-        outcome
+        let Some((entry, bytes, file_offset)) = chosen else { return outcome };
+        let offset = self.copies.begin_spill(entry, file_offset);
+        self.spilling_bytes += page_bytes(bytes);
+        out.push(NodeEffect::Spill { entry, offset, bytes, file_offset });
+        Spill::Ordered
     }
 
     /// Frees a copy that nobody copies to or from disk.
@@ -434,7 +493,9 @@ impl Memory {
         let order = self.copies.order(entry, EntryState::Free);
         let copy = self.copies.remove(entry);
         match copy.state {
-            CopyState::Writing { offset, .. } | CopyState::Sealed { offset, .. } => {
+            CopyState::Writing { offset, .. }
+            | CopyState::Sealed { offset, .. }
+            | CopyState::Retiring { offset } => {
                 self.arena.release(offset, copy.bytes);
             }
             CopyState::Spilled { file_offset } => {
@@ -473,6 +534,8 @@ impl Memory {
             self.copies.iter().filter(spilling).map(|copy| page_bytes(copy.bytes)).sum();
         assert_eq!(spilling_bytes, self.spilling_bytes);
         for copy in self.copies.iter() {
+            let retiring = matches!(copy.state, CopyState::Retiring { .. });
+            assert_eq!(retiring, self.retiring.contains_key(&copy.entry), "{} retires", copy.object);
             if let CopyState::Writing { writer, .. } = copy.state {
                 assert!(is_live(writer), "{} is written by the dead process {writer}", copy.object);
             }

@@ -61,12 +61,24 @@ impl<P> Submitter<P> {
     }
 
     /// Nobody will call this actor again: it goes when its calls are finished.
-    pub fn close_actor(&mut self, actor: ActorIndex) {
+    pub fn close_actor(&mut self, actor: ActorIndex, out: &mut Out<P>) {
         self.actors[actor.0 as usize].closing = true;
-        self.free_if_closed(actor);
+        self.free_if_closed(actor, out);
     }
 
-    pub(super) fn free_if_closed(&mut self, index: ActorIndex) {
+    /// Somebody calls this actor again after all, before it went.
+    pub fn reopen_actor(&mut self, actor: ActorIndex) {
+        self.actors[actor.0 as usize].closing = false;
+    }
+
+    /// The actors that live in a process.
+    pub fn actors_in(&self, process: ProcessSlot) -> Vec<ActorIndex> {
+        let lives_there = |actor: &Actor| actor.place == Place::Alive(process);
+        let indices = (0..self.actors.len() as u32).map(ActorIndex);
+        indices.filter(|index| lives_there(&self.actors[index.0 as usize])).collect()
+    }
+
+    pub(super) fn free_if_closed(&mut self, index: ActorIndex, out: &mut Out<P>) {
         let actor = &mut self.actors[index.0 as usize];
         if !actor.closing {
             return;
@@ -77,6 +89,7 @@ impl<P> Submitter<P> {
         if actor.queue.is_empty() && actor.sent.is_empty() {
             *actor = Actor::new(Place::Pending);
             self.free_actors.push(index.0);
+            out.push(SubmitterEffect::Closed(index));
         }
     }
 

@@ -50,9 +50,9 @@ impl Story {
         self.machine.check();
     }
 
-    fn failed(&mut self) -> Vec<TaskKey> {
+    fn failed(&mut self) -> Vec<&'static str> {
         let failed = |effect| match effect {
-            SubmitterEffect::Fail(key, _) | SubmitterEffect::FailForInput(key, _) => Some(key),
+            SubmitterEffect::Fail(name, ..) | SubmitterEffect::FailForInput(name, _) => Some(name),
             _ => None,
         };
         self.out.drain(..).filter_map(failed).collect()
@@ -85,7 +85,7 @@ fn a_failure_reaches_everything_downstream() {
     let c = story.submit("c", &[Input::Task(b)]);
     story.send_all();
     story.returned(a, true);
-    assert_eq!(story.failed(), [b, c]);
+    assert_eq!(story.failed(), ["b", "c"]);
     for key in [a, b, c] {
         story.drop_handle(key);
     }
@@ -135,7 +135,7 @@ fn a_lost_task_runs_again_and_fails_when_no_retry_is_left() {
         story.machine.check();
     }
     assert_eq!(story.send_all(), []);
-    assert_eq!(story.failed(), [a]);
+    assert_eq!(story.failed(), ["a"]);
     assert!(!story.returned(a, false), "a late answer changes nothing");
 }
 
@@ -146,7 +146,7 @@ fn a_cancelled_task_is_never_sent_and_its_dependents_fail() {
     let b = story.submit("b", &[Input::Task(a)]);
     assert_eq!(story.machine.on_cancelled(a, &mut story.out), Cancelled::BeforeStart);
     assert_eq!(story.send_all(), []);
-    assert_eq!(story.failed(), [a, b]);
+    assert_eq!(story.failed(), ["a", "b"]);
     assert_eq!(story.machine.on_cancelled(b, &mut story.out), Cancelled::TooLate);
 }
 
@@ -188,5 +188,5 @@ fn calls_keep_their_order_when_inputs_come_late_and_when_the_actor_restarts() {
         story.machine.on_call_sent(actor, call);
     }
     story.machine.on_actor_restarting(actor, &cause, &mut story.out);
-    assert_eq!(story.failed(), [calls[0], calls[2]], "no retry is left");
+    assert_eq!(story.failed(), ["call", "call"], "no retry is left");
 }

@@ -1,0 +1,174 @@
+//! What the generated code of `#[remote]` and `#[actor]` stands on. Not for use by hand.
+
+pub use crate::actor::Actor;
+pub use crate::options::{ActorSettings, CPU, GPU, MEMORY, TaskSettings};
+pub use aktis_protocol::{Failure, FunctionId};
+pub use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
+pub use aktis_runtime::{
+    ActorOptions, Arguments, Call, Encoded, Error, Function, FunctionBody, Runtime, TaskOptions,
+};
+pub use {linkme, serde};
+
+use crate::argument::IntoArg;
+use crate::object_ref::ObjectRef;
+use crate::stream::ObjectStream;
+use aktis_protocol::FailureKind;
+use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An error that remote functions and methods may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a remote function",
+    label = "this error cannot travel to another process",
+    note = "derive serde's `Serialize` and `Deserialize` for it, and implement `Display`; or return a `String`"
+)]
+pub trait RemoteError: Serialize + DeserializeOwned + Display {}
+#[diagnostic::do_not_recommend]
+impl<E: Serialize + DeserializeOwned + Display> RemoteError for E {}
+
+/// A value that remote functions and methods may take or return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be taken or returned by a remote function",
+    label = "this value cannot travel to another process",
+    note = "derive serde's `Serialize` and `Deserialize` for it"
+)]
+pub trait RemoteValue: Serialize + DeserializeOwned {}
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> RemoteValue for T {}
+
+/// Takes one argument out of a call.
+#[inline]
+pub fn take<T: RemoteValue>(call: &mut Call, name: &str) -> Result<T, Failure> {
+    call.argument(name)
+}
+
+/// Adds one argument; errors say which.
+#[inline]
+pub fn add<T>(
+    arguments: &mut Arguments,
+    runtime: &Runtime,
+    name: &str,
+    value: impl IntoArg<T>,
+) -> Result<(), Error> {
+    value.add_to(arguments, runtime).map_err(|error| match error {
+        Error::Codec(problem) => Error::Codec(format!("argument `{name}`: {problem}")),
+        other => other,
+    })
+}
+
+/// Submits a task; what prevents it comes out of the reference.
+#[inline]
+pub fn submit<T>(
+    function: &'static Function,
+    options: &TaskOptions,
+    add: impl FnOnce(&mut Arguments, &Runtime) -> Result<(), Error>,
+) -> ObjectRef<T> {
+    ObjectRef::from_outcome(Runtime::current().and_then(|runtime| {
+        let mut arguments = Arguments::new();
+        add(&mut arguments, &runtime)?;
+        runtime.submit(function, options, arguments)
+    }))
+}
+
+/// Submits a task with several return values.
+pub fn submit_several<const N: usize>(
+    function: &'static Function,
+    options: &TaskOptions,
+    add: impl FnOnce(&mut Arguments, &Runtime) -> Result<(), Error>,
+) -> [ObjectRef<()>; N] {
+    let outcome = Runtime::current().and_then(|runtime| {
+        let mut arguments = Arguments::new();
+        add(&mut arguments, &runtime)?;
+        let handles = runtime.submit_several(function, options, arguments, N as u32)?;
+        handles.try_into().map_err(|_| Error::Invalid("a task has as many references as returns".to_owned()))
+    });
+    match outcome {
+        Ok(handles) => <[_; N]>::map(handles, ObjectRef::new),
+        Err(error) => std::array::from_fn(|_| ObjectRef::from_outcome(Err(error.clone()))),
+    }
+}
+
+/// Submits a streaming task.
+pub fn submit_stream<T>(
+    function: &'static Function,
+    options: &TaskOptions,
+    add: impl FnOnce(&mut Arguments, &Runtime) -> Result<(), Error>,
+) -> ObjectStream<T> {
+    ObjectStream::from_outcome(Runtime::current().and_then(|runtime| {
+        let mut arguments = Arguments::new();
+        add(&mut arguments, &runtime)?;
+        runtime.submit_stream(function, options, arguments)
+    }))
+}
+
+/// A return value, encoded.
+#[inline]
+pub fn returned<T: RemoteValue>(value: T) -> Result<Encoded, Failure> {
+    Encoded::of(&value)
+        .map_err(|problem| Failure::new(FailureKind::Codec, format!("its return value: {problem}")))
+}
+
+/// A returned error of the user's own type, as a failure that carries it.
+pub fn returned_error<E: RemoteError>(error: &E) -> Failure {
+    let message = error.to_string();
+    let type_name = std::any::type_name::<E>().to_owned();
+    match Encoded::of(error) {
+        Ok(encoded) => Failure::new(FailureKind::Returned { type_name, encoded: encoded.to_vec() }, message),
+        // The message is worth more than the reason why the rest is lost, but say both.
+        Err(problem) => Failure::new(FailureKind::Codec, format!("{message} (its error: {problem})")),
+    }
+}
+
+/// The returned value, or the failure that carries the returned error.
+#[inline]
+pub fn outcome<T, E: RemoteError>(result: Result<T, E>) -> Result<T, Failure> {
+    result.map_err(|error| returned_error(&error))
+}
+
+/// The items of a stream, encoded one by one.
+pub fn items<T: RemoteValue + 'static>(items: impl Iterator<Item = T> + 'static) -> Items {
+    Box::new(items.map(returned))
+}
+
+/// The items of a stream of results, encoded one by one.
+pub fn fallible_items<T: RemoteValue + 'static, E: RemoteError + 'static>(
+    items: impl Iterator<Item = Result<T, E>> + 'static,
+) -> Items {
+    Box::new(items.map(|item| outcome(item).and_then(returned)))
+}
+
+/// The state of an actor whose calls run one at a time.
+pub fn exclusive_state<A: Send + 'static>(actor: A) -> ActorState {
+    Arc::new(Mutex::new(actor))
+}
+
+/// The actor inside its state. A panic in an earlier call does not lock it away.
+pub fn lock<A: Send + 'static>(state: &ActorState) -> MutexGuard<'_, A> {
+    let mutex = state.downcast_ref::<Mutex<A>>().expect("methods get the state that their constructor made");
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of an actor whose calls may run at the same time.
+pub fn shared_state<A: Send + Sync + 'static>(actor: A) -> ActorState {
+    Arc::new(RwLock::new(actor))
+}
+
+const OVERLAP: &str = "calls that change an actor never overlap others";
+
+fn rw_lock<A: Send + Sync + 'static>(state: &ActorState) -> Arc<RwLock<A>> {
+    let lock = state.clone().downcast();
+    lock.unwrap_or_else(|_| panic!("methods get the state that their constructor made"))
+}
+
+/// The actor, for a call that only reads it; lives across await points.
+pub fn read<A: Send + Sync + 'static>(state: &ActorState) -> ArcRwLockReadGuard<RawRwLock, A> {
+    rw_lock(state).try_read_arc().expect(OVERLAP)
+}
+
+/// The actor, for a call that changes it; lives across await points.
+pub fn write<A: Send + Sync + 'static>(state: &ActorState) -> ArcRwLockWriteGuard<RawRwLock, A> {
+    rw_lock(state).try_write_arc().expect(OVERLAP)
+}

@@ -1,0 +1,233 @@
+//! A session: the engine, from its start to its end.
+
+use crate::error::{Error, Result};
+use crate::object_ref::ObjectRef;
+use crate::options::{CPU, GPU, MEMORY, Quantity};
+use aktis_protocol::{Amount, Resources};
+use aktis_runtime::runtime::EnterGuard;
+use aktis_runtime::{Config, Encoded, Runtime};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Starts the session of this process: an engine inside it, with worker processes of its own.
+///
+/// The session ends, and with it every process and all shared memory, when the returned value is dropped.
+pub fn init() -> Result<Session> {
+    Session::builder().init()
+}
+
+/// A running engine. Ends when dropped.
+pub struct Session {
+    runtime: Runtime,
+}
+
+impl Session {
+    /// Options of a new session.
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder { config: Config::default(), problem: None }
+    }
+
+    /// Starts a private session with the default options: it is used through this value, and by the
+    /// functions of this crate where it was [entered](Self::enter).
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Makes this the session that `remote`, `get` and all other functions use on this thread, as long as
+    /// the returned value lives.
+    pub fn enter(&self) -> Entered<'_> {
+        Entered { _guard: self.runtime.enter(), _session: self }
+    }
+
+    /// Ends the session: running tasks are dropped, all processes end.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    /// Waits for an object and gives its value.
+    pub fn get<T: DeserializeOwned>(&self, object: &ObjectRef<T>) -> Result<T> {
+        object.get_in(&self.runtime, None)
+    }
+
+    /// Waits for an object no longer than `timeout`.
+    pub fn get_timeout<T: DeserializeOwned>(&self, object: &ObjectRef<T>, timeout: Duration) -> Result<T> {
+        object.get_in(&self.runtime, Some(timeout))
+    }
+
+    /// Waits for all objects and gives their values in order, or the first failure.
+    pub fn get_all<T: DeserializeOwned>(&self, objects: &[ObjectRef<T>]) -> Result<Vec<T>> {
+        objects.iter().map(|object| self.get(object)).collect()
+    }
+
+    /// Makes an object of a value.
+    pub fn put<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<ObjectRef<T>> {
+        put_in(&self.runtime, &value)
+    }
+
+    /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most
+    /// `count` of those that have, and all others, both in the given order.
+    pub fn wait<T>(
+        &self,
+        objects: Vec<ObjectRef<T>>,
+        count: usize,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<ReadyAndRest<T>> {
+        wait_in(&self.runtime, objects, count, timeout.into())
+    }
+
+    /// What the session's node has in all.
+    pub fn resources(&self) -> Resources {
+        self.runtime.resources()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.runtime.shutdown();
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Session")
+    }
+}
+
+/// The references that are ready, and the others; both in the order in which they were given.
+pub type ReadyAndRest<T> = (Vec<ObjectRef<T>>, Vec<ObjectRef<T>>);
+
+/// The session is the thread's as long as this lives.
+#[must_use = "the session is left when this is dropped"]
+pub struct Entered<'a> {
+    _guard: EnterGuard,
+    _session: &'a Session,
+}
+
+impl std::fmt::Debug for Entered<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Entered")
+    }
+}
+
+pub(crate) fn put_in<T: Serialize>(runtime: &Runtime, value: &T) -> Result<ObjectRef<T>> {
+    let encoded = Encoded::of(value).map_err(Error::Codec)?;
+    Ok(ObjectRef::new(runtime.put(encoded)?))
+}
+
+pub(crate) fn wait_in<T>(
+    runtime: &Runtime,
+    objects: Vec<ObjectRef<T>>,
+    count: usize,
+    timeout: Option<Duration>,
+) -> Result<ReadyAndRest<T>> {
+    if count > objects.len() {
+        let message = format!("cannot wait for {count} of {} objects", objects.len());
+        return Err(Error::Invalid(message + "\nhint: the count is how many must be ready, at most all"));
+    }
+    let mut seen = HashSet::with_capacity(objects.len());
+    if let Some(twice) = objects.iter().find(|object| !seen.insert(object.id())) {
+        let message = format!("object {} is given to wait more than once", twice.id());
+        return Err(Error::Invalid(message + "\nhint: give each reference once"));
+    }
+    let handles: Vec<_> = objects.iter().map(|object| object.handle().clone()).collect();
+    let mut ready = vec![false; objects.len()];
+    if count > 0 {
+        for position in runtime.wait(&handles, count, timeout)? {
+            ready[position] = true;
+        }
+    }
+    let mut ready = ready.into_iter();
+    Ok(objects.into_iter().partition(|_| ready.next() == Some(true)))
+}
+
+/// Options of a new session, in a chain.
+#[derive(Clone, Debug)]
+#[must_use = "nothing starts before `start` or `init`"]
+pub struct SessionBuilder {
+    config: Config,
+    problem: Option<String>,
+}
+
+impl SessionBuilder {
+    /// How many tasks may run at once, each holding one CPU by default; the machine's CPUs by default.
+    pub fn cpus(self, amount: impl Quantity) -> Self {
+        self.resource(CPU, amount)
+    }
+
+    /// How many GPUs there are; none by default.
+    pub fn gpus(self, amount: impl Quantity) -> Self {
+        self.resource(GPU, amount)
+    }
+
+    /// How many bytes of memory tasks may ask for; most of the machine's by default.
+    pub fn memory(self, bytes: impl Quantity) -> Self {
+        self.resource(MEMORY, bytes)
+    }
+
+    /// How much there is of a resource with a name of your own.
+    pub fn resource(mut self, name: &str, amount: impl Quantity) -> Self {
+        match Amount::from_f64(amount.to_f64()) {
+            Some(amount) => self.config.resources.set(name, amount),
+            None => {
+                self.problem.get_or_insert_with(|| {
+                    format!("not an amount of {name}\nhint: amounts are not negative and have at most four decimals")
+                });
+            }
+        }
+        self
+    }
+
+    /// The size of the object store; a part of the machine's memory by default.
+    pub fn store_bytes(mut self, bytes: u64) -> Self {
+        self.config.store_bytes = bytes;
+        self
+    }
+
+    /// Where objects go that do not fit into the store; the system's temporary directory by default.
+    pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.config.spill_directory = directory.into();
+        self
+    }
+
+    /// How many bytes of objects may be there at most.
+    pub fn spill_bytes_max(mut self, bytes: u64) -> Self {
+        self.config.spill_bytes_max = bytes;
+        self
+    }
+
+    /// How many tasks may be submitted and not finished before `remote` waits; a million by default.
+    pub fn queued_tasks_max(mut self, tasks: usize) -> Self {
+        self.config.queued_tasks_max = tasks;
+        self
+    }
+
+    /// Whether finished tasks stay on record while their results are referenced; they do by default.
+    pub fn lineage(mut self, recorded: bool) -> Self {
+        self.config.lineage = recorded;
+        self
+    }
+
+    /// Whether the workers' output appears in this process's; it does by default.
+    pub fn forward_output(mut self, forwarded: bool) -> Self {
+        self.config.forward_output = forwarded;
+        self
+    }
+
+    /// Starts a private session: see [`Session::start`].
+    pub fn start(self) -> Result<Session> {
+        if let Some(problem) = self.problem {
+            return Err(Error::Invalid(problem));
+        }
+        Ok(Session { runtime: Runtime::start(self.config)? })
+    }
+
+    /// Starts the session of this process: see [`init`].
+    pub fn init(self) -> Result<Session> {
+        let session = self.start()?;
+        session.runtime.make_current()?;
+        Ok(session)
+    }
+}

@@ -1,0 +1,30 @@
+use aktis::prelude::*;
+
+struct Counter;
+
+#[actor(retries = 3)]
+impl Counter {
+    fn new() -> Self {
+        Self
+    }
+}
+
+struct Other;
+
+#[actor(max_concurrency = 0)]
+impl Other {
+    fn new() -> Self {
+        Self
+    }
+}
+
+struct Generic<T>(T);
+
+#[actor]
+impl<T> Generic<T> {
+    fn new() -> u8 {
+        1
+    }
+}
+
+fn main() {}

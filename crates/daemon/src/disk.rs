@@ -1,0 +1,130 @@
+//! The thread that moves objects between memory and disk, started when the first one has to go.
+//!
+//! Invariant: orders are carried out one after another, in the order given, so that a place in the file is never
+//! written before it was freed.
+
+use crate::bell::Bell;
+use aktis_logic::machine::node::{NodeInput, SpillRefusal};
+use aktis_protocol::EntryRef;
+use aktis_store::{Arena, SpillFile, SpillRefused, StoreError};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// What the thread is told to do.
+pub(crate) enum DiskOrder {
+    Spill { entry: EntryRef, file_offset: u64 },
+    Restore { entry: EntryRef, file_offset: u64, offset: u64 },
+    Free { file_offset: u64, bytes: u64 },
+}
+
+/// The node's end of the thread.
+pub(crate) struct Disk {
+    worker: Arc<DiskWorker>,
+    running: Option<(Sender<DiskOrder>, JoinHandle<()>)>,
+}
+
+/// What the thread needs.
+struct DiskWorker {
+    arena: Arc<Arena>,
+    directory: PathBuf,
+    closing: Arc<AtomicBool>,
+    outcomes: Mutex<Vec<NodeInput>>,
+    bell: Arc<Bell>,
+}
+
+impl Disk {
+    pub(crate) fn new(arena: Arc<Arena>, directory: PathBuf, bell: Arc<Bell>) -> Self {
+        let worker =
+            DiskWorker { arena, directory, closing: Arc::default(), outcomes: Mutex::default(), bell };
+        Self { worker: Arc::new(worker), running: None }
+    }
+
+    /// Gives an order; its outcome comes with [`Self::take_outcomes`], after the bell.
+    pub(crate) fn order(&mut self, order: DiskOrder) {
+        if self.running.is_none() {
+            let (orders, taken) = channel();
+            let worker = self.worker.clone();
+            let builder = std::thread::Builder::new().name("aktis-disk".to_owned());
+            match builder.spawn(move || worker.run(&taken)) {
+                Ok(thread) => self.running = Some((orders, thread)),
+                Err(error) => {
+                    return self.worker.refuse(&order, &format!("no thread to reach the disk: {error}"));
+                }
+            }
+        }
+        if let Some((orders, _)) = &self.running {
+            // The thread ends only after this end is gone.
+            let _ = orders.send(order);
+        }
+    }
+
+    pub(crate) fn take_outcomes(&self) -> Vec<NodeInput> {
+        std::mem::take(&mut self.worker.outcomes.lock())
+    }
+
+    /// Gives up what is going on, and hands out the thread to be waited for.
+    pub(crate) fn close(&mut self) -> Option<JoinHandle<()>> {
+        self.worker.closing.store(true, Ordering::Relaxed);
+        self.running.take().map(|(_, thread)| thread)
+    }
+}
+
+impl DiskWorker {
+    fn run(&self, orders: &Receiver<DiskOrder>) {
+        let mut file = None;
+        for order in orders {
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            if file.is_none() {
+                match SpillFile::create(&self.directory, self.closing.clone()) {
+                    Ok(created) => file = Some(created),
+                    Err(error) => self.refuse(&order, &error.to_string()),
+                }
+            }
+            if let Some(file) = &file {
+                self.carry_out(order, file);
+            }
+        }
+    }
+
+    fn carry_out(&self, order: DiskOrder, file: &SpillFile) {
+        match order {
+            DiskOrder::Spill { entry, file_offset } => {
+                let outcome = self.arena.spill(entry, file, file_offset).map_err(|refused| match refused {
+                    SpillRefused::Pinned => SpillRefusal::Pinned,
+                    SpillRefused::Disk(error) => SpillRefusal::Disk(error.to_string()),
+                });
+                self.report(NodeInput::Spilled { entry, outcome });
+            }
+            DiskOrder::Restore { entry, file_offset, offset } => {
+                let outcome = self.arena.restore(entry, file, file_offset, offset);
+                let outcome = outcome.map_err(|error: StoreError| error.to_string());
+                self.report(NodeInput::Restored { entry, outcome });
+            }
+            DiskOrder::Free { file_offset, bytes } => file.free(file_offset, bytes),
+        }
+    }
+
+    fn refuse(&self, order: &DiskOrder, message: &str) {
+        match order {
+            DiskOrder::Spill { entry, .. } => {
+                let outcome = Err(SpillRefusal::Disk(message.to_owned()));
+                self.report(NodeInput::Spilled { entry: *entry, outcome });
+            }
+            DiskOrder::Restore { entry, .. } => {
+                self.report(NodeInput::Restored { entry: *entry, outcome: Err(message.to_owned()) });
+            }
+            DiskOrder::Free { .. } => {}
+        }
+    }
+
+    fn report(&self, outcome: NodeInput) {
+        self.outcomes.lock().push(outcome);
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,175 @@
+//! A worker process's end of its node: how it finds out that it is one, what it gets, and how they speak.
+
+use crate::arguments::WorkerArguments;
+use crate::inbox::{self, SendError};
+use crate::peer::MESSAGE_BYTES_MAX;
+use crate::spawn::{GREETING, GREETING_DESCRIPTORS};
+use aktis_logic::machine::node::WorkerKind;
+use aktis_protocol::control::{self, FromNode, ToNode};
+use aktis_protocol::{ProcessSlot, SessionId, limits};
+use aktis_store::{Arena, Control, StoreError};
+use parking_lot::Mutex;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::process::Signal;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// Why a worker process cannot work, or a message cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The process was not started by a node.
+    #[error("not started by aktis: `{0}`\nhint: arguments that begin with --aktis-worker= are reserved")]
+    Arguments(String),
+    /// The driver is gone already.
+    #[error("the driver is gone")]
+    DriverGone,
+    /// The node's first message is not what it should be.
+    #[error("the node's first message cannot be read\nhint: driver and worker must be the same program")]
+    Greeting,
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(#[from] io::Error),
+    /// The object store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A message is too large.
+    #[error(
+        "a control message of {0} bytes is larger than the limit of {max} bytes\n\
+         hint: put large values first and pass the references",
+        max = limits::CONTROL_MESSAGE_BYTES_MAX
+    )]
+    TooLarge(usize),
+}
+
+/// A worker process's end of its node.
+pub struct WorkerLink {
+    arguments: WorkerArguments,
+    control: Arc<Control>,
+    arena: Arc<Arena>,
+    inbox: OwnedFd,
+    socket: OwnedFd,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl WorkerLink {
+    /// The link, if this process was started as a worker; `None` if it was not. Call it before anything that reads the
+    /// standard input or starts processes.
+    pub fn from_arguments() -> Option<Result<Self, LinkError>> {
+        let argument = std::env::args_os().nth(1)?;
+        let parsed = WorkerArguments::parse(argument.to_str()?)?;
+        Some(parsed.map_err(LinkError::Arguments).and_then(Self::connect))
+    }
+
+    fn connect(arguments: WorkerArguments) -> Result<Self, LinkError> {
+        die_with(arguments.parent)?;
+        let socket = take_stdin()?;
+        let [inbox, control, index, arena] = receive_greeting(&socket)?;
+        Ok(Self {
+            control: Arc::new(Control::open(control, arguments.slot)?),
+            arena: Arc::new(Arena::open(index, arena, arguments.slot)?),
+            inbox,
+            socket,
+            buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
+            arguments,
+        })
+    }
+
+    /// The place of this process.
+    pub fn slot(&self) -> ProcessSlot {
+        self.arguments.slot
+    }
+
+    /// The session it belongs to.
+    pub fn session(&self) -> SessionId {
+        self.arguments.session
+    }
+
+    /// What kind of worker it is.
+    pub fn kind(&self) -> WorkerKind {
+        self.arguments.kind
+    }
+
+    /// The queues between processes.
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// The object store.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Sends a message to the node; waits while there is no room.
+    pub fn send(&self, message: &ToNode) -> Result<(), LinkError> {
+        inbox::send(&self.inbox, self.arguments.slot, message).map_err(|error| match error {
+            SendError::TooLarge(bytes) => LinkError::TooLarge(bytes),
+            SendError::NodeGone => LinkError::DriverGone,
+        })
+    }
+
+    /// Waits for the next message of the node. `None` when the driver is gone: the process must end at once.
+    pub fn receive(&self) -> Option<FromNode> {
+        let mut buffer = self.buffer.lock();
+        loop {
+            let received = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::TRUNC)
+            });
+            let length = received.ok()?.1;
+            if length == 0 {
+                return None;
+            }
+            match buffer.get(..length).map(control::decode) {
+                Some(Ok(message)) => return Some(message),
+                _ => eprintln!("aktis: dropped an unreadable message of the node of {length} bytes"),
+            }
+        }
+    }
+}
+
+/// Makes the system kill this process when the thread that started it ends.
+fn die_with(parent: u32) -> Result<(), LinkError> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+    // It may have ended before: then somebody else is the parent by now.
+    let parent_now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+    if parent_now == Some(parent) { Ok(()) } else { Err(LinkError::DriverGone) }
+}
+
+/// Moves the socket away from the standard input, which is empty afterwards.
+fn take_stdin() -> Result<OwnedFd, LinkError> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let nothing = rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(io::Error::from)?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
+    Ok(socket)
+}
+
+/// Receives the first message and what comes with it.
+fn receive_greeting(socket: &OwnedFd) -> Result<[OwnedFd; GREETING_DESCRIPTORS], LinkError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GREETING_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 64];
+    let received = rustix::io::retry_on_intr(|| {
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        rustix::net::recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    });
+    let length = received.map_err(io::Error::from)?.bytes;
+    if length == 0 {
+        return Err(LinkError::DriverGone);
+    }
+    let descriptors: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if &bytes[..length] != GREETING {
+        return Err(LinkError::Greeting);
+    }
+    descriptors.try_into().map_err(|_| LinkError::Greeting)
+}

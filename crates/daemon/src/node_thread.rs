@@ -1,0 +1,198 @@
+//! The node's thread: parent of all workers, it waits for their messages, their words and their end.
+//!
+//! Workers are started here and nowhere else, because the system ends them when the *thread* that started them ends.
+
+use crate::bell::Bell;
+use crate::delivery::Delivery;
+use crate::output::Forwarder;
+use crate::shell::{Plan, Shell};
+use crate::spawn::WorkerProcess;
+use aktis_protocol::SessionId;
+use aktis_protocol::control::FromNode;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long workers have to end by themselves when the session closes.
+const GRACE: Duration = Duration::from_millis(40);
+/// How long workers' last words may take to be written then.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// What the node's thread shares with the driver's threads.
+pub(crate) struct Shared {
+    pub(crate) shell: Mutex<Shell>,
+    pub(crate) delivery: Arc<Delivery>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) closing: AtomicBool,
+}
+
+pub(crate) struct NodeThread {
+    shared: Arc<Shared>,
+    inbox: OwnedFd,
+    session: SessionId,
+    workers: Vec<WorkerProcess>,
+    forwarder: Option<Forwarder>,
+}
+
+/// What is there to be read from one worker.
+#[derive(Clone, Copy, Default)]
+struct News {
+    stdout: bool,
+    stderr: bool,
+    died: bool,
+}
+
+impl NodeThread {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inbox: OwnedFd,
+        session: SessionId,
+        forwarder: Option<Forwarder>,
+    ) -> Self {
+        Self { shared, inbox, session, workers: Vec::new(), forwarder }
+    }
+
+    /// Runs until the session closes, and then ends everything.
+    pub(crate) fn run(mut self) {
+        let _alarm = Alarm(self.shared.clone());
+        while !self.shared.closing.load(Ordering::Acquire) {
+            self.start_workers();
+            let plan = self.shared.shell.lock().plan();
+            let news = self.wait(&plan);
+            self.take_in(&news);
+            self.bury(&news);
+            self.shared.shell.lock().on_wakeup();
+            self.shared.delivery.run();
+        }
+        self.close();
+    }
+
+    fn start_workers(&mut self) {
+        loop {
+            // Not under the lock: starting a process takes its time.
+            let Some(order) = self.shared.shell.lock().next_spawn_order() else { return };
+            let spawned = WorkerProcess::spawn(&order, self.session);
+            let mut shell = self.shared.shell.lock();
+            match spawned {
+                Ok(worker) => {
+                    shell.on_spawned(order.process, Ok(&worker));
+                    self.workers.push(worker);
+                }
+                Err(error) => shell.on_spawned(order.process, Err(error)),
+            }
+        }
+    }
+
+    /// Waits until something happens or the time is over, and tells what workers have to say.
+    fn wait(&self, plan: &Plan) -> Vec<News> {
+        let full = self.forwarder.as_ref().is_some_and(Forwarder::is_full);
+        let mut descriptors = vec![readable(&self.shared.bell), readable(&self.inbox)];
+        descriptors.extend(plan.blocked.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)));
+        // For each watched descriptor: whose it is, and what it tells.
+        let mut watched = Vec::new();
+        let first = descriptors.len();
+        for (position, worker) in self.workers.iter().enumerate() {
+            let outputs = [worker.stdout.pipe(), worker.stderr.pipe()].map(|pipe| pipe.filter(|_| !full));
+            let meanings = [(outputs[0], STDOUT), (outputs[1], STDERR), (Some(worker.pidfd.as_fd()), DIED)];
+            for (descriptor, tells) in meanings {
+                if let Some(descriptor) = descriptor {
+                    descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+                    watched.push((position, tells));
+                }
+            }
+        }
+        let timeout = plan.timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Interrupted by a signal: as if nothing had happened.
+        let _ = rustix::event::poll(&mut descriptors, timeout.as_ref());
+        if !descriptors[0].revents().is_empty() {
+            self.shared.bell.hear();
+        }
+        let mut news = vec![News::default(); self.workers.len()];
+        for (descriptor, (position, tells)) in descriptors[first..].iter().zip(watched) {
+            if !descriptor.revents().is_empty() {
+                tells(&mut news[position]);
+            }
+        }
+        news
+    }
+
+    /// Reads some of what workers have printed.
+    fn take_in(&mut self, news: &[News]) {
+        for (worker, news) in self.workers.iter_mut().zip(news) {
+            if news.stdout {
+                worker.stdout.read_some(self.forwarder.as_ref());
+            }
+            if news.stderr {
+                worker.stderr.read_some(self.forwarder.as_ref());
+            }
+        }
+    }
+
+    /// Reports the workers that have died, with their last words.
+    fn bury(&mut self, news: &[News]) {
+        for position in (0..news.len()).rev().filter(|position| news[*position].died) {
+            let mut worker = self.workers.swap_remove(position);
+            worker.stdout.finish(self.forwarder.as_ref());
+            worker.stderr.finish(self.forwarder.as_ref());
+            let cause = worker.reap();
+            self.shared.shell.lock().on_process_died(worker.process, cause);
+        }
+    }
+
+    /// Ends all workers, softly and then not, and all threads of the node.
+    fn close(&mut self) {
+        let disk = self.shared.shell.lock().close();
+        self.wait_for_deaths(Instant::now() + GRACE);
+        self.workers.iter().for_each(WorkerProcess::kill);
+        for worker in &mut self.workers {
+            worker.reap();
+            worker.stdout.finish(self.forwarder.as_ref());
+            worker.stderr.finish(self.forwarder.as_ref());
+        }
+        self.workers.clear();
+        if let Some(disk) = disk {
+            let _ = disk.join();
+        }
+        self.shared.shell.lock().close_populator();
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.close(LAST_WORDS);
+        }
+    }
+
+    fn wait_for_deaths(&mut self, until: Instant) {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.workers.is_empty() || left.is_zero() {
+                return;
+            }
+            let news = self.wait(&Plan { timeout: Some(left), blocked: Vec::new() });
+            self.take_in(&news);
+            self.bury(&news);
+            self.shared.shell.lock().on_wakeup();
+        }
+    }
+}
+
+fn readable(descriptor: &impl AsFd) -> PollFd<'_> {
+    PollFd::new(descriptor, PollFlags::IN)
+}
+
+const STDOUT: fn(&mut News) = |news| news.stdout = true;
+const STDERR: fn(&mut News) = |news| news.stderr = true;
+const DIED: fn(&mut News) = |news| news.died = true;
+
+/// Closes the session if the node's thread ends by a panic: nobody must wait for it for ever.
+struct Alarm(Arc<Shared>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.closing.store(true, Ordering::Release);
+            self.0.delivery.push(FromNode::Shutdown);
+            self.0.delivery.run();
+        }
+    }
+}

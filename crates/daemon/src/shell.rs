@@ -1,0 +1,390 @@
+//! The machine of the node and what carries out its orders, under one lock.
+//!
+//! Invariants:
+//! 1. Whoever steps the machine first reads all that has arrived from workers: what caused an event comes before it.
+//! 2. Orders are carried out in order, before the lock is given back.
+//! 3. Nothing here waits: processes are started by the node's thread, disks are reached by another, answers to the
+//!    driver are delivered after the lock is given back.
+
+use crate::bell::Bell;
+use crate::delivery::Delivery;
+use crate::demand::Demand;
+use crate::disk::{Disk, DiskOrder};
+use crate::inbox::Inbox;
+use crate::peer::{Peer, TooLarge};
+use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
+use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput};
+use aktis_logic::{Machine, Time};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::{DeathCause, Failure, FailureKind, LaneId, ProcessSlot};
+use aktis_store::{Arena, Control, EntryState, Populator};
+use rustix::fd::OwnedFd;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The driver's process, in which the node lives.
+pub(crate) const DRIVER: ProcessSlot = ProcessSlot(0);
+/// Messages read from workers in one go; more than the socket holds, so that all that was there is read.
+const MESSAGES_AT_ONCE_MAX: usize = 10_000;
+/// A machine that wants to be woken at once again gets its tick after so long, in microseconds.
+const TICK_MICROSECONDS_MIN: u64 = 1_000;
+/// In builds with assertions, the machine's invariants are checked each so many steps.
+const STEPS_PER_CHECK: u64 = 64;
+
+pub(crate) struct Shell {
+    machine: Node,
+    began: Instant,
+    control: Arc<Control>,
+    arena: Arc<Arena>,
+    inbox: Inbox,
+    peers: BTreeMap<ProcessSlot, Peer>,
+    delivery: Arc<Delivery>,
+    demand: Demand,
+    disk: Disk,
+    populator: Populator,
+    spawn_orders: VecDeque<SpawnOrder>,
+    inputs: VecDeque<NodeInput>,
+    /// Lanes and channels that shared memory had no room for: their requests are refused.
+    refused_lanes: Vec<(LaneId, String)>,
+    refused_channels: Vec<(ProcessSlot, ProcessSlot)>,
+    steps: u64,
+    last_tick: Time,
+    plan: Planned,
+    newly_blocked: bool,
+    closing: bool,
+}
+
+/// What the node's thread is waiting for, as far as others may change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planned {
+    /// It will look again by itself, at once.
+    Awake,
+    /// It sleeps until then, unless it is woken.
+    Until(Option<Time>),
+}
+
+/// What the node's thread shall wait for.
+pub(crate) struct Plan {
+    pub(crate) timeout: Option<Duration>,
+    /// Sockets of workers that messages wait for.
+    pub(crate) blocked: Vec<Arc<OwnedFd>>,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        config: NodeConfig,
+        control: Arc<Control>,
+        arena: Arc<Arena>,
+        spill_directory: PathBuf,
+        delivery: Arc<Delivery>,
+        bell: Arc<Bell>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            machine: Node::new(config),
+            began: Instant::now(),
+            inbox: Inbox::new()?,
+            peers: BTreeMap::new(),
+            delivery,
+            demand: Demand::default(),
+            disk: Disk::new(arena.clone(), spill_directory, bell),
+            populator: Populator::new(arena.clone()),
+            spawn_orders: VecDeque::new(),
+            inputs: VecDeque::new(),
+            refused_lanes: Vec::new(),
+            refused_channels: Vec::new(),
+            steps: 0,
+            last_tick: Time::default(),
+            plan: Planned::Awake,
+            newly_blocked: false,
+            closing: false,
+            control,
+            arena,
+        })
+    }
+
+    /// Lets the machine order its first workers.
+    pub(crate) fn begin(&mut self) {
+        let mut effects = Vec::new();
+        self.machine.start(self.now(), &mut effects);
+        self.carry_out_all(effects);
+    }
+
+    fn now(&self) -> Time {
+        Time(self.began.elapsed().as_micros() as u64)
+    }
+
+    // What happens.
+
+    /// The driver has sent a message.
+    pub(crate) fn on_driver_message(&mut self, message: ToNode) {
+        self.read_inbox();
+        self.on_message(DRIVER, message);
+    }
+
+    /// Reads what workers have sent.
+    pub(crate) fn read_inbox(&mut self) {
+        for _ in 0..MESSAGES_AT_ONCE_MAX {
+            let Some((from, message)) = self.inbox.receive() else { return };
+            self.on_message(from, message);
+        }
+    }
+
+    fn on_message(&mut self, from: ProcessSlot, message: ToNode) {
+        let now = self.now();
+        let input = match message {
+            ToNode::LaneActive { lane } => self.demand.on_lane_active(now, lane, &self.control),
+            message => NodeInput::Received { from, message },
+        };
+        self.step(input);
+    }
+
+    /// A worker process was started, or could not be.
+    pub(crate) fn on_spawned(&mut self, process: ProcessSlot, spawned: io::Result<&WorkerProcess>) {
+        let worker = match spawned {
+            Ok(worker) => worker,
+            Err(error) => return self.on_process_died(process, stillborn(&error)),
+        };
+        self.control.start_process(process, worker.pid());
+        let fds = [self.inbox.sender(), self.control.fd(), self.arena.index_fd(), self.arena.arena_fd()];
+        if worker.greet(fds).is_err() {
+            // It cannot work; its death is reported as usual.
+            worker.kill();
+        }
+        self.step(NodeInput::WorkerSpawned { process, pid: worker.pid() });
+        self.peers.entry(process).or_default().on_started(worker.link());
+    }
+
+    /// A worker process has ended.
+    pub(crate) fn on_process_died(&mut self, process: ProcessSlot, cause: DeathCause) {
+        self.read_inbox();
+        self.peers.remove(&process);
+        self.control.mark_dead(process);
+        self.arena.clear_pins(process);
+        self.step(NodeInput::ProcessDied { process, cause });
+    }
+
+    /// The disk's thread may have news, sockets may have room, and time has passed.
+    pub(crate) fn on_wakeup(&mut self) {
+        self.read_inbox();
+        for outcome in self.disk.take_outcomes() {
+            self.step(outcome);
+        }
+        self.peers.values_mut().for_each(Peer::flush);
+        let now = self.now();
+        for report in self.demand.on_tick(now, &self.control) {
+            self.step(report);
+        }
+        if self.machine.next_wakeup().is_some_and(|wakeup| self.not_too_soon(wakeup) <= now) {
+            self.last_tick = now;
+            self.arena.tick();
+            self.step(NodeInput::Ticked);
+        }
+    }
+
+    fn not_too_soon(&self, wakeup: Time) -> Time {
+        wakeup.max(Time(self.last_tick.0 + TICK_MICROSECONDS_MIN))
+    }
+
+    // What the node's thread does next.
+
+    /// What the node's thread shall wait for, now that it has done everything.
+    pub(crate) fn plan(&mut self) -> Plan {
+        let deadline = self.deadline();
+        self.plan = Planned::Until(deadline);
+        self.newly_blocked = false;
+        let now = self.now();
+        let timeout = deadline.map(|at| Duration::from_micros(at.0.saturating_sub(now.0)));
+        let timeout = if self.spawn_orders.is_empty() { timeout } else { Some(Duration::ZERO) };
+        Plan { timeout, blocked: self.peers.values().filter_map(|peer| peer.blocked_on().cloned()).collect() }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let wakeup = self.machine.next_wakeup().map(|wakeup| self.not_too_soon(wakeup));
+        [wakeup, self.demand.next_tick()].into_iter().flatten().min()
+    }
+
+    /// Whether the node's thread sleeps though there is something to do for it; says so once.
+    pub(crate) fn must_wake(&mut self) -> bool {
+        let Planned::Until(planned) = self.plan else { return false };
+        let earlier = match (self.deadline(), planned) {
+            (Some(wanted), Some(planned)) => wanted < planned,
+            (wanted, None) => wanted.is_some(),
+            (None, Some(_)) => false,
+        };
+        let wake = earlier || self.newly_blocked || !self.spawn_orders.is_empty();
+        if wake {
+            self.plan = Planned::Awake;
+        }
+        wake
+    }
+
+    pub(crate) fn next_spawn_order(&mut self) -> Option<SpawnOrder> {
+        self.spawn_orders.pop_front()
+    }
+
+    /// A descriptor to wait on for messages of workers.
+    pub(crate) fn inbox_descriptor(&self) -> io::Result<OwnedFd> {
+        self.inbox.receiver()
+    }
+
+    /// The worker processes that run.
+    pub(crate) fn processes(&self) -> Vec<(ProcessSlot, u32)> {
+        self.peers.iter().filter_map(|(process, peer)| Some((*process, peer.pid()?))).collect()
+    }
+
+    // The end.
+
+    /// Tells all workers to end; nothing is decided from now on. Gives the disk's thread, to be waited for.
+    pub(crate) fn close(&mut self) -> Option<JoinHandle<()>> {
+        self.closing = true;
+        self.spawn_orders.clear();
+        self.demand = Demand::default();
+        for peer in self.peers.values_mut() {
+            let _ = peer.send(&FromNode::Shutdown);
+        }
+        self.disk.close()
+    }
+
+    /// Ends the background population of pages.
+    pub(crate) fn close_populator(&self) {
+        self.populator.close();
+    }
+
+    // What the machine orders.
+
+    fn step(&mut self, input: NodeInput) {
+        if self.closing {
+            return;
+        }
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            let mut effects = Vec::new();
+            self.machine.step(self.now(), input, &mut effects);
+            self.steps += 1;
+            if cfg!(debug_assertions) && self.steps.is_multiple_of(STEPS_PER_CHECK) {
+                self.machine.check();
+            }
+            self.carry_out_all(effects);
+        }
+    }
+
+    fn carry_out_all(&mut self, effects: Vec<NodeEffect>) {
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        self.refused_lanes.clear();
+        self.refused_channels.clear();
+    }
+
+    fn carry_out(&mut self, effect: NodeEffect) {
+        match effect {
+            NodeEffect::Send { to, message } => self.send(to, message),
+            NodeEffect::StartWorker { process, kind, gpus } => {
+                self.peers.insert(process, Peer::default());
+                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus });
+            }
+            NodeEffect::KillWorker { process } => {
+                if let Some(peer) = self.peers.get_mut(&process) {
+                    peer.kill();
+                }
+            }
+            NodeEffect::FreeProcess { process } => self.control.wipe_process(process),
+            NodeEffect::OpenLane { lane, submitter, shape } => {
+                if let Err(error) = self.control.open_lane(lane, submitter, shape) {
+                    self.refused_lanes.push((lane, error.to_string()));
+                }
+            }
+            NodeEffect::CloseLane { lane } => {
+                self.demand.forget(lane);
+                self.control.close_lane(lane);
+            }
+            NodeEffect::OpenChannel { from, to } => {
+                if self.control.open_channel(from, to).is_err() {
+                    self.refused_channels.push((from, to));
+                }
+            }
+            NodeEffect::WriteEntry { entry, object, state, offset, bytes } => {
+                self.arena.write_entry(entry, object, entry_state(state), offset, bytes);
+                if state == node::EntryState::Writing {
+                    self.populator.advance(offset + bytes);
+                }
+            }
+            NodeEffect::Spill { entry, file_offset, .. } => {
+                self.disk.order(DiskOrder::Spill { entry, file_offset });
+            }
+            NodeEffect::Restore { entry, file_offset, offset, .. } => {
+                self.disk.order(DiskOrder::Restore { entry, file_offset, offset });
+            }
+            NodeEffect::FreeSpilled { file_offset, bytes } => {
+                self.disk.order(DiskOrder::Free { file_offset, bytes });
+            }
+        }
+    }
+
+    fn send(&mut self, to: ProcessSlot, message: FromNode) {
+        let message = self.corrected(to, message);
+        if to == DRIVER {
+            return self.delivery.push(message);
+        }
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let was_blocked = peer.blocked_on().is_some();
+        if let Err(TooLarge) = peer.send(&message) {
+            return self.on_too_large(to, message);
+        }
+        // Then the node's thread must wait for this socket too.
+        self.newly_blocked |= !was_blocked && peer.blocked_on().is_some();
+    }
+
+    /// The answer, or a refusal if what it promises could not be made.
+    fn corrected(&self, to: ProcessSlot, message: FromNode) -> FromNode {
+        match message {
+            FromNode::LaneOpened { request, lane: Ok(lane) } => {
+                let refused = self.refused_lanes.iter().find(|(refused, _)| *refused == lane);
+                let lane = match refused {
+                    Some((_, reason)) => Err(Failure::new(
+                        FailureKind::Store,
+                        format!("there is no shared memory for another queue of tasks: {reason}"),
+                    )),
+                    None => Ok(lane),
+                };
+                FromNode::LaneOpened { request, lane }
+            }
+            FromNode::ChannelOpened { request, to: receiver, open } => {
+                let open = open && !self.refused_channels.contains(&(to, receiver));
+                FromNode::ChannelOpened { request, to: receiver, open }
+            }
+            message => message,
+        }
+    }
+
+    /// A message does not fit into the worker's socket.
+    fn on_too_large(&mut self, to: ProcessSlot, message: FromNode) {
+        let FromNode::HostActor { spec, .. } = message else {
+            eprintln!("aktis: dropped a message that is too large for a worker process");
+            return;
+        };
+        let failure = Failure::new(
+            FailureKind::Codec,
+            format!(
+                "the arguments of {}'s constructor are too large to be sent\nhint: put large values first and \
+                 pass the references",
+                spec.type_name
+            ),
+        );
+        let message = ToNode::ActorEnded { actor: spec.actor, failure };
+        self.inputs.push_back(NodeInput::Received { from: to, message });
+    }
+}
+
+fn entry_state(state: node::EntryState) -> EntryState {
+    match state {
+        node::EntryState::Free => EntryState::Free,
+        node::EntryState::Writing => EntryState::Writing,
+        node::EntryState::Sealed => EntryState::Sealed,
+        node::EntryState::Spilled => EntryState::Spilled,
+    }
+}

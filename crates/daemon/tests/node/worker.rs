@@ -1,0 +1,59 @@
+//! The worker in the stories: it does as [`MANNERS`](crate::MANNERS) says.
+
+use aktis_daemon::WorkerLink;
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
+use aktis_protocol::{ObjectId, SessionId, TaskId};
+use std::process::Command;
+
+/// An object whose value a worker tells when it has its first lease.
+pub(crate) fn sign_of_life(session: SessionId) -> ObjectId {
+    TaskId::root(session).child(77).returns(0)
+}
+
+/// How many descriptors a child of this process finds.
+pub(crate) fn inherited_descriptors() -> usize {
+    let listing = Command::new("ls").arg("/proc/self/fd").output().expect("ls");
+    String::from_utf8_lossy(&listing.stdout).split_whitespace().count()
+}
+
+/// Works until the end of the process.
+pub(crate) fn work(link: &WorkerLink) -> ! {
+    let manners = std::env::var(crate::MANNERS).unwrap_or_default();
+    println!("hello from a worker");
+    eprintln!("these are my words");
+    match manners.as_str() {
+        "exits" => std::process::exit(3),
+        "starts processes" => {
+            println!("a child process has {} descriptors", inherited_descriptors());
+            println!(
+                "the input holds {} bytes",
+                std::io::read_to_string(std::io::stdin()).expect("read").len()
+            );
+        }
+        "chatters" => drop(std::thread::spawn(|| {
+            loop {
+                println!("{}", "chatter ".repeat(1000));
+            }
+        })),
+        _ => {}
+    }
+    link.send(&ToNode::Started).expect("the node listens");
+    let mut told = false;
+    while let Some(message) = link.receive() {
+        match message {
+            FromNode::LeaseGranted { .. } if !told => {
+                told = true;
+                tell(link);
+            }
+            FromNode::Shutdown if manners != "deaf" => std::process::exit(0),
+            _ => {}
+        }
+    }
+    std::process::exit(1)
+}
+
+fn tell(link: &WorkerLink) {
+    let bytes = std::process::id().to_le_bytes().to_vec();
+    let value = Some(SharedValue::Inline { bytes, contains: false });
+    link.send(&ToNode::Escaped { object: sign_of_life(link.session()), value }).expect("the node listens");
+}

@@ -1,0 +1,192 @@
+//! What is known of each actor.
+
+use crate::ledger::Allocation;
+use aktis_protocol::control::{ActorPlace, ActorSpec};
+use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ProcessSlot, Resources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What becomes of an actor that is being ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Then {
+    /// It is dead, and its holders know.
+    Dead(Failure),
+    /// It lives again; the text says why it had to end.
+    Restart(String),
+    /// Nobody holds it.
+    Forgotten,
+}
+
+/// How far an actor has come.
+#[derive(Debug)]
+pub(in super::super) enum Life {
+    /// It has no host yet.
+    Waiting {
+        /// Why it has to start again, if it lived before.
+        after: Option<String>,
+        /// What it waits for, as its holders were told.
+        told: String,
+    },
+    /// Its host has been chosen; `asked` once it was told to construct the actor.
+    Starting { host: ProcessSlot, allocation: Allocation, asked: bool },
+    /// It takes calls.
+    Alive { host: ProcessSlot, allocation: Allocation },
+    /// Its host has been told to end it.
+    Ending { host: ProcessSlot, allocation: Allocation, then: Then },
+    /// It is gone for good.
+    Dead(Failure),
+}
+
+#[derive(Debug)]
+pub(in super::super) struct Actor {
+    pub(in super::super) spec: ActorSpec,
+    pub(in super::super) holders: BTreeSet<ProcessSlot>,
+    /// How many known objects contain a handle.
+    pub(in super::super) containers: u32,
+    pub(in super::super) restarts_left: u32,
+    pub(in super::super) incarnation: u32,
+    pub(in super::super) life: Life,
+}
+
+impl Actor {
+    pub(in super::super) fn new(spec: ActorSpec, life: Life) -> Self {
+        let restarts_left = spec.restarts_max;
+        Self { spec, holders: BTreeSet::new(), containers: 0, restarts_left, incarnation: 0, life }
+    }
+
+    /// Where it is, as holders are told.
+    pub(in super::super) fn place(&self) -> ActorPlace {
+        match &self.life {
+            Life::Waiting { after, told } => ActorPlace::Pending(match after {
+                Some(after) if told.is_empty() => after.clone(),
+                Some(after) => format!("{after}; {told}"),
+                None => told.clone(),
+            }),
+            Life::Starting { .. } => ActorPlace::Pending("it is being constructed".into()),
+            Life::Alive { host, .. } => ActorPlace::Alive { process: *host, incarnation: self.incarnation },
+            Life::Ending { then: Then::Dead(failure), .. } | Life::Dead(failure) => {
+                ActorPlace::Dead(failure.clone())
+            }
+            Life::Ending { then: Then::Restart(after), .. } => ActorPlace::Pending(after.clone()),
+            Life::Ending { then: Then::Forgotten, .. } => ActorPlace::Dead(forgotten()),
+        }
+    }
+
+    pub(in super::super) fn host(&self) -> Option<ProcessSlot> {
+        match &self.life {
+            Life::Starting { host, .. } | Life::Alive { host, .. } | Life::Ending { host, .. } => Some(*host),
+            Life::Waiting { .. } | Life::Dead(_) => None,
+        }
+    }
+
+    fn allocation(&self) -> Option<&Allocation> {
+        match &self.life {
+            Life::Starting { allocation, .. }
+            | Life::Alive { allocation, .. }
+            | Life::Ending { allocation, .. } => Some(allocation),
+            Life::Waiting { .. } | Life::Dead(_) => None,
+        }
+    }
+
+    pub(in super::super) fn is_gone(&self) -> bool {
+        let gone = |then: &Then| !matches!(then, Then::Restart(_));
+        match &self.life {
+            Life::Dead(_) => true,
+            Life::Ending { then, .. } => gone(then),
+            Life::Waiting { .. } | Life::Starting { .. } | Life::Alive { .. } => false,
+        }
+    }
+
+    pub(in super::super) fn is_unreachable(&self) -> bool {
+        self.holders.is_empty() && self.containers == 0 && (!self.spec.detached || self.is_gone())
+    }
+}
+
+/// The failure of calls to an actor that ended because nobody held it.
+pub(in super::super) fn forgotten() -> Failure {
+    Failure::new(FailureKind::ActorDied, "the actor ended when its last handle was gone")
+}
+
+/// The failure of calls to an actor that the node does not know.
+pub(in super::super) fn unknown() -> Failure {
+    Failure::new(FailureKind::ActorDied, "the actor is gone: it ended, and nobody held a handle")
+}
+
+/// The table of actors.
+#[derive(Debug, Default)]
+pub(in super::super) struct Actors {
+    pub(in super::super) table: BTreeMap<ActorId, Actor>,
+    /// Names of actors that are not gone.
+    pub(in super::super) names: BTreeMap<String, ActorId>,
+}
+
+impl Actors {
+    pub(in super::super) fn is_waiting(&self, actor: ActorId) -> bool {
+        self.table.get(&actor).is_some_and(|known| matches!(known.life, Life::Waiting { .. }))
+    }
+
+    pub(in super::super) fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        self.table.values().filter_map(Actor::allocation)
+    }
+
+    /// How many actors hold some of a resource.
+    pub(in super::super) fn users_of(&self, name: &str) -> usize {
+        self.allocations().filter(|allocation| allocation.resources().get(name).0 > 0).count()
+    }
+
+    /// The actors whose host is this process.
+    pub(in super::super) fn hosted_by(&self, host: ProcessSlot) -> Vec<ActorId> {
+        let here = |known: &Actor| known.host() == Some(host);
+        self.table.iter().filter(|(_, known)| here(known)).map(|(&actor, _)| actor).collect()
+    }
+
+    /// The actors without a host that may live in the shared worker.
+    pub(in super::super) fn waiting_for_shared(&self) -> Vec<ActorId> {
+        let waits = |known: &Actor| matches!(known.life, Life::Waiting { .. }) && !known.spec.isolated;
+        self.table.iter().filter(|(_, known)| waits(known)).map(|(&actor, _)| actor).collect()
+    }
+
+    /// One more object contains a handle. A handle of an actor that has ended and been forgotten keeps
+    /// nothing alive, but is counted.
+    pub(in super::super) fn contain(&mut self, actor: ActorId) {
+        let known =
+            self.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), Life::Dead(unknown())));
+        known.containers += 1;
+    }
+
+    /// One object less contains a handle.
+    pub(in super::super) fn uncontain(&mut self, actor: ActorId) {
+        if let Some(known) = self.table.get_mut(&actor) {
+            known.containers -= 1;
+        }
+    }
+
+    /// A dead process holds no handles. Returns the actors that it held.
+    pub(in super::super) fn forget_holder(&mut self, dead: ProcessSlot) -> Vec<ActorId> {
+        let held = self.table.iter_mut().filter_map(|(&actor, known)| known.holders.remove(&dead).then_some(actor));
+        held.collect()
+    }
+
+    /// The actor's name may be used by others.
+    pub(in super::super) fn free_name(&mut self, actor: ActorId) {
+        let name = self.table.get(&actor).and_then(|known| known.spec.name.as_ref());
+        if let Some(name) = name.filter(|&name| self.names.get(name) == Some(&actor)) {
+            self.names.remove(name);
+        }
+    }
+}
+
+/// What is known of an actor that its creator started by itself: it cannot be started again.
+pub(in super::super) fn light_spec(actor: ActorId) -> ActorSpec {
+    ActorSpec {
+        actor,
+        constructor: FunctionId(0),
+        arguments: Vec::new(),
+        type_name: String::new(),
+        name: None,
+        resources: Resources::none(),
+        isolated: false,
+        detached: false,
+        restarts_max: 0,
+        concurrency: 1,
+    }
+}

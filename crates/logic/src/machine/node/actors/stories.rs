@@ -1,0 +1,467 @@
+//! What happens to an actor, from `ActorWanted` to its end.
+
+use super::super::roster::Role;
+use super::super::supply::{Claim, Served, is_kept_back};
+use super::super::{Node, NodeEffect};
+use super::record::{Actor, Life, Then, forgotten, light_spec, unknown};
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, RequestId};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot};
+use std::collections::BTreeSet;
+
+impl Node {
+    pub(in super::super) fn on_actor_wanted(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        spec: ActorSpec,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let actor = spec.actor;
+        if let Some(known) = self.actors.table.get_mut(&actor)
+            && !matches!(known.life, Life::Dead(_))
+        {
+            // The task that creates it runs again, and names it again.
+            known.holders.insert(from);
+            if let Life::Ending { then: then @ Then::Forgotten, .. } = &mut known.life {
+                *then = Then::Restart("it is created again".into());
+            }
+            return self.tell_one(actor, from, out);
+        }
+        let taken = spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name));
+        let life = match taken {
+            Some(name) => Life::Dead(name_taken(name)),
+            None => Life::Waiting { after: None, told: String::new() },
+        };
+        let mut fresh = Actor::new(spec, life);
+        if let Some(old) = self.actors.table.remove(&actor) {
+            fresh.holders = old.holders;
+            fresh.containers = old.containers;
+            fresh.incarnation = old.incarnation + 1;
+        }
+        fresh.holders.insert(from);
+        let waits = !fresh.is_gone();
+        if let Some(name) = fresh.spec.name.clone().filter(|_| waits) {
+            self.actors.names.insert(name, actor);
+        }
+        self.actors.table.insert(actor, fresh);
+        match waits {
+            true => self.claims.push_back(Claim::Actor(actor)),
+            false => self.tell(actor, out),
+        }
+        self.serve(now, out);
+    }
+
+    /// Finds the actor a place to live, if there is one now.
+    pub(in super::super) fn serve_actor(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        kept_back: &BTreeSet<String>,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let Some(known) = self.actors.table.get(&actor) else { return Served::Satisfied };
+        if !matches!(known.life, Life::Waiting { .. }) {
+            return Served::Satisfied;
+        }
+        let (wanted, isolated) = (known.spec.resources.clone(), known.spec.isolated);
+        if !self.ledger.is_feasible(&wanted) {
+            return self.put_off(actor, self.infeasible_text(&wanted), out);
+        }
+        if !isolated && self.roster.shared().is_none() {
+            return self.put_off(actor, self.shared_text(), out);
+        }
+        if is_kept_back(&wanted, kept_back) || !self.ledger.fits(&wanted) {
+            let lacking = self.ledger.lacking(&wanted);
+            self.ask_back_for(now, &wanted, None, &lacking, out);
+            let text = self.lacking_text(&wanted);
+            let _ = self.put_off(actor, text, out);
+            return Served::Waits(lacking);
+        }
+        match isolated {
+            true => self.place_isolated(now, actor, &wanted, out),
+            false => self.place_shared(actor, &wanted, out),
+        }
+    }
+
+    fn place_shared(
+        &mut self,
+        actor: ActorId,
+        wanted: &aktis_protocol::Resources,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let Some(host) = self.roster.shared() else { return Served::Waits(Vec::new()) };
+        let allocation = self.ledger.allocate(wanted).expect("it fits");
+        self.set_life(actor, Life::Starting { host, allocation, asked: false });
+        self.host_on(actor, host, out);
+        Served::Satisfied
+    }
+
+    fn place_isolated(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        wanted: &aktis_protocol::Resources,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        match self.start_isolated(now, Role::ActorHost(actor), wanted, out) {
+            Some((host, allocation)) => {
+                self.set_life(actor, Life::Starting { host, allocation, asked: false });
+                Served::Satisfied
+            }
+            None => self.put_off(actor, "all places for processes are taken".into(), out),
+        }
+    }
+
+    /// The actor waits; its holders learn for what, if that is news.
+    fn put_off(&mut self, actor: ActorId, text: String, out: &mut Effects<NodeEffect>) -> Served {
+        let known = self.actors.table.get_mut(&actor).map(|known| &mut known.life);
+        if let Some(Life::Waiting { told, .. }) = known
+            && *told != text
+        {
+            *told = text;
+            self.tell(actor, out);
+        }
+        Served::Waits(Vec::new())
+    }
+
+    /// Its host takes messages: it is asked to construct the actor.
+    pub(in super::super) fn host_on(
+        &mut self,
+        actor: ActorId,
+        host: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let Life::Starting { host: chosen, allocation, asked } = &mut known.life else { return };
+        if *chosen != host || *asked {
+            return;
+        }
+        *asked = true;
+        let gpus = allocation.gpu_indices();
+        let message = FromNode::HostActor { spec: known.spec.clone(), incarnation: known.incarnation, gpus };
+        self.send(host, message, out);
+    }
+
+    pub(in super::super) fn on_actor_started(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        incarnation: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let Life::Starting { host, allocation, .. } = &mut known.life else { return };
+        if *host != from || known.incarnation != incarnation {
+            return;
+        }
+        let allocation = std::mem::take(allocation);
+        known.life = Life::Alive { host: from, allocation };
+        self.tell(actor, out);
+    }
+
+    pub(in super::super) fn on_actor_ended(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        actor: ActorId,
+        failure: Failure,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.actors.table.get(&actor).and_then(Actor::host) != Some(from) {
+            return;
+        }
+        if self.roster.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
+            self.end_process(now, from, out);
+        }
+        match self.vacate(actor) {
+            Some(then) => self.finish(now, actor, then, out),
+            None => self.on_gone(now, actor, failure, out),
+        }
+        self.serve(now, out);
+    }
+
+    pub(in super::super) fn on_host_died(
+        &mut self,
+        now: Time,
+        dead: ProcessSlot,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        for actor in self.actors.hosted_by(dead) {
+            let ordered = self.vacate(actor);
+            match ordered.map_or_else(|| Err(self.after_death(actor, cause)), Ok) {
+                Err(Then::Dead(failure)) => self.on_gone(now, actor, failure, out),
+                Ok(then) | Err(then) => self.finish(now, actor, then, out),
+            }
+        }
+    }
+
+    /// What a death means for an actor that was not to end.
+    fn after_death(&mut self, actor: ActorId, cause: &DeathCause) -> Then {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        if known.restarts_left > 0 {
+            known.restarts_left -= 1;
+            return Then::Restart(format!("restarting after {cause}"));
+        }
+        let text = match known.spec.restarts_max {
+            0 => format!("the actor died with its process: {cause}"),
+            restarts => format!("the actor died after {restarts} restarts: {cause}"),
+        };
+        Then::Dead(Failure::new(FailureKind::ActorDied, text))
+    }
+
+    /// Takes the actor out of its host, and its resources back. Returns what was to become of it, if it
+    /// was being ended.
+    fn vacate(&mut self, actor: ActorId) -> Option<Then> {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        let vacant = Life::Waiting { after: None, told: String::new() };
+        let (allocation, then) = match std::mem::replace(&mut known.life, vacant) {
+            Life::Starting { allocation, .. } | Life::Alive { allocation, .. } => (allocation, None),
+            Life::Ending { allocation, then, .. } => (allocation, Some(then)),
+            life @ (Life::Waiting { .. } | Life::Dead(_)) => {
+                known.life = life;
+                return None;
+            }
+        };
+        self.warm_due |= !allocation.resources().is_empty();
+        self.ledger.release(allocation);
+        then
+    }
+
+    fn finish(&mut self, now: Time, actor: ActorId, then: Then, out: &mut Effects<NodeEffect>) {
+        match then {
+            Then::Dead(failure) => {
+                // Its holders were told when it was ordered to end.
+                self.set_life(actor, Life::Dead(failure));
+                self.end_if_unreachable(now, actor, out);
+            }
+            Then::Forgotten => self.on_gone(now, actor, forgotten(), out),
+            Then::Restart(after) => {
+                let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+                known.incarnation += 1;
+                known.life = Life::Waiting { after: Some(after), told: String::new() };
+                self.claims.push_back(Claim::Actor(actor));
+                self.tell(actor, out);
+            }
+        }
+    }
+
+    fn on_gone(&mut self, now: Time, actor: ActorId, failure: Failure, out: &mut Effects<NodeEffect>) {
+        self.actors.free_name(actor);
+        self.set_life(actor, Life::Dead(failure));
+        self.tell(actor, out);
+        self.end_if_unreachable(now, actor, out);
+    }
+
+    pub(in super::super) fn on_actor_escaped(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        host: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let life = match self.roster.is_live(host) {
+            true => Life::Alive { host, allocation: Allocation::default() },
+            false => Life::Dead(Failure::new(FailureKind::ActorDied, "the actor died with its process")),
+        };
+        let known = self.actors.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), life));
+        known.holders.insert(from);
+        if known.host() != Some(host) {
+            self.tell_one(actor, from, out);
+        }
+    }
+
+    pub(in super::super) fn on_actor_held(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        match self.actors.table.get_mut(&actor) {
+            Some(known) => {
+                known.holders.insert(from);
+                self.tell_one(actor, from, out);
+            }
+            None => {
+                let place = ActorPlace::Dead(unknown());
+                self.send(from, FromNode::ActorChanged { actor, place }, out);
+            }
+        }
+    }
+
+    pub(in super::super) fn on_actor_released(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(known) = self.actors.table.get_mut(&actor) {
+            known.holders.remove(&from);
+        }
+        self.end_if_unreachable(now, actor, out);
+    }
+
+    /// An actor that nobody can call ends, after the calls it has.
+    pub(in super::super) fn end_if_unreachable(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.actors.table.get(&actor).is_some_and(Actor::is_unreachable) {
+            return;
+        }
+        self.actors.free_name(actor);
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        match &mut known.life {
+            Life::Dead(_) | Life::Waiting { .. } => {
+                self.actors.table.remove(&actor);
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.serve(now, out);
+            }
+            Life::Ending { then, .. } => {
+                if let Then::Restart(_) = then {
+                    *then = Then::Forgotten;
+                }
+            }
+            Life::Starting { .. } | Life::Alive { .. } => self.order_end(actor, false, Then::Forgotten, out),
+        }
+    }
+
+    /// Tells the host of a starting or living actor to end it.
+    fn order_end(&mut self, actor: ActorId, now: bool, then: Then, out: &mut Effects<NodeEffect>) {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        let (host, allocation, asked) = match &mut known.life {
+            Life::Starting { host, allocation, asked } => (*host, std::mem::take(allocation), *asked),
+            Life::Alive { host, allocation } => (*host, std::mem::take(allocation), true),
+            Life::Waiting { .. } | Life::Ending { .. } | Life::Dead(_) => return,
+        };
+        let isolated = known.spec.isolated;
+        known.life = Life::Ending { host, allocation, then };
+        // A process that runs nothing else need not be asked.
+        if isolated && (now || !asked) {
+            out.push(NodeEffect::KillWorker { process: host });
+        } else if self.roster.is_live(host) {
+            self.send(host, FromNode::EndActor { actor, now }, out);
+        }
+    }
+
+    pub(in super::super) fn on_actor_killed(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        restart: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");
+        match &mut known.life {
+            Life::Dead(_) => {}
+            Life::Waiting { .. } if restart => {}
+            Life::Waiting { .. } => {
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.on_gone(now, actor, killed, out);
+            }
+            Life::Ending { then: then @ Then::Restart(_), .. } if !restart => {
+                *then = Then::Dead(killed);
+                self.actors.free_name(actor);
+                self.tell(actor, out);
+            }
+            Life::Ending { .. } => {}
+            Life::Starting { .. } | Life::Alive { .. } => {
+                let again = restart && known.restarts_left > 0;
+                let then = match again {
+                    true => Then::Restart("restarting after it was killed".into()),
+                    false => Then::Dead(killed),
+                };
+                known.restarts_left -= u32::from(again);
+                self.order_end(actor, true, then, out);
+                if !again {
+                    self.actors.free_name(actor);
+                }
+                self.tell(actor, out);
+            }
+        }
+        self.serve(now, out);
+    }
+
+    pub(in super::super) fn on_name_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        name: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let actor = self.actors.names.get(name);
+        let found = actor.map(|actor| (*actor, self.actors.table[actor].spec.type_name.clone()));
+        self.send(from, FromNode::ActorFound { request, found }, out);
+    }
+
+    /// The program cannot run as a worker at all: better a clear end than waiting for ever.
+    pub(in super::super) fn fail_waiting_actors(
+        &mut self,
+        now: Time,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        for actor in self.actors.waiting_for_shared() {
+            let text = format!("no worker process could be started for the actor: {cause}");
+            self.claims.retain(|claim| *claim != Claim::Actor(actor));
+            self.on_gone(now, actor, Failure::new(FailureKind::ActorDied, text), out);
+        }
+    }
+
+    fn set_life(&mut self, actor: ActorId, life: Life) {
+        if let Some(known) = self.actors.table.get_mut(&actor) {
+            known.life = life;
+        }
+    }
+
+    fn tell(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get(&actor) else { return };
+        for &holder in &known.holders {
+            self.tell_one(actor, holder, out);
+        }
+    }
+
+    fn tell_one(&self, actor: ActorId, holder: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get(&actor) else { return };
+        self.send(holder, FromNode::ActorChanged { actor, place: known.place() }, out);
+    }
+
+    pub(in super::super) fn check_actors(&self) {
+        let contained = self.directory.contained_actors();
+        for (actor, known) in &self.actors.table {
+            for holder in &known.holders {
+                assert!(self.roster.is_live(*holder), "{actor} is held by the dead process {holder}");
+            }
+            assert_eq!(known.containers, contained.get(actor).copied().unwrap_or(0), "containers of {actor}");
+            let ending = matches!(known.life, Life::Ending { .. });
+            assert!(ending || !known.is_unreachable(), "actors invariant 1: {actor}");
+            if let Life::Waiting { .. } = known.life {
+                assert!(self.claims.contains(&Claim::Actor(*actor)), "{actor} waits and claims nothing");
+            }
+            if let Some(host) = known.host() {
+                let host = self.roster.get(host).expect("a host has a place");
+                assert!(!matches!(host.stage, super::super::roster::Stage::Dead { .. }), "{actor} lives on");
+            }
+        }
+        for (name, actor) in &self.actors.names {
+            let known = self.actors.table.get(actor).expect("a name belongs to a known actor");
+            assert!(!known.is_gone() && known.spec.name.as_ref() == Some(name), "actors invariant 2: {name}");
+        }
+    }
+}
+
+fn name_taken(name: &str) -> Failure {
+    Failure::new(
+        FailureKind::ActorDied,
+        format!(
+            "the name {name:?} is taken by another actor\n\
+             hint: find that actor by its name, or choose another name"
+        ),
+    )
+}

@@ -1,0 +1,158 @@
+//! Lanes and channels opened, demand reported, leases returned.
+
+use super::roster::Role;
+use super::supply::Claim;
+use super::{IDLE_MICROSECONDS_MAX, Node, NodeEffect};
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::{FromNode, Lease, RequestId};
+use aktis_protocol::{Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
+
+impl Node {
+    pub(super) fn on_lane_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        shape: &Shape,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let lane = self.open_lane(from, shape, out);
+        self.send(from, FromNode::LaneOpened { request, lane }, out);
+    }
+
+    fn open_lane(
+        &mut self,
+        submitter: ProcessSlot,
+        shape: &Shape,
+        out: &mut Effects<NodeEffect>,
+    ) -> Result<LaneId, Failure> {
+        let Some(shape) = self.leases.intern(shape) else {
+            let text = format!(
+                "this session uses {} different combinations of resources, which is the limit\n\
+                 hint: round the amounts that tasks ask for, so that more of them are alike",
+                limits::SHAPES_MAX
+            );
+            return Err(Failure::new(FailureKind::Store, text));
+        };
+        let Some((lane, new)) = self.leases.open_lane(submitter, shape) else {
+            let text = format!(
+                "this node has {} queues of tasks, which is the limit\n\
+                 hint: submit from fewer processes, or with fewer different combinations of resources",
+                limits::LANES_MAX
+            );
+            return Err(Failure::new(FailureKind::Store, text));
+        };
+        if new {
+            out.push(NodeEffect::OpenLane { lane, submitter, shape });
+        }
+        Ok(lane)
+    }
+
+    pub(super) fn on_channel_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        to: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let open = self.roster.is_live(to);
+        if open && self.channels.insert((from, to)) {
+            out.push(NodeEffect::OpenChannel { from, to });
+        }
+        self.send(from, FromNode::ChannelOpened { request, to, open }, out);
+    }
+
+    /// Callers that can look into the lane report its length instead; this alone says "at least one".
+    pub(super) fn on_lane_active(&mut self, now: Time, lane: LaneId, out: &mut Effects<NodeEffect>) {
+        let queued = self.leases.lanes.get(&lane).map_or(0, |lane| lane.queued.max(1));
+        self.on_lane_demand(now, lane, queued, out);
+    }
+
+    pub(super) fn on_lane_demand(
+        &mut self,
+        now: Time,
+        lane: LaneId,
+        queued: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(lane) = self.leases.lanes.get_mut(&lane) else { return };
+        // A dead submitter's lane stays until its death has been dealt with, but nobody wants its results.
+        let queued = if self.roster.is_live(lane.submitter) { queued } else { 0 };
+        lane.queued = queued;
+        lane.wanted = queued;
+        let claim = Claim::Shape(lane.shape);
+        if queued > 0 && !self.claims.contains(&claim) {
+            self.claims.push_back(claim);
+        }
+        self.serve(now, out);
+    }
+
+    /// Records a lease; tells its holder, unless that is still starting.
+    pub(super) fn grant(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        holder: ProcessSlot,
+        allocation: Allocation,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let gpus = allocation.gpu_indices();
+        let lease = self.leases.add(shape, holder, allocation, now);
+        if self.roster.is_live(holder) {
+            self.leases.satisfy(shape);
+            self.send(holder, FromNode::LeaseGranted { lease: Lease { lease, shape, gpus } }, out);
+        }
+    }
+
+    /// The holder has started: it learns of the leases it was started for.
+    pub(super) fn announce_leases(&mut self, holder: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        let held = self.leases.leases.iter().filter(|(_, lease)| lease.holder == holder);
+        let granted: Vec<_> = held
+            .map(|(&lease, held)| Lease { lease, shape: held.shape, gpus: held.allocation.gpu_indices() })
+            .collect();
+        for lease in granted {
+            self.leases.satisfy(lease.shape);
+            self.send(holder, FromNode::LeaseGranted { lease }, out);
+        }
+    }
+
+    pub(super) fn on_lease_returned(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        lease: LeaseId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(held) = self.leases.remove(lease, from) else { return };
+        let gpus = held.allocation.gpus().to_vec();
+        self.ledger.release(held.allocation);
+        if let Some(Role::TaskRunner(shape)) = self.roster.get(from).map(|process| process.role) {
+            let until = Time(now.0 + IDLE_MICROSECONDS_MAX);
+            self.leases.idle.insert(from, super::leases::IdleWorker { shape, gpus, until });
+        }
+        // A default lease that comes back by itself is not needed now: handing it out again would only
+        // send it to and fro.
+        self.warm_due |= held.shape != super::leases::DEFAULT_SHAPE;
+        self.serve(now, out);
+    }
+
+    pub(super) fn on_lease_blocked(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        lease: LeaseId,
+        blocked: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(held) = self.leases.leases.get_mut(&lease).filter(|held| held.holder == from) else { return };
+        match (blocked, held.lent) {
+            (true, None) => held.lent = Some(self.ledger.lend_cpu(&mut held.allocation)),
+            (false, Some(lent)) => {
+                self.ledger.reclaim_cpu(&mut held.allocation, lent);
+                held.lent = None;
+            }
+            _ => return,
+        }
+        self.serve(now, out);
+    }
+}

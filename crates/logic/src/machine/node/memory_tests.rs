@@ -1,0 +1,3 @@
+//! Memory alone: requests in, orders out.
+
+use super::*;

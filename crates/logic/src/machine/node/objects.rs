@@ -1,0 +1,154 @@
+//! Objects that several processes know: sealed, escaped, held, contained, awaited, released.
+
+use super::memory::Farewell;
+use super::{Node, NodeEffect};
+use crate::directory::{Freed, Value};
+use crate::{Effects, Time};
+use aktis_protocol::control::{FromNode, SharedValue};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot};
+
+/// How long an object that somebody asks for, and that nobody alive has promised, stays pending: a task
+/// that runs again may promise it again.
+const ORPHAN_MICROSECONDS_MAX: u64 = 1_000_000;
+
+impl Node {
+    pub(super) fn on_sealed(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        object: ObjectId,
+        holder: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.memory.on_sealed(now, from, object, out) {
+            return;
+        }
+        if self.roster.is_live(holder) {
+            self.directory.hold(object, holder);
+        } else if !self.directory.knows(object) {
+            // The one who wanted it died meanwhile.
+            self.memory.forget(now, object, Farewell::AfterDeath, out);
+        }
+    }
+
+    pub(super) fn on_escaped(
+        &mut self,
+        from: ProcessSlot,
+        object: ObjectId,
+        value: Option<SharedValue>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.orphans.remove(&object);
+        let waiting = self.directory.escape(object, from, value);
+        self.tell_value(object, waiting, out);
+    }
+
+    pub(super) fn on_resolved(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        value: SharedValue,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.orphans.remove(&object);
+        let waiting = self.directory.resolve(object, value);
+        self.tell_value(object, waiting, out);
+        let freed = self.directory.collect(vec![object]);
+        self.free(now, freed, Farewell::Released, out);
+    }
+
+    pub(super) fn on_held(&mut self, from: ProcessSlot, object: ObjectId) {
+        self.directory.hold(object, from);
+        self.memory.touch(object);
+    }
+
+    pub(super) fn on_released(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let freed = self.directory.release(object, from);
+        self.free(now, freed, Farewell::Released, out);
+    }
+
+    pub(super) fn on_contains(
+        &mut self,
+        now: Time,
+        container: ObjectId,
+        holder: ProcessSlot,
+        objects: Vec<ObjectId>,
+        actors: Vec<ActorId>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.roster.is_live(holder) {
+            self.directory.hold(container, holder);
+        }
+        for actor in self.directory.contain(container, objects, actors) {
+            self.actors.contain(actor);
+        }
+        let freed = self.directory.collect(vec![container]);
+        self.free(now, freed, Farewell::Released, out);
+    }
+
+    pub(super) fn on_subscribed(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(value) = self.directory.subscribe(object, from) {
+            return self.send(from, FromNode::ObjectResolved { object, value }, out);
+        }
+        if self.directory.value(object) == Some(&Value::Pending { owner: None }) {
+            self.orphans.entry(object).or_insert(Time(now.0 + ORPHAN_MICROSECONDS_MAX));
+        }
+    }
+
+    pub(super) fn on_orphans_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        for (object, _) in self.orphans.extract_if(.., |_, due| *due <= now).collect::<Vec<_>>() {
+            let text = format!("the object {object} is unknown: every process that could say its value is dead");
+            self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
+        }
+    }
+
+    /// What the dead process held, it holds no more; what it was to make is lost, unless it is made again.
+    pub(super) fn on_holder_died(
+        &mut self,
+        now: Time,
+        dead: ProcessSlot,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let owed = self.directory.owed_by(dead);
+        let freed = self.directory.forget_process(dead);
+        self.free(now, freed, Farewell::AfterDeath, out);
+        for object in owed {
+            let text = format!("the process that was to make it died: {cause}");
+            self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
+        }
+        for actor in self.actors.forget_holder(dead) {
+            self.end_if_unreachable(now, actor, out);
+        }
+    }
+
+    fn tell_value(&mut self, object: ObjectId, to: Vec<ProcessSlot>, out: &mut Effects<NodeEffect>) {
+        let Some(Value::Known(value)) = self.directory.value(object) else { return };
+        for process in to {
+            self.send(process, FromNode::ObjectResolved { object, value: value.clone() }, out);
+        }
+    }
+
+    fn free(&mut self, now: Time, freed: Freed, farewell: Farewell, out: &mut Effects<NodeEffect>) {
+        for object in freed.objects {
+            self.orphans.remove(&object);
+            self.memory.forget(now, object, farewell, out);
+        }
+        for actor in freed.actors {
+            self.actors.uncontain(actor);
+            self.end_if_unreachable(now, actor, out);
+        }
+    }
+}

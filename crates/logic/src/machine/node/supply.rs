@@ -1,0 +1,280 @@
+//! Who gets what is free, and who is asked to give something back.
+//!
+//! Claims (of a shape for leases, of an actor for a place to live) wait in one queue. Those who have the
+//! least come first, and of those the oldest; the others may only take what nobody before them lacks. So
+//! a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody.
+//! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from
+//! those that have the most.
+
+use super::roster::{Role, Stage};
+use super::{Node, NodeEffect, WorkerKind};
+use crate::ledger::Ledger;
+use crate::{Effects, Time};
+use aktis_protocol::control::FromNode;
+use aktis_protocol::{ActorId, LeaseId, ProcessSlot, Resources, ShapeId};
+use std::collections::BTreeSet;
+
+/// A lease for which there is work is left with its shape for so long before another shape may want it,
+/// so that shapes that share a CPU take turns by the time and not by the task.
+pub const TENURE_MICROSECONDS_MIN: u64 = 10_000;
+
+/// Somebody who waits for resources or for a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Tasks of this shape are queued.
+    Shape(ShapeId),
+    /// This actor has no place to live.
+    Actor(ActorId),
+}
+
+/// What came of a claim.
+pub(super) enum Served {
+    /// It got one thing, and may want more.
+    Granted,
+    /// It wants nothing (any more).
+    Satisfied,
+    /// It lacks these resources; none are named if it waits for something else.
+    Waits(Vec<String>),
+}
+
+impl Node {
+    /// Gives out what is free. Each claim gets one thing at a time, so that all get something.
+    pub(super) fn serve(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let mut lacking = BTreeSet::new();
+        let mut round = std::mem::take(&mut self.claims);
+        // Stable: equals stay in the order of their age.
+        round.make_contiguous().sort_by_key(|claim| match claim {
+            Claim::Shape(shape) => self.share_of_shape(*shape),
+            Claim::Actor(_) => 0,
+        });
+        while let Some(claim) = round.pop_front() {
+            let served = match claim {
+                Claim::Shape(shape) => self.serve_shape(now, shape, &lacking, out),
+                Claim::Actor(actor) => self.serve_actor(now, actor, &lacking, out),
+            };
+            match served {
+                Served::Granted => round.push_back(claim),
+                Served::Satisfied => {}
+                Served::Waits(names) => {
+                    lacking.extend(names);
+                    self.claims.push_back(claim);
+                }
+            }
+        }
+        let default = &self.leases.shape(super::leases::DEFAULT_SHAPE).resources;
+        if self.warm_due && !is_kept_back(default, &lacking) {
+            self.warm_up(now, out);
+        }
+    }
+
+    fn serve_shape(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        kept_back: &BTreeSet<String>,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let starting = u64::from(self.roster.starting(shape));
+        if self.leases.queued(shape) == 0 {
+            return Served::Satisfied;
+        }
+        let nothing_lacks = Served::Waits(Vec::new());
+        let isolated = self.leases.shape(shape).isolated;
+        let wanted = self.leases.shape(shape).resources.clone();
+        let held_up = self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
+        if self.leases.wanted(shape) <= starting
+            || held_up
+            || !self.leases.has_room(shape)
+            || !self.ledger.is_feasible(&wanted)
+            || (!isolated && self.roster.shared().is_none())
+            || is_kept_back(&wanted, kept_back)
+        {
+            return nothing_lacks;
+        }
+        if !self.ledger.fits(&wanted) {
+            let lacking = self.ledger.lacking(&wanted);
+            self.ask_back_for(now, &wanted, Some(shape), &lacking, out);
+            return Served::Waits(lacking);
+        }
+        match isolated {
+            false => self.lease_to_shared(now, shape, &wanted, out),
+            true => self.lease_to_isolated(now, shape, &wanted, out),
+        }
+    }
+
+    fn lease_to_shared(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        wanted: &Resources,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let waits = Served::Waits(Vec::new());
+        let Some(shared) = self.roster.shared() else { return waits };
+        let Some(allocation) = self.ledger.allocate(wanted) else { return waits };
+        self.grant(now, shape, shared, allocation, out);
+        Served::Granted
+    }
+
+    /// An idle worker of the same shape, if the GPUs that it sees are free; else a new one.
+    fn lease_to_isolated(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        wanted: &Resources,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let idle = self.leases.idle.iter().filter(|(_, idle)| idle.shape == shape);
+        for (slot, gpus) in idle.map(|(&slot, idle)| (slot, idle.gpus.clone())).collect::<Vec<_>>() {
+            if let Some(allocation) = self.ledger.allocate_on(wanted, &gpus) {
+                self.leases.idle.remove(&slot);
+                self.grant(now, shape, slot, allocation, out);
+                return Served::Granted;
+            }
+        }
+        match self.start_isolated(now, Role::TaskRunner(shape), wanted, out) {
+            Some((slot, allocation)) => {
+                self.grant(now, shape, slot, allocation, out);
+                Served::Granted
+            }
+            None => Served::Waits(Vec::new()),
+        }
+    }
+
+    /// Orders an isolated worker; `None` if no place or no resources are free.
+    pub(super) fn start_isolated(
+        &mut self,
+        now: Time,
+        role: Role,
+        wanted: &Resources,
+        out: &mut Effects<NodeEffect>,
+    ) -> Option<(ProcessSlot, crate::ledger::Allocation)> {
+        if !self.ledger.fits(wanted) {
+            return None;
+        }
+        let Some(process) = self.roster.add(role) else {
+            // An idle worker of another shape makes place.
+            let longest = self.leases.idle.iter().min_by_key(|(_, idle)| idle.until).map(|(&slot, _)| slot);
+            if let Some(slot) = longest {
+                self.end_process(now, slot, out);
+            }
+            return None;
+        };
+        let allocation = self.ledger.allocate(wanted).expect("it fits");
+        let gpus = allocation.gpu_indices();
+        out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus });
+        Some((process, allocation))
+    }
+
+    /// Asks for as many leases as `wanted` needs in order to fit, and for none if that would not help.
+    pub(super) fn ask_back_for(
+        &mut self,
+        now: Time,
+        wanted: &Resources,
+        claimant: Option<ShapeId>,
+        lacking: &[String],
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let mut after = self.after_asked_back();
+        if after.fits(wanted) {
+            return;
+        }
+        let mut asked = Vec::new();
+        for lease in self.lease_victims(now, wanted, claimant, lacking) {
+            let held = &self.leases.leases[&lease];
+            after = after.after_release([&held.allocation]);
+            asked.push((held.holder, held.shape));
+            if after.fits(wanted) {
+                break;
+            }
+        }
+        if !after.fits(wanted) {
+            return;
+        }
+        for (holder, shape) in asked {
+            self.leases.ask_back(holder, shape);
+            self.send(holder, FromNode::LeaseRevoked { shape }, out);
+        }
+    }
+
+    /// The ledger as it will be when all leases that were asked for are back.
+    fn after_asked_back(&self) -> Ledger {
+        let mut counted = std::collections::BTreeMap::new();
+        let coming = self.leases.leases.values().filter(|lease| {
+            let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
+            *count += 1;
+            *count <= self.leases.asked(lease.holder, lease.shape)
+        });
+        self.ledger.after_release(coming.map(|lease| &lease.allocation))
+    }
+
+    /// Leases that may be asked for, those that hurt least first.
+    fn lease_victims(
+        &self,
+        now: Time,
+        wanted: &Resources,
+        claimant: Option<ShapeId>,
+        lacking: &[String],
+    ) -> Vec<LeaseId> {
+        let claimed = claimant.map_or(0, |shape| self.share_of_shape(shape));
+        let claimed_then = claimed + self.share(wanted);
+        let mut counted = std::collections::BTreeMap::new();
+        let mut victims = Vec::new();
+        for (&id, lease) in &self.leases.leases {
+            // Leases of one shape in one process are alike: as many as were asked for are left out.
+            let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
+            *count += 1;
+            let asked = *count <= self.leases.asked(lease.holder, lease.shape);
+            let useful = lacking.iter().any(|name| lease.allocation.resources().get(name).0 > 0);
+            let alive = self.roster.get(lease.holder).is_some_and(|holder| holder.stage == Stage::Alive);
+            if asked || !useful || !alive || Some(lease.shape) == claimant {
+                continue;
+            }
+            let busy = self.leases.queued(lease.shape) > 0;
+            let held = self.share_of_shape(lease.shape);
+            let tenured = now.0 >= lease.granted_at.0 + TENURE_MICROSECONDS_MIN;
+            // Between shapes that both have work, nobody is asked to go below the one that asks, but
+            // one that has nothing at all gets its turn.
+            let fair = claimed == 0 || held - self.share(lease.allocation.resources()) >= claimed_then;
+            if !busy || (tenured && fair) {
+                victims.push((busy, u64::MAX - held, id));
+            }
+        }
+        victims.sort_unstable();
+        victims.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// The part of the node that one lot of resources is, in millionths, by its scarcest resource.
+    fn share(&self, resources: &Resources) -> u64 {
+        let total = self.ledger.total();
+        let part = |name, amount: u64| u128::from(amount) * 1_000_000 / u128::from(total.get(name).0.max(1));
+        resources.iter().map(|(name, amount)| part(name, amount.0) as u64).max().unwrap_or(0)
+    }
+
+    fn share_of_shape(&self, shape: ShapeId) -> u64 {
+        let leases = self.leases.leases.values().filter(|lease| lease.shape == shape);
+        leases.map(|lease| self.share(lease.allocation.resources())).sum()
+    }
+
+    /// When claims are worth another look although nothing happens.
+    pub(super) fn claim_deadlines(&self) -> impl Iterator<Item = Time> {
+        self.claims.iter().filter_map(|claim| match claim {
+            Claim::Shape(shape) => self.leases.start_failures.get(shape)?.not_before,
+            Claim::Actor(_) => None,
+        })
+    }
+
+    pub(super) fn check_claims(&self) {
+        for (position, claim) in self.claims.iter().enumerate() {
+            assert!(!self.claims.iter().skip(position + 1).any(|other| other == claim), "{claim:?} waits twice");
+            if let Claim::Actor(actor) = claim {
+                assert!(self.actors.is_waiting(*actor), "{actor} claims a place and does not wait for one");
+            }
+        }
+    }
+}
+
+/// Whether a claim that comes before lacks something that `wanted` would take.
+pub(super) fn is_kept_back(wanted: &Resources, lacking: &BTreeSet<String>) -> bool {
+    wanted.iter().any(|(name, _)| lacking.contains(name))
+}

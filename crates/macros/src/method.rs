@@ -1,0 +1,152 @@
+//! One method of an actor: how it is registered, run, and called through a handle.
+
+use crate::signature::{Errors, Signature, attributes, check_returned};
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+use syn::spanned::Spanned;
+use syn::{Attribute, ImplItemFn, ReceiverKind, Type};
+
+const WHAT: &str = "an actor's method";
+
+/// A method that is exported.
+pub(crate) struct Method {
+    pub(crate) signature: Signature,
+    pub(crate) is_async: bool,
+    /// Whether it takes `&mut self`.
+    exclusive: bool,
+    documentation: Vec<Attribute>,
+    conditions: Vec<Attribute>,
+}
+
+impl Method {
+    /// Checks a method.
+    pub(crate) fn check(method: &ImplItemFn, own: &Type, errors: &mut Errors) -> Self {
+        let mut exclusive = false;
+        if let Some(receiver) = method.sig.receiver() {
+            match &receiver.kind {
+                ReceiverKind::Reference(_, None, mutability) => exclusive = mutability.is_some(),
+                _ => errors.push(
+                    receiver.span(),
+                    format!("{WHAT} takes `&self` or `&mut self`\nhint: mark it `#[local]` to keep it out of the handle"),
+                ),
+            }
+        }
+        let signature = Signature::check(&method.sig, WHAT, Some(own), errors);
+        check_returned(&signature.output, WHAT, errors);
+        Self {
+            signature,
+            is_async: method.sig.asyncness.is_some(),
+            exclusive,
+            documentation: attributes(&method.attrs, "doc").cloned().collect(),
+            conditions: attributes(&method.attrs, "cfg").cloned().collect(),
+        }
+    }
+
+    fn item(&self) -> Ident {
+        format_ident!("__aktis_method_{}", self.signature.name)
+    }
+
+    fn runner(&self) -> Ident {
+        format_ident!("__aktis_run_{}", self.signature.name)
+    }
+
+    /// The registered function and the code that runs it. `shared` actors run calls at the same time.
+    pub(crate) fn definition(&self, own: &Type, type_name: &Ident, shared: bool) -> TokenStream {
+        let (exclusive, runner, conditions) = (self.exclusive, self.runner(), &self.conditions);
+        let variant = if self.is_async { quote!(AsyncMethod) } else { quote!(Method) };
+        let body = quote! {
+            ::aktis::__private::FunctionBody::#variant { exclusive: #exclusive, run: #runner }
+        };
+        let path = format!("{type_name}::{}", self.signature.name);
+        let registered = self.signature.registered(&path, &self.item(), &body);
+        let run = if self.is_async { self.async_runner(own) } else { self.sync_runner(own, shared) };
+        quote! {
+            #(#conditions)*
+            #registered
+            #(#conditions)*
+            #run
+        }
+    }
+
+    /// The actor, locked as the method needs it, under the name `__aktis_actor`; and the call.
+    fn locked_call(&self, own: &Type, shared: bool, state: &TokenStream) -> (TokenStream, TokenStream) {
+        let (name, (_, names)) = (&self.signature.name, self.signature.taken());
+        let lock = match (shared, self.exclusive) {
+            (false, _) => quote!(lock),
+            (true, false) => quote!(read),
+            (true, true) => quote!(write),
+        };
+        let locked = quote!(::aktis::__private::#lock::<#own>(#state));
+        if self.exclusive {
+            (
+                quote!(let mut __aktis_actor = #locked;),
+                quote!(<#own>::#name(&mut *__aktis_actor #(, #names)*)),
+            )
+        } else {
+            (quote!(let __aktis_actor = #locked;), quote!(<#own>::#name(&*__aktis_actor #(, #names)*)))
+        }
+    }
+
+    fn sync_runner(&self, own: &Type, shared: bool) -> TokenStream {
+        let (runner, (taken, _)) = (self.runner(), self.signature.taken());
+        let (locked, call) = self.locked_call(own, shared, &quote!(__aktis_state));
+        let encoded = self.signature.encoded(&quote!(__aktis_value));
+        quote! {
+            fn #runner(
+                __aktis_call: &mut ::aktis::__private::Call,
+                __aktis_state: &::aktis::__private::ActorState,
+            ) -> ::core::result::Result<::aktis::__private::Encoded, ::aktis::__private::Failure> {
+                #taken
+                let __aktis_value = {
+                    #locked
+                    #call
+                };
+                #encoded
+            }
+        }
+    }
+
+    fn async_runner(&self, own: &Type) -> TokenStream {
+        let (runner, (taken, _)) = (self.runner(), self.signature.taken());
+        let (locked, call) = self.locked_call(own, true, &quote!(&__aktis_state));
+        let encoded = self.signature.encoded(&quote!(__aktis_value));
+        quote! {
+            fn #runner(
+                __aktis_call: &mut ::aktis::__private::Call,
+                __aktis_state: ::aktis::__private::ActorState,
+            ) -> ::core::result::Result<::aktis::__private::AsyncReturn, ::aktis::__private::Failure> {
+                #taken
+                ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
+                    let __aktis_value = {
+                        #locked
+                        #call.await
+                    };
+                    #encoded
+                }))
+            }
+        }
+    }
+
+    /// The method of the handle.
+    pub(crate) fn on_handle(&self) -> TokenStream {
+        let (name, item, conditions) = (&self.signature.name, self.item(), &self.conditions);
+        let (ty, parameters) = (&self.signature.output.ty, self.signature.parameters());
+        let adder = self.signature.adder(&quote!());
+        let own_documentation = &self.documentation;
+        let documentation = match own_documentation.is_empty() {
+            true => {
+                let text = format!("Calls the actor's method `{name}`; gives a reference at once.");
+                quote!(#[doc = #text])
+            }
+            false => quote!(#(#own_documentation)*),
+        };
+        quote! {
+            #documentation
+            #(#conditions)*
+            #[inline]
+            pub fn #name(&self, #parameters) -> ::aktis::ObjectRef<#ty> {
+                self.actor.call(&#item, #adder)
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The options in the parentheses of an attribute.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Error, LitFloat, LitInt, LitStr, Result, Token, parenthesized};
+
+/// Which attribute the options belong to.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Task,
+    Actor,
+}
+
+const TASK_OPTIONS: &[&str] = &[
+    "cpus",
+    "gpus",
+    "memory",
+    "resources",
+    "retries",
+    "isolated",
+    "name",
+    "returns",
+    "stream",
+    "stream_ahead",
+];
+const ACTOR_OPTIONS: &[&str] = &[
+    "cpus",
+    "gpus",
+    "memory",
+    "resources",
+    "restarts",
+    "call_retries",
+    "max_concurrency",
+    "isolated",
+    "name",
+    "detached",
+];
+
+/// What an attribute asks for.
+#[derive(Default)]
+pub(crate) struct Options {
+    resources: Vec<(String, f64)>,
+    retries: Option<u32>,
+    name: Option<String>,
+    isolated: bool,
+    stream_ahead: Option<u32>,
+    restarts: Option<u32>,
+    call_retries: Option<u32>,
+    detached: bool,
+    pub(crate) returns: Option<(usize, Span)>,
+    pub(crate) stream: Option<Span>,
+    pub(crate) max_concurrency: Option<u32>,
+}
+
+impl Options {
+    /// Parses the options of an attribute.
+    pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Self> {
+        let parser = |input: ParseStream<'_>| {
+            let mut options = Self::default();
+            let mut seen: Vec<Ident> = Vec::new();
+            while !input.is_empty() {
+                let name = Ident::parse_any(input)?;
+                if seen.contains(&name) {
+                    return Err(Error::new(name.span(), format!("option `{name}` is given twice")));
+                }
+                options.set(kind, &name, input)?;
+                seen.push(name);
+                if !input.is_empty() {
+                    input.parse::<Token![,]>()?;
+                }
+            }
+            options.check(&seen)?;
+            Ok(options)
+        };
+        parser.parse2(tokens)
+    }
+
+    fn set(&mut self, kind: Kind, name: &Ident, input: ParseStream<'_>) -> Result<()> {
+        let known = if kind == Kind::Task { TASK_OPTIONS } else { ACTOR_OPTIONS };
+        let text = name.to_string();
+        if !known.contains(&text.as_str()) {
+            return Err(unknown(kind, name, known));
+        }
+        match text.as_str() {
+            "cpus" => self.resources.push(("CPU".to_owned(), amount(name, input)?)),
+            "gpus" => self.resources.push(("GPU".to_owned(), amount(name, input)?)),
+            "memory" => self.resources.push(("memory".to_owned(), amount(name, input)?)),
+            "resources" => self.set_resources(input)?,
+            "retries" => self.retries = Some(count(name, input, 0)?),
+            "restarts" => self.restarts = Some(count(name, input, 0)?),
+            "call_retries" => self.call_retries = Some(count(name, input, 0)?),
+            "max_concurrency" => self.max_concurrency = Some(count(name, input, 1)?),
+            "stream_ahead" => self.stream_ahead = Some(count(name, input, 1)?),
+            "returns" => self.returns = Some((count(name, input, 2)? as usize, name.span())),
+            "name" => self.name = Some(text_of(name, input)?),
+            "isolated" => self.isolated = flag(name, input)?,
+            "detached" => self.detached = flag(name, input)?,
+            "stream" => self.stream = flag(name, input)?.then(|| name.span()),
+            _ => unreachable!("every known option is handled"),
+        }
+        Ok(())
+    }
+
+    fn set_resources(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let content;
+        parenthesized!(content in input);
+        while !content.is_empty() {
+            let name = Ident::parse_any(&content)?;
+            let amount = amount(&name, &content)?;
+            self.resources.push((name.to_string(), amount));
+            if !content.is_empty() {
+                content.parse::<Token![,]>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, seen: &[Ident]) -> Result<()> {
+        let find = |name: &str| seen.iter().find(|ident| *ident == name);
+        if let (Some(_), Some(returns)) = (find("stream"), find("returns")) {
+            return Err(Error::new(returns.span(), "a stream has no fixed number of returns"));
+        }
+        if let (None, Some(ahead)) = (find("stream"), find("stream_ahead")) {
+            return Err(Error::new(ahead.span(), "`stream_ahead` has a meaning only with `stream`"));
+        }
+        Ok(())
+    }
+
+    /// An expression of type `TaskOptions`.
+    pub(crate) fn task_defaults(&self) -> TokenStream {
+        let resources = self.resource_calls();
+        let retries = self.retries.map(|retries| quote!(__aktis.options.retries = Some(#retries);));
+        let name = self.name.as_ref().map(|name| quote!(__aktis.options.name = Some(#name.into());));
+        let isolated = self.isolated.then(|| quote!(__aktis.options.shape_mut().isolated = true;));
+        let ahead = self.stream_ahead.map(|ahead| quote!(__aktis.options.stream_ahead = Some(#ahead);));
+        quote! {{
+            #[allow(unused_mut)]
+            let mut __aktis = ::aktis::__private::TaskSettings::default();
+            #resources #retries #name #isolated #ahead
+            __aktis.options
+        }}
+    }
+
+    /// An expression of type `ActorOptions`.
+    pub(crate) fn actor_defaults(&self, concurrency: u32) -> TokenStream {
+        let resources = self.resource_calls();
+        let name = self.name.as_ref().map(|name| quote!(__aktis.options.name = Some(#name.into());));
+        let (isolated, detached) = (self.isolated, self.detached);
+        let (restarts, call_retries) = (self.restarts.unwrap_or(0), self.call_retries.unwrap_or(0));
+        quote! {{
+            let mut __aktis = ::aktis::__private::ActorSettings::default();
+            __aktis.options.isolated = #isolated;
+            __aktis.options.detached = #detached;
+            __aktis.options.restarts = #restarts;
+            __aktis.options.call_retries = #call_retries;
+            __aktis.options.concurrency = #concurrency;
+            #resources #name
+            __aktis.options
+        }}
+    }
+
+    fn resource_calls(&self) -> TokenStream {
+        self.resources.iter().map(|(name, amount)| quote!(__aktis.resource(#name, #amount);)).collect()
+    }
+}
+
+fn unknown(kind: Kind, name: &Ident, known: &[&str]) -> Error {
+    let what = if kind == Kind::Task { "a remote function" } else { "an actor" };
+    let near = known.iter().find(|known| is_near(known, &name.to_string()));
+    let hint = match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the options are {}", known.join(", ")),
+    };
+    Error::new(name.span(), format!("{what} has no option `{name}`\nhint: {hint}"))
+}
+
+/// Whether two names are the same but for an ending, a prefix such as `num_`, or capitals.
+fn is_near(known: &str, given: &str) -> bool {
+    let given = given.to_lowercase();
+    let stem = known.trim_end_matches('s');
+    given.contains(stem) || (given.len() > 3 && known.contains(given.as_str()))
+}
+
+fn value_of<T>(
+    name: &Ident,
+    input: ParseStream<'_>,
+    what: &str,
+    parse: fn(ParseStream<'_>) -> Option<T>,
+) -> Result<T> {
+    let complain = |span: Span| Error::new(span, format!("`{name}` takes {what}"));
+    if !input.peek(Token![=]) {
+        return Err(complain(name.span()));
+    }
+    input.parse::<Token![=]>()?;
+    let span = input.span();
+    parse(input).ok_or_else(|| complain(span))
+}
+
+fn amount(name: &Ident, input: ParseStream<'_>) -> Result<f64> {
+    let what = format!("a number that is not negative, with at most four decimals, as in `{name} = 0.5`");
+    value_of(name, input, &what, |input| {
+        let number: f64 = if input.peek(LitFloat) {
+            input.parse::<LitFloat>().ok()?.base10_parse().ok()?
+        } else {
+            input.parse::<LitInt>().ok()?.base10_parse().ok()?
+        };
+        let scaled = number * 10_000.0;
+        let exact = (scaled.round() / 10_000.0 - number).abs() < 1e-9 * number.max(1.0);
+        ((0.0..1e14).contains(&number) && exact).then_some(number)
+    })
+}
+
+fn count(name: &Ident, input: ParseStream<'_>, least: u32) -> Result<u32> {
+    let what = format!("a whole number of at least {least}, as in `{name} = {}`", least.max(3));
+    let number = value_of(name, input, &what, |input| {
+        let literal = input.parse::<LitInt>().ok()?;
+        Some((literal.base10_parse::<u32>().ok()?, literal.span()))
+    })?;
+    match number {
+        (number, _) if number >= least => Ok(number),
+        (_, span) => Err(Error::new(span, format!("`{name}` takes {what}"))),
+    }
+}
+
+fn text_of(name: &Ident, input: ParseStream<'_>) -> Result<String> {
+    let what = format!("a text that is not empty, as in `{name} = \"fit\"`");
+    value_of(name, input, &what, |input| {
+        let text = input.parse::<LitStr>().ok()?.value();
+        (!text.is_empty()).then_some(text)
+    })
+}
+
+fn flag(name: &Ident, input: ParseStream<'_>) -> Result<bool> {
+    if input.peek(Token![=]) || input.peek(syn::token::Paren) {
+        let culprit = input.cursor().token_stream().into_token_stream();
+        let message = format!("`{name}` takes no value: write just `{name}`");
+        return Err(Error::new(
+            culprit.into_iter().next().map_or(name.span(), |token| token.span()),
+            message,
+        ));
+    }
+    Ok(true)
+}

@@ -1,0 +1,309 @@
+//! A function's signature, checked for what can be called remotely.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, Pat, PathArguments, ReturnType, Safety, Type, TypeParamBound,
+};
+
+/// Collects errors, so that a user sees all of them at once.
+#[derive(Default)]
+pub(crate) struct Errors(Option<Error>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, span: Span, message: impl std::fmt::Display) {
+        self.add(Error::new(span, message));
+    }
+
+    pub(crate) fn add(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    pub(crate) fn finish(self) -> syn::Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// One argument.
+pub(crate) struct Argument {
+    pub(crate) name: Ident,
+    pub(crate) ty: TokenStream,
+}
+
+/// What a function gives.
+pub(crate) struct Output {
+    /// The type of the value, without the `Result` around it.
+    pub(crate) ty: Type,
+    /// Whether it is inside a `Result`.
+    pub(crate) fallible: bool,
+    /// Where the return type is.
+    pub(crate) span: Span,
+}
+
+/// What a remote function or method has in common.
+pub(crate) struct Signature {
+    pub(crate) name: Ident,
+    pub(crate) arguments: Vec<Argument>,
+    pub(crate) output: Output,
+    /// As text, for the function's id.
+    pub(crate) text: String,
+}
+
+impl Signature {
+    /// Checks a signature. `what` is "a remote function" or "an actor's method"; `own` stands for `Self`.
+    pub(crate) fn check(
+        signature: &syn::Signature,
+        what: &str,
+        own: Option<&Type>,
+        errors: &mut Errors,
+    ) -> Self {
+        if !signature.generics.params.is_empty() {
+            let hint = "write one function per type, or take an enum";
+            errors.push(
+                signature.generics.span(),
+                format!("{what} cannot be generic: workers find it by name and types\nhint: {hint}"),
+            );
+        } else if let Some(clause) = &signature.generics.where_clause {
+            errors.push(clause.span(), format!("{what} cannot have a where clause"));
+        }
+        if let Safety::Unsafe(token) = &signature.safety {
+            errors.push(token.span(), format!("{what} cannot be unsafe\nhint: use an unsafe block inside"));
+        }
+        if let Some(abi) = &signature.abi {
+            errors.push(abi.span(), format!("{what} cannot have a foreign ABI"));
+        }
+        let arguments = signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Receiver(_) => None,
+            FnArg::Typed(argument) => Some(check_argument(argument, what, own, errors)),
+        });
+        let arguments = arguments.collect();
+        let output = check_output(&signature.output, what, own, errors);
+        let text = format!("{} {}", signature.inputs.to_token_stream(), signature.output.to_token_stream());
+        Self { name: signature.ident.clone(), arguments, output, text }
+    }
+
+    /// The parameters of `remote`: each takes a value or a reference.
+    pub(crate) fn parameters(&self) -> TokenStream {
+        let parameters = self
+            .arguments
+            .iter()
+            .map(|Argument { name, ty }| quote_spanned!(ty.span()=> #name: impl ::aktis::IntoArg<#ty>));
+        quote!(#(#parameters),*)
+    }
+
+    /// A closure that adds the arguments to a call, after `first`.
+    pub(crate) fn adder(&self, first: &TokenStream) -> TokenStream {
+        let added = self.arguments.iter().map(|Argument { name, ty }| {
+            let text = name.to_string();
+            quote!(::aktis::__private::add::<#ty>(__aktis_arguments, __aktis_runtime, #text, #name)?;)
+        });
+        quote! {
+            |__aktis_arguments: &mut ::aktis::__private::Arguments, __aktis_runtime: &::aktis::__private::Runtime| {
+                #first
+                let _ = (&__aktis_arguments, __aktis_runtime);
+                #(#added)*
+                ::core::result::Result::Ok(())
+            }
+        }
+    }
+
+    /// Statements that take the arguments out of a call, and the names that they get.
+    pub(crate) fn taken(&self) -> (TokenStream, Vec<Ident>) {
+        let names: Vec<_> = (0..self.arguments.len()).map(|i| format_ident!("__aktis_{i}")).collect();
+        let statements = self.arguments.iter().zip(&names).map(|(Argument { name, ty }, variable)| {
+            let text = name.to_string();
+            let take = quote_spanned!(ty.span()=> ::aktis::__private::take::<#ty>);
+            quote!(let #variable = #take(__aktis_call, #text)?;)
+        });
+        (quote!(#(#statements)*), names)
+    }
+
+    /// An expression that encodes what `called` gives.
+    pub(crate) fn encoded(&self, called: &TokenStream) -> TokenStream {
+        let Output { ty, fallible, span } = &self.output;
+        if *fallible {
+            let outcome = quote_spanned!(*span=> ::aktis::__private::outcome);
+            let returned = quote_spanned!(ty.span()=> ::aktis::__private::returned::<#ty>);
+            quote!(#outcome(#called).and_then(#returned))
+        } else {
+            let returned = quote_spanned!(ty.span()=> ::aktis::__private::returned::<#ty>);
+            quote!(#returned(#called))
+        }
+    }
+
+    /// The item `Function` of the registry, with this name and body.
+    pub(crate) fn registered(&self, path: &str, item: &Ident, body: &TokenStream) -> TokenStream {
+        let (suffix, at, text) = (format!("::{path}"), format!("::{path}@"), &self.text);
+        quote! {
+            #[::aktis::__private::linkme::distributed_slice(::aktis::__private::FUNCTIONS)]
+            #[linkme(crate = ::aktis::__private::linkme)]
+            static #item: ::aktis::__private::Function = ::aktis::__private::Function {
+                id: ::aktis::__private::FunctionId::of(
+                    ::core::concat!(
+                        ::core::module_path!(), #at, ::core::file!(), ":", ::core::line!(), ":", ::core::column!()
+                    ),
+                    #text,
+                ),
+                name: ::core::concat!(::core::module_path!(), #suffix),
+                body: #body,
+            };
+        }
+    }
+}
+
+fn check_argument(argument: &syn::PatType, what: &str, own: Option<&Type>, errors: &mut Errors) -> Argument {
+    let name = match &*argument.pat {
+        Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => pattern.ident.clone(),
+        other => {
+            let hint = "take it apart inside";
+            errors.push(other.span(), format!("{what} needs a plain name for each argument\nhint: {hint}"));
+            format_ident!("__aktis_unnamed")
+        }
+    };
+    let ty = named(argument.ty.to_token_stream(), own);
+    if let Some((span, problem)) = unfit(ty.clone()) {
+        let hint = match problem {
+            "a reference" => "take an owned value, or an `Array` to share numbers without a copy",
+            "`impl Trait`" => "name the type",
+            _ => "take an enum, or a type that can be serialised",
+        };
+        errors.push(
+            span,
+            format!("{what} cannot take {problem}: arguments travel to another process\nhint: {hint}"),
+        );
+    }
+    Argument { name, ty }
+}
+
+fn check_output(output: &ReturnType, what: &str, own: Option<&Type>, errors: &mut Errors) -> Output {
+    let ReturnType::Type(_, ty) = output else {
+        return Output { ty: syn::parse_quote!(()), fallible: false, span: Span::call_site() };
+    };
+    let span = ty.span();
+    let ty: Type = syn::parse2(named(ty.to_token_stream(), own)).unwrap_or_else(|_| (**ty).clone());
+    match result_of(&ty) {
+        Some(Some(ok)) => Output { ty: ok.clone(), fallible: true, span },
+        Some(None) => {
+            errors.push(
+                span,
+                format!("{what} must say what its `Result` holds\nhint: write `Result<T, E>` in full"),
+            );
+            Output { ty, fallible: false, span }
+        }
+        None => Output { ty, fallible: false, span },
+    }
+}
+
+/// Refuses return types that cannot travel.
+pub(crate) fn check_returned(output: &Output, what: &str, errors: &mut Errors) {
+    if let Some((span, problem)) = unfit(output.ty.to_token_stream()) {
+        let hint = match problem {
+            "`impl Trait`" | "a trait object" => {
+                "return a type that can be serialised; for an iterator, use `#[remote(stream)]`"
+            }
+            _ => "return an owned value, or an `Array` to share numbers without a copy",
+        };
+        errors.push(
+            span,
+            format!("{what} cannot return {problem}: results travel to another process\nhint: {hint}"),
+        );
+    }
+}
+
+/// The `T` of `Result<T, ..>`: `Some(None)` for a `Result` that does not say.
+fn result_of(ty: &Type) -> Option<Option<&Type>> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    if last.ident != "Result" {
+        return None;
+    }
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return Some(None) };
+    Some(arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    }))
+}
+
+/// The `T` of `impl Iterator<Item = T>` or `Box<dyn Iterator<Item = T>>`, and whether it is inside a `Result`.
+pub(crate) fn item_of(ty: &Type) -> Option<(Type, bool)> {
+    let bounds = match ty {
+        Type::ImplTrait(ty) => &ty.bounds,
+        Type::TraitObject(ty) => &ty.bounds,
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+            return match arguments.args.first()? {
+                GenericArgument::Type(inner @ Type::TraitObject(_)) if last.ident == "Box" => item_of(inner),
+                _ => None,
+            };
+        }
+        _ => return None,
+    };
+    let item = bounds.iter().find_map(|bound| match bound {
+        TypeParamBound::Trait(bound) => {
+            bound.path.segments.iter().find_map(|segment| match &segment.arguments {
+                PathArguments::AngleBracketed(arguments) => {
+                    arguments.args.iter().find_map(|argument| match argument {
+                        GenericArgument::AssocType(assoc) if assoc.ident == "Item" => Some(assoc.ty.clone()),
+                        _ => None,
+                    })
+                }
+                _ => None,
+            })
+        }
+        _ => None,
+    })?;
+    Some(match result_of(&item) {
+        Some(Some(ok)) => (ok.clone(), true),
+        _ => (item, false),
+    })
+}
+
+/// The first thing in a type that cannot travel, and what it is.
+fn unfit(tokens: TokenStream) -> Option<(Span, &'static str)> {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let found = match &token {
+            TokenTree::Punct(punct) if punct.as_char() == '&' => Some((punct.span(), "a reference")),
+            TokenTree::Punct(punct) if punct.as_char() == '\'' => match tokens.peek() {
+                Some(TokenTree::Ident(name)) if *name != "static" => Some((name.span(), "a borrowed value")),
+                _ => None,
+            },
+            TokenTree::Ident(ident) if *ident == "impl" => Some((ident.span(), "`impl Trait`")),
+            TokenTree::Ident(ident) if *ident == "dyn" => Some((ident.span(), "a trait object")),
+            TokenTree::Group(group) => unfit(group.stream()),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// The tokens with `Self` replaced by the type that it stands for.
+fn named(tokens: TokenStream, own: Option<&Type>) -> TokenStream {
+    let Some(own) = own else { return tokens };
+    let replace = |token: TokenTree| match token {
+        TokenTree::Ident(ident) if ident == "Self" => own.to_token_stream(),
+        TokenTree::Group(group) => {
+            let mut inner = proc_macro2::Group::new(group.delimiter(), named(group.stream(), Some(own)));
+            inner.set_span(group.span());
+            TokenTree::Group(inner).into()
+        }
+        other => other.into(),
+    };
+    tokens.into_iter().map(replace).collect()
+}
+
+/// The attributes with this name.
+pub(crate) fn attributes<'a>(
+    attributes: &'a [Attribute],
+    name: &'a str,
+) -> impl Iterator<Item = &'a Attribute> {
+    attributes.iter().filter(move |attribute| attribute.path().is_ident(name))
+}

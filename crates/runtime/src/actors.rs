@@ -1,0 +1,450 @@
+//! Actors as their callers see them: creating, calling, ending, and passing handles around.
+//!
+//! A *light* actor is known to its creator and its host alone: creating and ending it are messages in the
+//! same channel as its calls. It becomes *managed*, known to the node, when it has a name, a resource,
+//! restarts or a process of its own, or when a handle of it travels inside a value.
+
+use crate::codec::Arguments;
+use crate::entry::{Entry, Later};
+use crate::error::Error;
+use crate::handle::{ActorHandle, Handle};
+use crate::options::ActorOptions;
+use crate::registry::Function;
+use crate::runtime::Inner;
+use crate::submit::{ActorSlot, Payload, Returns, Shell, Verb};
+use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
+use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
+use aktis_protocol::hot::{CallHeader, Message, MessageKind};
+use aktis_protocol::{
+    ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey, limits,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
+
+/// An actor in this process; it lives while a handle does.
+pub(crate) struct ActorEntry {
+    pub(crate) id: ActorId,
+    pub(crate) runtime: Arc<Inner>,
+    index: ActorIndex,
+    call_retries: u32,
+    managed: AtomicBool,
+    /// What the constructor was given: a restart needs it again.
+    kept: Option<Arguments>,
+}
+
+impl Drop for ActorEntry {
+    fn drop(&mut self) {
+        if !self.runtime.fork.is_forked() && !self.runtime.is_closed() {
+            let runtime = self.runtime.clone();
+            runtime.release_actor(self);
+        }
+    }
+}
+
+impl Inner {
+    /// Creates an actor.
+    pub(crate) fn create_actor(
+        self: &Arc<Self>,
+        constructor: &'static Function,
+        options: &ActorOptions,
+        arguments: Arguments,
+    ) -> Result<ActorHandle, Error> {
+        self.check_usable()?;
+        let light = options.resources.is_empty()
+            && !options.isolated
+            && !options.detached
+            && options.name.is_none()
+            && options.restarts == 0;
+        if light {
+            return Ok(self.create_light_actor(constructor, options, arguments));
+        }
+        self.create_managed_actor(constructor, options, arguments)
+    }
+
+    fn create_light_actor(
+        self: &Arc<Self>,
+        constructor: &'static Function,
+        options: &ActorOptions,
+        arguments: Arguments,
+    ) -> ActorHandle {
+        let task = self.next_task();
+        let id = ActorId::created_by(task);
+        let host = match &self.executor {
+            Some(executor) if executor.hosts_actors() => self.me,
+            _ => ProcessSlot(self.shared_worker.load(Ordering::Acquire)),
+        };
+        let index = self.submitter.lock().open_actor(id, Place::Alive(host), false);
+        let entry = self.actor_entry(id, index, options.call_retries, false, None);
+        let payload = Payload {
+            function: Some(constructor),
+            arguments,
+            returns: Returns::Nothing,
+            name: None,
+            verb: Verb::Create,
+            number: options.concurrency.max(1),
+        };
+        self.record_call(task, index, payload, 1, 0);
+        ActorHandle { entry }
+    }
+
+    fn create_managed_actor(
+        self: &Arc<Self>,
+        constructor: &'static Function,
+        options: &ActorOptions,
+        arguments: Arguments,
+    ) -> Result<ActorHandle, Error> {
+        // The node keeps the arguments as bytes: the values of references among them must be known.
+        for handle in arguments.handles() {
+            handle.get(None)?;
+        }
+        let payload = Payload {
+            function: Some(constructor),
+            arguments,
+            returns: Returns::Nothing,
+            name: None,
+            verb: Verb::Create,
+            number: 0,
+        };
+        let bytes = payload.final_bytes().into_owned();
+        if bytes.len() > limits::CONTROL_MESSAGE_BYTES_MAX / 2 {
+            return Err(Error::Invalid(format!(
+                "the arguments of the constructor take {} bytes, more than {}\nhint: put large arguments into the object store with put()",
+                bytes.len(),
+                limits::CONTROL_MESSAGE_BYTES_MAX / 2
+            )));
+        }
+        let id = ActorId::created_by(self.next_task());
+        let spec = ActorSpec {
+            actor: id,
+            constructor: constructor.id,
+            arguments: bytes,
+            type_name: constructor.name.to_owned(),
+            name: options.name.clone(),
+            resources: options.resources.clone(),
+            isolated: options.isolated,
+            detached: options.detached,
+            restarts_max: options.restarts,
+            concurrency: options.concurrency.max(1),
+        };
+        let index = self.submitter.lock().open_actor(id, Place::Pending, true);
+        let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
+        self.actors.lock().insert(id, Arc::downgrade(&entry));
+        self.send_to_node(ToNode::ActorWanted { spec });
+        Ok(ActorHandle { entry })
+    }
+
+    fn actor_entry(
+        self: &Arc<Self>,
+        id: ActorId,
+        index: ActorIndex,
+        call_retries: u32,
+        managed: bool,
+        kept: Option<Arguments>,
+    ) -> Arc<ActorEntry> {
+        let managed = AtomicBool::new(managed);
+        Arc::new(ActorEntry { id, runtime: self.clone(), index, call_retries, managed, kept })
+    }
+
+    fn record_call(
+        self: &Arc<Self>,
+        task: TaskId,
+        index: ActorIndex,
+        payload: Payload,
+        returns: u32,
+        retries: u32,
+    ) -> TaskKey {
+        let key = self.record(task, Route::Actor(index), payload, returns, retries, |shell, later| {
+            shell.flush_actor(self, index, later);
+            shell.fail_if_dead(self, index, later);
+        });
+        self.tend_after_submit();
+        key
+    }
+
+    /// Calls a method.
+    pub(crate) fn call_actor(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        function: &'static Function,
+        arguments: Arguments,
+    ) -> Result<Handle, Error> {
+        self.check_usable()?;
+        let task = self.next_task();
+        let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
+        let payload = Payload {
+            function: Some(function),
+            arguments,
+            returns: Returns::One(Arc::downgrade(&entry)),
+            name: None,
+            verb: Verb::Call,
+            number: 0,
+        };
+        let key = self.record_call(task, actor.index, payload, 1, actor.call_retries);
+        entry.set_key(key);
+        Ok(Handle { entry })
+    }
+
+    /// The last handle in this process is gone.
+    fn release_actor(self: &Arc<Self>, actor: &ActorEntry) {
+        if actor.managed.load(Ordering::Acquire) {
+            let mut actors = self.actors.lock();
+            match actors.get(&actor.id) {
+                Some(other) if !std::ptr::eq(other.as_ptr(), actor) => return,
+                _ => actors.remove(&actor.id),
+            };
+            let mut later = Later::default();
+            let mut shell = self.submitter.lock();
+            shell.step(self, &mut later, |machine, out| machine.close_actor(actor.index, out));
+            drop(shell);
+            drop(actors);
+            later.run(self);
+            return;
+        }
+        if self.close_if_dead(actor.index) {
+            return;
+        }
+        let payload = Payload {
+            function: None,
+            arguments: Arguments::new(),
+            returns: Returns::Nothing,
+            name: None,
+            verb: Verb::Release,
+            number: 0,
+        };
+        self.record_call(self.next_task(), actor.index, payload, 0, 0);
+    }
+
+    /// A dead actor needs no farewell: its place is freed.
+    fn close_if_dead(self: &Arc<Self>, index: ActorIndex) -> bool {
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let dead = matches!(shell.machine.actor_place(index), Place::Dead(_));
+        if dead {
+            shell.step(self, &mut later, |machine, out| machine.close_actor(index, out));
+        }
+        drop(shell);
+        later.run(self);
+        dead
+    }
+
+    /// A handle is written into a value: the node must know the actor.
+    pub(crate) fn escape_actor(self: &Arc<Self>, entry: &Arc<ActorEntry>) {
+        let mut actors = self.actors.lock();
+        if entry.managed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        actors.insert(entry.id, Arc::downgrade(entry));
+        let mut shell = self.submitter.lock();
+        let host = match shell.machine.actor_place(entry.index) {
+            Place::Alive(process) => *process,
+            _ => ProcessSlot(self.shared_worker.load(Ordering::Acquire)),
+        };
+        shell.manage_actor(entry.index);
+        drop(shell);
+        self.outbox.push(ToNode::ActorEscaped { actor: entry.id, host });
+        drop(actors);
+        self.flush_outbox();
+    }
+
+    /// A handle of an actor that was found inside a value, or by name.
+    pub(crate) fn adopt_actor(self: &Arc<Self>, id: ActorId) -> ActorHandle {
+        let mut actors = self.actors.lock();
+        if let Some(entry) = actors.get(&id).and_then(Weak::upgrade) {
+            return ActorHandle { entry };
+        }
+        let mut shell = self.submitter.lock();
+        let index = match shell.actor_index.get(&id) {
+            Some(&index) => {
+                shell.machine.reopen_actor(index);
+                index
+            }
+            None => shell.open_actor(id, Place::Pending, true),
+        };
+        drop(shell);
+        let entry = self.actor_entry(id, index, 0, true, None);
+        actors.insert(id, Arc::downgrade(&entry));
+        self.outbox.push(ToNode::ActorHeld { actor: id });
+        drop(actors);
+        self.flush_outbox();
+        ActorHandle { entry }
+    }
+
+    /// The actor with this name, and the name of its constructor.
+    pub(crate) fn find_actor(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<(ActorHandle, String)>, Error> {
+        self.check_usable()?;
+        let name = name.to_owned();
+        match self.request(|request| ToNode::NameWanted { request, name })? {
+            FromNode::ActorFound { found, .. } => {
+                Ok(found.map(|(actor, constructor)| (self.adopt_actor(actor), constructor)))
+            }
+            other => Err(Error::System(format!("the node answered {other:?} to a question about a name"))),
+        }
+    }
+
+    /// Ends an actor now.
+    pub(crate) fn kill_actor(self: &Arc<Self>, actor: &ActorEntry, restart: bool) {
+        if actor.managed.load(Ordering::Acquire) {
+            return self.send_to_node(ToNode::ActorKilled { actor: actor.id, restart });
+        }
+        let failure = Failure::new(FailureKind::ActorDied, "its actor was killed");
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let host = match shell.machine.actor_place(actor.index) {
+            Place::Alive(process) => Some(*process),
+            _ => None,
+        };
+        shell.step(self, &mut later, |machine, out| machine.on_actor_dead(actor.index, &failure, out));
+        drop(shell);
+        later.run(self);
+        if let Some(host) = host {
+            self.send_kill(host, actor.id);
+        }
+    }
+
+    fn send_kill(self: &Arc<Self>, host: ProcessSlot, actor: ActorId) {
+        let key = TaskKey { index: u32::MAX, generation: 0 };
+        let kind = MessageKind::ActorKill;
+        let message = Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index: 0, key };
+        let header = CallHeader {
+            actor,
+            task: TaskId::default(),
+            function: FunctionId::default(),
+            attempt: 0,
+            stream_ahead: 0,
+            concurrency: 0,
+            reserved: 0,
+        };
+        if host == self.me {
+            self.deliver_locally(&message, &header, &[]);
+            return;
+        }
+        while !self.push_message(host, &message, &[header.as_bytes()]) {
+            if self.is_closed() || !self.control.is_alive(host) {
+                return;
+            }
+            self.flush_outbox();
+            self.drain();
+            std::thread::yield_now();
+        }
+        self.control.notify(host);
+    }
+
+    /// Hands a message to an actor in this very process.
+    pub(crate) fn deliver_locally(
+        self: &Arc<Self>,
+        message: &Message,
+        header: &CallHeader,
+        bytes: &[u8],
+    ) -> bool {
+        let (Some(executor), Some(kind)) = (&self.executor, MessageKind::from_u8(message.kind)) else {
+            return true;
+        };
+        executor.deliver(self, self.me, kind, message.key, header, bytes);
+        true
+    }
+
+    /// The node says where an actor is.
+    pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let Some(&index) = shell.actor_index.get(&actor) else { return };
+        match place {
+            ActorPlace::Alive { process, .. } => {
+                self.want_channel_later(process, &mut later.messages);
+                shell.step(self, &mut later, |machine, out| machine.on_actor_alive(index, process, out));
+            }
+            ActorPlace::Pending(reason) => {
+                let failure = Failure::new(FailureKind::ActorDied, format!("its actor died: {reason}"));
+                if matches!(shell.machine.actor_place(index), Place::Alive(_)) {
+                    shell.step(self, &mut later, |machine, out| {
+                        machine.on_actor_restarting(index, &failure, out);
+                    });
+                }
+            }
+            ActorPlace::Dead(failure) => {
+                shell.step(self, &mut later, |machine, out| machine.on_actor_dead(index, &failure, out));
+            }
+        }
+        drop(shell);
+        later.run(self);
+    }
+
+    /// A process died: the actors in it are gone, or wait for the node to start them again.
+    pub(crate) fn on_host_died(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        dead: ProcessSlot,
+        cause: &DeathCause,
+        later: &mut Later,
+    ) {
+        let failure = Submitter::<Payload>::actor_failure(cause);
+        for index in shell.machine.actors_in(dead) {
+            let managed = shell.actors[index.0 as usize].managed;
+            shell.step(self, later, |machine, out| {
+                if managed {
+                    machine.on_actor_restarting(index, &failure, out);
+                } else {
+                    machine.on_actor_dead(index, &failure, out);
+                }
+            });
+        }
+    }
+
+    /// Says where an actor is.
+    pub(crate) fn explain_actor(&self, actor: &ActorEntry) -> String {
+        let place = self.submitter.lock().machine.actor_place(actor.index).clone();
+        let kept = actor.kept.as_ref().map_or(0, Arguments::size_bytes);
+        match place {
+            Place::Pending => format!(
+                "actor {} is not running: it waits for resources, for its process, or for a restart ({kept} bytes of arguments kept)",
+                actor.id
+            ),
+            Place::Alive(process) => {
+                format!("actor {} lives in process {}", actor.id, self.control.pid(process))
+            }
+            Place::Dead(failure) => format!("actor {} is dead: {failure}", actor.id),
+        }
+    }
+}
+
+impl Shell {
+    /// Adds an actor to the table.
+    fn open_actor(&mut self, id: ActorId, place: Place, managed: bool) -> ActorIndex {
+        let index = self.machine.open_actor(place);
+        if self.actors.len() <= index.0 as usize {
+            self.actors.resize(index.0 as usize + 1, ActorSlot::default());
+        }
+        self.actors[index.0 as usize] = ActorSlot { id, managed };
+        if managed {
+            self.actor_index.insert(id, index);
+        }
+        index
+    }
+
+    fn manage_actor(&mut self, index: ActorIndex) {
+        let slot = &mut self.actors[index.0 as usize];
+        slot.managed = true;
+        self.actor_index.insert(slot.id, index);
+    }
+
+    /// An actor's place is free: the node is told that this process holds no handle any more.
+    pub(crate) fn on_actor_closed(&mut self, index: ActorIndex, later: &mut Later) {
+        let slot = std::mem::take(&mut self.actors[index.0 as usize]);
+        if slot.managed {
+            self.actor_index.remove(&slot.id);
+            later.messages.push(ToNode::ActorReleased { actor: slot.id });
+        }
+    }
+
+    /// Calls of a dead actor fail at once.
+    fn fail_if_dead(&mut self, runtime: &Arc<Inner>, index: ActorIndex, later: &mut Later) {
+        if let Place::Dead(failure) = self.machine.actor_place(index) {
+            let failure = (**failure).clone();
+            self.step(runtime, later, |machine, out| machine.on_actor_dead(index, &failure, out));
+        }
+    }
+}

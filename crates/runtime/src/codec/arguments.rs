@@ -1,0 +1,238 @@
+//! The arguments of one call, as its submitter keeps them until they are all known.
+//!
+//! Items follow one another: a value (`0`, u32 length, bytes), a value in the object store (`1`, a
+//! [`Stored`]), or a placeholder for one that is not known yet (`2`, u32 position among the handles).
+//! A million calls may be queued, so the rare parts are in a box of their own.
+
+use super::encoded::{Encoded, encode_onto};
+use super::value::Value;
+use crate::error::Error;
+use crate::handle::{ActorHandle, Handle};
+use crate::runtime::Runtime;
+use aktis_protocol::hot::Stored;
+use aktis_protocol::limits;
+use serde::Serialize;
+use zerocopy::{FromBytes, IntoBytes};
+
+const VALUE: u8 = 0;
+const STORED: u8 = 1;
+const HANDLE: u8 = 2;
+const VALUE_HEAD_BYTES: usize = 5;
+
+/// The arguments of a call.
+#[derive(Default)]
+pub struct Arguments {
+    bytes: Vec<u8>,
+    references: Option<Box<References>>,
+}
+
+const _: () = assert!(size_of::<Arguments>() <= 64);
+
+/// What the arguments refer to; most calls have none of it.
+#[derive(Default)]
+struct References {
+    /// Arguments that are references themselves.
+    arguments: Vec<Handle>,
+    /// References inside the values of arguments.
+    handles: Vec<Handle>,
+    /// Actors' handles inside the values of arguments.
+    actors: Vec<ActorHandle>,
+}
+
+/// What took the place of a reference.
+pub enum Resolved<'a> {
+    /// Its value.
+    Inline(&'a Value),
+    /// Its place in the object store.
+    Stored(Stored),
+}
+
+impl Arguments {
+    /// No arguments.
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), references: None }
+    }
+
+    /// Adds a value. A large one goes into the object store, and a reference to it takes its place.
+    #[inline]
+    pub fn push<T: Serialize>(&mut self, runtime: &Runtime, value: &T) -> Result<(), Error> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[VALUE, 0, 0, 0, 0]);
+        let content = start + VALUE_HEAD_BYTES;
+        let attachments = match encode_onto(value, &mut self.bytes) {
+            Ok(attachments) => attachments,
+            Err(problem) => {
+                self.bytes.truncate(start);
+                return Err(Error::Codec(problem));
+            }
+        };
+        let len = self.bytes.len() - content;
+        if attachments.is_none() && len <= limits::INLINE_BYTES_MAX {
+            self.bytes[start + 1..content].copy_from_slice(&(len as u32).to_le_bytes());
+            return Ok(());
+        }
+        let bytes = self.bytes.split_off(content);
+        self.bytes.truncate(start);
+        self.push_encoded(runtime, Encoded::from_parts(bytes.into(), attachments))
+    }
+
+    fn push_encoded(&mut self, runtime: &Runtime, encoded: Encoded) -> Result<(), Error> {
+        if encoded.len() > limits::INLINE_BYTES_MAX {
+            self.push_handle(runtime.put(encoded)?);
+            return Ok(());
+        }
+        push_value_head(&mut self.bytes, encoded.len());
+        let start = self.bytes.len();
+        self.bytes.resize(start + encoded.len(), 0);
+        encoded.write_to(&mut self.bytes[start..]);
+        if let Some(attachments) = encoded.into_attachments()
+            && !(attachments.handles.is_empty() && attachments.actors.is_empty())
+        {
+            let references = self.references.get_or_insert_default();
+            references.handles.extend(attachments.handles);
+            references.actors.extend(attachments.actors);
+        }
+        Ok(())
+    }
+
+    /// Adds a reference: the function gets its value.
+    pub fn push_handle(&mut self, handle: Handle) {
+        let references = self.references.get_or_insert_default();
+        let position = references.arguments.len() as u32;
+        references.arguments.push(handle);
+        self.bytes.push(HANDLE);
+        self.bytes.extend_from_slice(&position.to_le_bytes());
+    }
+
+    /// The arguments that are references, by their positions.
+    #[inline]
+    pub fn handles(&self) -> &[Handle] {
+        self.references.as_ref().map_or(&[], |references| &references.arguments)
+    }
+
+    /// References inside the values of arguments, which must live until the call is done.
+    pub fn kept(&self) -> (&[Handle], &[ActorHandle]) {
+        self.references.as_ref().map_or((&[], &[]), |references| (&references.handles, &references.actors))
+    }
+
+    /// The arguments as the function gets them, if no reference has to be replaced.
+    #[inline]
+    pub fn as_final(&self) -> Option<&[u8]> {
+        self.handles().is_empty().then_some(&self.bytes)
+    }
+
+    /// The arguments as the function gets them, with each reference replaced by what `resolved` gives
+    /// for its position.
+    pub fn resolve<'v>(&self, mut resolved: impl FnMut(usize) -> Resolved<'v>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes.len() + 32);
+        let mut position = 0;
+        while let Some(item) = Item::read(&self.bytes, &mut position) {
+            match item {
+                Item::Value(bytes) => push_value(&mut out, bytes),
+                Item::Stored(stored) => push_stored(&mut out, stored),
+                Item::Handle(index) => match resolved(index as usize) {
+                    Resolved::Inline(value) => push_value(&mut out, value.bytes()),
+                    Resolved::Stored(stored) => push_stored(&mut out, stored),
+                },
+            }
+        }
+        out
+    }
+
+    /// How many bytes the arguments keep, references aside.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+impl std::fmt::Debug for Arguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arguments({} bytes, {} references)", self.bytes.len(), self.handles().len())
+    }
+}
+
+fn push_value_head(out: &mut Vec<u8>, len: usize) {
+    out.push(VALUE);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+}
+
+fn push_value(out: &mut Vec<u8>, bytes: &[u8]) {
+    push_value_head(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn push_stored(out: &mut Vec<u8>, stored: Stored) {
+    out.push(STORED);
+    out.extend_from_slice(stored.as_bytes());
+}
+
+/// One argument, as it lies in the bytes.
+#[derive(Debug, PartialEq)]
+pub(super) enum Item<'a> {
+    Value(&'a [u8]),
+    Stored(Stored),
+    Handle(u32),
+}
+
+impl<'a> Item<'a> {
+    /// The item at `position`, which moves behind it; `None` if there is none.
+    #[inline]
+    pub(super) fn read(bytes: &'a [u8], position: &mut usize) -> Option<Self> {
+        let (tag, rest) = bytes.get(*position..)?.split_first()?;
+        let (item, len) = match *tag {
+            VALUE => {
+                let (len, rest) = rest.split_first_chunk()?;
+                let len = u32::from_le_bytes(*len) as usize;
+                (Self::Value(rest.get(..len)?), 4 + len)
+            }
+            STORED => {
+                let (stored, _) = Stored::read_from_prefix(rest).ok()?;
+                (Self::Stored(stored), size_of::<Stored>())
+            }
+            HANDLE => (Self::Handle(u32::from_le_bytes(*rest.first_chunk()?)), 4),
+            _ => return None,
+        };
+        *position += 1 + len;
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_protocol::{EntryRef, SessionId, TaskId};
+
+    fn stored() -> Stored {
+        let object = TaskId::root(SessionId(7)).child(1).returns(3);
+        Stored { object, entry: EntryRef { index: 5, generation: 6 } }
+    }
+
+    #[test]
+    fn items_come_back_in_order() {
+        let mut bytes = Vec::new();
+        push_value(&mut bytes, b"abc");
+        push_stored(&mut bytes, stored());
+        push_value(&mut bytes, b"");
+        let mut position = 0;
+        assert_eq!(Item::read(&bytes, &mut position), Some(Item::Value(b"abc")));
+        assert_eq!(Item::read(&bytes, &mut position), Some(Item::Stored(stored())));
+        assert_eq!(Item::read(&bytes, &mut position), Some(Item::Value(b"")));
+        assert_eq!(Item::read(&bytes, &mut position), None);
+        assert_eq!(position, bytes.len());
+    }
+
+    #[test]
+    fn cut_off_items_are_no_items() {
+        let mut bytes = Vec::new();
+        push_value(&mut bytes, b"abc");
+        let value_end = bytes.len();
+        push_stored(&mut bytes, stored());
+        for cut in 0..bytes.len() {
+            let mut position = 0;
+            let first = Item::read(&bytes[..cut], &mut position);
+            assert_eq!(first.is_some(), cut >= value_end);
+            assert_eq!(Item::read(&bytes[..cut], &mut position), None);
+        }
+        assert_eq!(Item::read(&[9, 0, 0, 0, 0], &mut 0), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! A value that has just been encoded, before it is put where it will live.
+
+use super::context::{Attachments, encoding};
+use super::decode::fingerprint;
+use super::reason::reason;
+use super::short::{ShortBytes, Sink, SinkFlavor};
+use super::table::{ALIGNMENT, Table, write_words};
+use super::value::Value;
+use crate::handle::{ActorHandle, Handle};
+use serde::Serialize;
+use std::any::type_name;
+
+/// The encoded form of one value: its bytes, and what was found inside it. It keeps references alive.
+pub struct Encoded {
+    /// Flags and postcard bytes.
+    bytes: ShortBytes,
+    attachments: Option<Box<Attachments>>,
+}
+
+/// Encodes `value` at the end of `sink`: flags and postcard bytes. Gives its attachments.
+///
+/// References that were found are announced to others, so that they may ask for them from now on.
+#[inline]
+pub(super) fn encode_onto<T: Serialize + ?Sized, S: Sink>(
+    value: &T,
+    sink: &mut S,
+) -> Result<Option<Box<Attachments>>, String> {
+    sink.append(&[fingerprint::<T>()]);
+    let (outcome, attachments) = encoding(|| postcard::serialize_with_flavor(value, SinkFlavor(sink)));
+    if let Err(error) = outcome {
+        return Err(failed(value, &error));
+    }
+    if let Some(attachments) = &attachments {
+        attachments.handles.iter().for_each(Handle::escape);
+        attachments.actors.iter().for_each(ActorHandle::escape);
+    }
+    Ok(attachments)
+}
+
+#[cold]
+fn failed<T: Serialize + ?Sized>(value: &T, error: &postcard::Error) -> String {
+    let problem = match error {
+        postcard::Error::SerializeSeqLengthUnknown => {
+            "it has a sequence or map of unknown length\nhint: avoid #[serde(flatten)] in remote values"
+                .to_owned()
+        }
+        // Postcard's errors carry no text: serialising once more finds it.
+        _ => encoding(|| reason(value)).0.unwrap_or_else(|| error.to_string()),
+    };
+    format!("cannot encode a value of type {}: {problem}", type_name::<T>())
+}
+
+impl Encoded {
+    /// Encodes a value. The type matters: what is encoded as `&T` cannot be decoded as `T`.
+    #[inline]
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, String> {
+        let mut bytes = ShortBytes::new();
+        let attachments = encode_onto(value, &mut bytes)?;
+        Ok(Self { bytes, attachments })
+    }
+
+    pub(super) fn from_parts(bytes: ShortBytes, attachments: Option<Box<Attachments>>) -> Self {
+        Self { bytes, attachments }
+    }
+
+    /// How many bytes [`write_to`](Self::write_to) writes.
+    #[expect(clippy::len_without_is_empty, reason = "an encoded value is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        let Some(attachments) = &self.attachments else {
+            return self.bytes.as_slice().len();
+        };
+        let start = self.table(attachments).postcard_at().end;
+        attachments
+            .buffers
+            .iter()
+            .fold(start, |end, buffer| end.next_multiple_of(ALIGNMENT) + buffer.as_slice().len())
+    }
+
+    /// Writes the encoded value; `target` must be of [`len`](Self::len) bytes.
+    pub fn write_to(&self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.len(), "an encoded value is written into its own length");
+        let bytes = self.bytes.as_slice();
+        let Some(attachments) = &self.attachments else {
+            return target.copy_from_slice(bytes);
+        };
+        let table = self.table(attachments);
+        table.write(bytes[0], target);
+        for (number, handle) in (0..).zip(&attachments.handles) {
+            write_words(target, table.object_at(number), handle.id().to_words());
+        }
+        for (number, actor) in (0..).zip(&attachments.actors) {
+            write_words(target, table.actor_at(number), actor.id().to_words());
+        }
+        target[table.postcard_at()].copy_from_slice(&bytes[1..]);
+        let mut end = table.postcard_at().end;
+        for (number, buffer) in (0..).zip(&attachments.buffers) {
+            let (content, start) = (buffer.as_slice(), end.next_multiple_of(ALIGNMENT));
+            // The arena's memory is recycled: nothing of its past may show between the buffers.
+            target[end..start].fill(0);
+            end = start + content.len();
+            target[start..end].copy_from_slice(content);
+            write_words(target, table.buffer_at(number), [start as u64, content.len() as u64]);
+        }
+    }
+
+    /// Whether references to objects or actors are inside.
+    pub fn contains(&self) -> bool {
+        !self.handles().is_empty() || !self.actors().is_empty()
+    }
+
+    /// The references to objects inside.
+    pub fn handles(&self) -> &[Handle] {
+        self.attachments.as_ref().map_or(&[], |attachments| &attachments.handles)
+    }
+
+    /// The handles of actors inside.
+    pub fn actors(&self) -> &[ActorHandle] {
+        self.attachments.as_ref().map_or(&[], |attachments| &attachments.actors)
+    }
+
+    /// The encoded bytes, where they lie in one piece: a value without attachments.
+    #[inline]
+    pub fn as_plain(&self) -> Option<&[u8]> {
+        self.attachments.is_none().then(|| self.bytes.as_slice())
+    }
+
+    /// The encoded bytes, in a vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.write_to(&mut bytes);
+        bytes
+    }
+
+    /// The value in this process's memory: for small ones.
+    #[inline]
+    pub fn into_value(self) -> Value {
+        match self.as_plain() {
+            Some(bytes) => Value::inline(bytes),
+            None => Value::inline(&self.to_vec()),
+        }
+    }
+
+    /// What was found inside, to be kept alive as long as the value is.
+    pub(super) fn into_attachments(self) -> Option<Box<Attachments>> {
+        self.attachments
+    }
+
+    fn table(&self, attachments: &Attachments) -> Table {
+        Table {
+            buffers: attachments.buffers.len() as u32,
+            objects: attachments.handles.len() as u32,
+            actors: attachments.actors.len() as u32,
+            postcard_bytes: self.bytes.as_slice().len() as u64 - 1,
+        }
+    }
+}
+
+impl std::fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Encoded({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The arguments of one call, as the function takes them.
+
+use super::arguments::Item;
+use super::decode::{decode_in, decode_plain, is_plain};
+use super::short::ShortBytes;
+use super::value::Value;
+use crate::error::Error;
+use crate::runtime::Runtime;
+use aktis_protocol::{Failure, FailureKind, ObjectId};
+use serde::de::DeserializeOwned;
+
+/// Reads a call's arguments, one after another.
+pub struct ArgumentReader {
+    bytes: ShortBytes,
+    position: usize,
+    /// The session, if any argument needs it: most calls have only plain values, and counting one more
+    /// user of the session would have all threads write to one place.
+    runtime: Option<Runtime>,
+    /// Values in the object store that were opened, to find out which are still read afterwards.
+    opened: Vec<(ObjectId, Value)>,
+}
+
+impl ArgumentReader {
+    /// Reads these arguments, which have no unresolved references.
+    #[inline]
+    pub fn new(bytes: impl Into<ShortBytes>, runtime: &Runtime) -> Self {
+        let bytes = bytes.into();
+        let runtime = needs_runtime(bytes.as_slice()).then(|| runtime.clone());
+        Self { bytes, position: 0, runtime, opened: Vec::new() }
+    }
+
+    /// The next argument; `name` is for the message of an error.
+    #[inline]
+    pub fn next<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, Failure> {
+        let item = Item::read(self.bytes.as_slice(), &mut self.position);
+        let decoded = match item {
+            Some(Item::Value(bytes)) if is_plain(bytes) => decode_plain(bytes),
+            Some(Item::Value(bytes)) => decode_in(self.runtime.as_ref(), &Value::inline(bytes)),
+            Some(Item::Stored(stored)) => {
+                let runtime = self.runtime.as_ref().expect("stored arguments keep the runtime");
+                let value = runtime.open(stored).map_err(|error| unopened(name, error))?;
+                let decoded = decode_in(self.runtime.as_ref(), &value);
+                self.opened.push((stored.object, value));
+                decoded
+            }
+            Some(Item::Handle(_)) => Err("the reference was not resolved".to_owned()),
+            None => Err("there are fewer arguments than the function takes".to_owned()),
+        };
+        decoded.map_err(|problem| refused(name, &problem))
+    }
+
+    /// The stored objects whose memory something still reads, although the call has ended.
+    pub fn pins_still_used(&self) -> Vec<ObjectId> {
+        self.opened.iter().filter(|(_, value)| value.is_shared()).map(|(object, _)| *object).collect()
+    }
+}
+
+fn needs_runtime(bytes: &[u8]) -> bool {
+    let mut position = 0;
+    while let Some(item) = Item::read(bytes, &mut position) {
+        if !matches!(item, Item::Value(bytes) if is_plain(bytes)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cold]
+fn refused(name: &str, problem: &str) -> Failure {
+    Failure::new(FailureKind::Codec, format!("argument `{name}`: {problem}"))
+}
+
+#[cold]
+fn unopened(name: &str, error: Error) -> Failure {
+    match error {
+        Error::Failed(failure) => (*failure).clone(),
+        other => Failure::new(FailureKind::Store, format!("argument `{name}`: {other}")),
+    }
+}

@@ -1,0 +1,274 @@
+//! An object as one process sees it: its value once there is one, and who waits for it.
+//!
+//! Invariants:
+//! 1. An outcome is set once and never changes.
+//! 2. `known` says that the node counts this process as a holder: exactly then `Released` is sent when the
+//!    last reference goes.
+//! 3. An entry is never dropped while a lock of the runtime is held: dropping takes those locks.
+
+use crate::codec::Value;
+use crate::error::Error;
+use crate::runtime::Inner;
+use aktis_protocol::control::{SharedValue, ToNode};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, TaskKey};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::thread::Thread;
+
+/// What became of an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// Its value, in this process.
+    Inline(Value),
+    /// Its value is in the node's object store.
+    Stored {
+        /// Where.
+        entry: EntryRef,
+        /// Whether references are inside.
+        contains: bool,
+    },
+    /// There is none.
+    Failed(Arc<Failure>),
+    /// There never will be: it could not even be submitted.
+    Refused(Box<Error>),
+}
+
+impl Outcome {
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Refused(_))
+    }
+
+    pub(crate) fn to_shared(&self) -> SharedValue {
+        match self {
+            Self::Inline(value) => {
+                SharedValue::Inline { bytes: value.bytes().to_vec(), contains: value.contains() }
+            }
+            Self::Stored { entry, contains } => SharedValue::Stored { entry: *entry, contains: *contains },
+            Self::Failed(_) | Self::Refused(_) => SharedValue::Failed(self.failure().expect("it failed")),
+        }
+    }
+
+    /// The failure, if there is one.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Failed(failure) => Some((**failure).clone()),
+            Self::Refused(error) => Some(Failure::new(FailureKind::SessionClosed, error.to_string())),
+            Self::Inline(_) | Self::Stored { .. } => None,
+        }
+    }
+
+    pub(crate) fn from_shared(value: SharedValue) -> Self {
+        match value {
+            SharedValue::Inline { bytes, .. } => Self::Inline(Value::inline(&bytes)),
+            SharedValue::Stored { entry, contains } => Self::Stored { entry, contains },
+            SharedValue::Failed(failure) => Self::Failed(Arc::new(failure)),
+        }
+    }
+}
+
+/// A thread that waits for some of many objects.
+pub(crate) struct WaitGroup {
+    remaining: AtomicIsize,
+    thread: Thread,
+}
+
+impl WaitGroup {
+    pub(crate) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { remaining: AtomicIsize::new(count as isize), thread: std::thread::current() })
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.remaining.load(Ordering::Acquire) <= 0
+    }
+
+    pub(crate) fn count_down(&self) {
+        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.thread.unpark();
+        }
+    }
+}
+
+enum Waiter {
+    Group(Arc<WaitGroup>),
+    Waker(Waker),
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// The node was told of this object before it had a value: it is told the value, too.
+    escaped: bool,
+    list: Vec<Waiter>,
+}
+
+/// An object in this process.
+pub(crate) struct Entry {
+    pub(crate) id: ObjectId,
+    /// Nothing for an object that could not even be submitted.
+    runtime: Option<Arc<Inner>>,
+    key: AtomicU64,
+    known: AtomicBool,
+    escaped: AtomicBool,
+    outcome: OnceLock<Outcome>,
+    waiters: Mutex<Option<Box<Waiters>>>,
+}
+
+const NO_KEY: u64 = u64::MAX;
+
+impl Entry {
+    /// An object without a value yet.
+    pub(crate) fn new(id: ObjectId, runtime: Arc<Inner>) -> Self {
+        Self {
+            id,
+            runtime: Some(runtime),
+            key: AtomicU64::new(NO_KEY),
+            known: AtomicBool::new(false),
+            escaped: AtomicBool::new(false),
+            outcome: OnceLock::new(),
+            waiters: Mutex::new(None),
+        }
+    }
+
+    /// An object with a value.
+    pub(crate) fn with_outcome(id: ObjectId, runtime: Arc<Inner>, outcome: Outcome) -> Self {
+        let entry = Self::new(id, runtime);
+        let _ = entry.outcome.set(outcome);
+        entry
+    }
+
+    /// An object that could not even be submitted.
+    pub(crate) fn refused(error: Error) -> Self {
+        Self {
+            id: ObjectId::default(),
+            runtime: None,
+            key: AtomicU64::new(NO_KEY),
+            known: AtomicBool::new(false),
+            escaped: AtomicBool::new(false),
+            outcome: OnceLock::from(Outcome::Refused(Box::new(error))),
+            waiters: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> Option<&Arc<Inner>> {
+        self.runtime.as_ref()
+    }
+
+    pub(crate) fn set_key(&self, key: TaskKey) {
+        let word = u64::from(key.index) << 32 | u64::from(key.generation);
+        self.key.store(word, Ordering::Release);
+    }
+
+    /// The task of this process that makes the object, if one does.
+    pub(crate) fn key(&self) -> Option<TaskKey> {
+        match self.key.load(Ordering::Acquire) {
+            NO_KEY => None,
+            word => Some(TaskKey { index: (word >> 32) as u32, generation: word as u32 }),
+        }
+    }
+
+    pub(crate) fn set_known(&self) {
+        self.known.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Notes that others may ask the node for this object; true the first time.
+    pub(crate) fn set_escaped(&self) -> bool {
+        !self.escaped.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Gives the object its outcome, unless it has one; who waits is told by `later`.
+    pub(crate) fn resolve(&self, outcome: Outcome, later: &mut Later) {
+        if self.outcome.set(outcome).is_err() {
+            return;
+        }
+        let Some(waiters) = self.waiters.lock().take() else { return };
+        if waiters.escaped {
+            let value = self.outcome.get().expect("just set").to_shared();
+            later.messages.push(ToNode::Resolved { object: self.id, value });
+        }
+        for waiter in waiters.list {
+            match waiter {
+                Waiter::Group(group) => later.groups.push(group),
+                Waiter::Waker(waker) => later.wakers.push(waker),
+            }
+        }
+    }
+
+    /// Registers a thread, unless there is an outcome: then counts it down at once.
+    pub(crate) fn add_group(&self, group: &Arc<WaitGroup>) {
+        if !self.add_waiter(|| Waiter::Group(group.clone())) {
+            group.count_down();
+        }
+    }
+
+    /// Registers a waker; false if there is an outcome.
+    pub(crate) fn add_waker(&self, waker: &Waker) -> bool {
+        self.add_waiter(|| Waiter::Waker(waker.clone()))
+    }
+
+    fn add_waiter(&self, waiter: impl FnOnce() -> Waiter) -> bool {
+        let mut waiters = self.waiters.lock();
+        if self.outcome.get().is_some() {
+            return false;
+        }
+        waiters.get_or_insert_default().list.push(waiter());
+        true
+    }
+
+    /// The value that the node is told when a reference leaves this process; without one, the node is told
+    /// later.
+    pub(crate) fn escape_value(&self) -> Option<SharedValue> {
+        let mut waiters = self.waiters.lock();
+        match self.outcome.get() {
+            Some(outcome) => Some(outcome.to_shared()),
+            None => {
+                waiters.get_or_insert_default().escaped = true;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take().filter(|runtime| !runtime.fork.is_forked()) else { return };
+        if let Some(key) = self.key() {
+            runtime.on_handle_dropped(key);
+        }
+        if self.is_known() {
+            runtime.release_object(self.id, self);
+        }
+    }
+}
+
+/// What is to be done once no lock is held.
+#[derive(Default)]
+pub(crate) struct Later {
+    pub(crate) groups: Vec<Arc<WaitGroup>>,
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) messages: Vec<ToNode>,
+    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) payloads: Vec<crate::submit::Payload>,
+}
+
+impl Later {
+    /// Does it. The caller holds no lock.
+    pub(crate) fn run(&mut self, runtime: &Arc<Inner>) {
+        if !self.messages.is_empty() {
+            runtime.outbox.extend(self.messages.drain(..));
+            runtime.flush_outbox();
+        }
+        self.groups.drain(..).for_each(|group| group.count_down());
+        self.wakers.drain(..).for_each(Waker::wake);
+        self.payloads.clear();
+        self.entries.clear();
+    }
+}

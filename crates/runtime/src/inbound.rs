@@ -1,0 +1,302 @@
+//! What other processes send here: completions, stream items, calls of actors that live here.
+
+use crate::codec::Value;
+use crate::entry::{Entry, Later, Outcome};
+use crate::runtime::Inner;
+use crate::submit::{Returns, Shell};
+use aktis_logic::machine::submitter::{Route, Stage};
+use aktis_protocol::control::ToNode;
+use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, TaskKey};
+use aktis_store::Receiver;
+use parking_lot::MutexGuard;
+use std::sync::{Arc, Weak};
+use zerocopy::FromBytes;
+
+/// The reading ends of the channels to this process.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    receivers: Vec<Option<Receiver>>,
+}
+
+impl Inbound {
+    fn receiver(&mut self, runtime: &Inner, from: ProcessSlot) -> Option<&mut Receiver> {
+        let index = from.0 as usize;
+        if self.receivers.len() <= index {
+            self.receivers.resize_with(index + 1, || None);
+        }
+        let receiver = &mut self.receivers[index];
+        if receiver.is_none() {
+            *receiver = runtime.control.receiver(from);
+        }
+        receiver.as_mut()
+    }
+}
+
+/// A value as it comes in a message.
+pub(crate) struct Arrived<'a> {
+    pub(crate) form: ValueForm,
+    pub(crate) contains: bool,
+    pub(crate) payload: &'a [u8],
+}
+
+impl Arrived<'_> {
+    /// The outcome, and the object if the node counts this process as its holder.
+    pub(crate) fn into_outcome(self) -> (Outcome, Option<ObjectId>) {
+        match self.form {
+            ValueForm::Inline if self.contains => {
+                let (object, bytes) = ObjectId::read_from_prefix(self.payload).expect("the id comes first");
+                (Outcome::Inline(Value::inline(bytes)), Some(object))
+            }
+            ValueForm::Inline => (Outcome::Inline(Value::inline(self.payload)), None),
+            ValueForm::Stored => {
+                let stored = Stored::read_from_bytes(self.payload).expect("a stored value");
+                (Outcome::Stored { entry: stored.entry, contains: self.contains }, Some(stored.object))
+            }
+            ValueForm::Failed => {
+                let failure = aktis_protocol::control::decode(self.payload).unwrap_or_else(|error| {
+                    Failure::new(FailureKind::Codec, format!("its failure could not be decoded: {error}"))
+                });
+                (Outcome::Failed(Arc::new(failure)), None)
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Takes in what has arrived, unless another thread is doing so; true if there was something.
+    pub(crate) fn drain(self: &Arc<Self>) -> bool {
+        if !self.control.has_inbound() {
+            return false;
+        }
+        let Some(mut inbound) = self.inbound.try_lock() else { return false };
+        self.pump.drained();
+        let mut later = Later::default();
+        let mut progress = false;
+        self.control.take_inbound(|from| {
+            progress |= self.drain_from(&mut inbound, from, &mut later);
+        });
+        drop(inbound);
+        later.run(self);
+        progress
+    }
+
+    fn drain_from(self: &Arc<Self>, inbound: &mut Inbound, from: ProcessSlot, later: &mut Later) -> bool {
+        let Some(receiver) = inbound.receiver(self, from) else { return false };
+        let mut shell: Option<MutexGuard<'_, Shell>> = None;
+        let mut progress = false;
+        while receiver
+            .pop(|message, payload| self.on_message(from, message, payload, &mut shell, later))
+            .is_some()
+        {
+            progress = true;
+        }
+        if let Some(mut shell) = shell {
+            // Completions mean that there is room for more.
+            shell.flush(self, later);
+        }
+        progress
+    }
+
+    fn on_message<'a>(
+        self: &'a Arc<Self>,
+        from: ProcessSlot,
+        message: &Message,
+        payload: &[u8],
+        shell: &mut Option<MutexGuard<'a, Shell>>,
+        later: &mut Later,
+    ) {
+        let Some(kind) = MessageKind::from_u8(message.kind) else { return };
+        match kind {
+            MessageKind::Returned | MessageKind::StreamItem | MessageKind::StreamEnded => {
+                let shell = shell.get_or_insert_with(|| self.submitter.lock());
+                let Some(form) = ValueForm::from_u8(message.form) else { return };
+                let arrived = Arrived { form, contains: message.contains != 0, payload };
+                self.on_answer(shell, from, kind, message.key, message.index, arrived, later);
+            }
+            MessageKind::ActorCreate
+            | MessageKind::ActorCall
+            | MessageKind::ActorRelease
+            | MessageKind::ActorKill => {
+                *shell = None;
+                if let (Some(executor), Ok((header, bytes))) =
+                    (&self.executor, CallHeader::read_from_prefix(payload))
+                {
+                    executor.deliver(self, from, kind, message.key, &header, bytes);
+                }
+            }
+            MessageKind::StreamCredit | MessageKind::StreamClosed | MessageKind::Cancel => {
+                if let Some(executor) = &self.executor {
+                    executor.on_task_message(from, kind, message.key, message.index);
+                }
+            }
+        }
+    }
+
+    /// A return value or a stream's item has arrived for a task of this process.
+    pub(crate) fn on_answer(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        from: ProcessSlot,
+        kind: MessageKind,
+        key: TaskKey,
+        index: u32,
+        arrived: Arrived<'_>,
+        later: &mut Later,
+    ) {
+        let (outcome, held) = arrived.into_outcome();
+        let wanted = shell.machine.record(key).filter(|record| record.stage() != Stage::Finished);
+        let Some(payload) = wanted.and_then(|record| record.payload()) else {
+            // Cancelled, or answered before: nobody wants it.
+            later.messages.extend(held.map(|object| ToNode::Released { object }));
+            return;
+        };
+        let entry = match (&payload.returns, kind) {
+            (Returns::One(entry), MessageKind::Returned) => entry.upgrade(),
+            (Returns::Several(entries), MessageKind::Returned) => {
+                entries.get(index as usize).and_then(Weak::upgrade)
+            }
+            (Returns::Stream(stream), _) => {
+                let Some(stream) = stream.upgrade() else {
+                    later.messages.extend(held.map(|object| ToNode::Released { object }));
+                    if kind != MessageKind::StreamItem {
+                        shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
+                    }
+                    return;
+                };
+                if kind == MessageKind::StreamItem {
+                    stream.add(self, from, index, outcome, held.is_some(), later);
+                    return;
+                }
+                stream.end(outcome, later);
+                shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
+                return;
+            }
+            _ => None,
+        };
+        let failed = outcome.is_failed();
+        if failed && let Returns::Several(_) = payload.returns {
+            // One failure stands for all the returns.
+            if let Outcome::Failed(failure) = &outcome {
+                payload.returns.fail(failure, later);
+            }
+        }
+        match entry {
+            Some(entry) => self.settle(entry, outcome, held, later),
+            None => later.messages.extend(held.map(|object| ToNode::Released { object })),
+        }
+        shell.step(self, later, |machine, out| machine.on_returned(key, failed, out));
+    }
+
+    fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
+        if held.is_some() {
+            entry.set_known();
+        }
+        entry.resolve(outcome, later);
+        later.entries.push(entry);
+    }
+
+    /// A process of this node died: what it had of ours is sent elsewhere or fails.
+    pub(crate) fn on_process_died(self: &Arc<Self>, dead: ProcessSlot, cause: &DeathCause) {
+        let mut later = Later::default();
+        // What it had answered before it died counts.
+        let mut inbound = self.inbound.lock();
+        self.drain_from(&mut inbound, dead, &mut later);
+        if let Some(receiver) = inbound.receivers.get_mut(dead.0 as usize) {
+            *receiver = None;
+        }
+        drop(inbound);
+        *self.senders[dead.0 as usize].lock() = None;
+        let mut shell = self.submitter.lock();
+        let mut lost = shell.claimed_by(dead);
+        let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
+        lost.extend(running.filter(|(submitter, _)| *submitter == self.me).map(|(_, key)| key));
+        for key in lost {
+            shell.step(self, &mut later, |machine, out| machine.on_lost(key, cause, out));
+        }
+        self.on_host_died(&mut shell, dead, cause, &mut later);
+        shell.flush(self, &mut later);
+        drop(shell);
+        later.messages.push(ToNode::DeathHandled { process: dead });
+        later.run(self);
+        if let Some(executor) = &self.executor {
+            executor.on_process_died(dead);
+        }
+    }
+
+    /// Asks for a task to end, wherever it is.
+    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool) {
+        use aktis_logic::machine::submitter::Cancelled;
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let task = shell.machine.record(key).map(|record| record.task());
+        let found = shell.step(self, &mut later, |machine, out| machine.on_cancelled(key, out));
+        let sent_to = match found {
+            Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
+                self.who_runs(key)
+            }
+            Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
+                aktis_logic::machine::submitter::Place::Alive(process) => Some(*process),
+                _ => None,
+            },
+            _ => None,
+        };
+        shell.flush(self, &mut later);
+        drop(shell);
+        if let Some(process) = sent_to {
+            if force && let Some(task) = task {
+                later.messages.push(ToNode::WorkerKilled { process, task });
+            }
+            self.send_cancel(process, key);
+        }
+        later.run(self);
+    }
+
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey) {
+        if process == self.me {
+            if let Some(executor) = &self.executor {
+                executor.on_task_message(self.me, MessageKind::Cancel, key, 0);
+            }
+            return;
+        }
+        let message = Message {
+            kind: MessageKind::Cancel as u8,
+            form: 0,
+            contains: 0,
+            reserved: 0,
+            index: 0,
+            key,
+        };
+        // A full channel means that the receiver is busy with what came before; the cancel is best effort,
+        // and the caller has its answer already.
+        if self.push_message(process, &message, &[]) {
+            self.control.notify(process);
+        }
+    }
+
+    /// The process that runs a task of this one now, if one does.
+    pub(crate) fn who_runs(&self, key: TaskKey) -> Option<ProcessSlot> {
+        (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot).find(|&process| {
+            self.control.is_alive(process)
+                && self.control.cells(process).iter().any(|cell| cell.get() == Some((self.me, key)))
+        })
+    }
+
+    /// Appends a message to the channel to another process; false if there is no room, or no channel yet.
+    /// The receiver is not notified.
+    pub(crate) fn push_message(&self, to: ProcessSlot, message: &Message, parts: &[&[u8]]) -> bool {
+        let mut sender = self.senders[to.0 as usize].lock();
+        if sender.is_none() {
+            *sender = self.control.sender(to).map(Box::new);
+        }
+        match sender.as_mut() {
+            Some(sender) => sender.push(message, parts),
+            None => {
+                let mut messages = Vec::new();
+                self.want_channel_later(to, &mut messages);
+                self.outbox.extend(messages);
+                false
+            }
+        }
+    }
+}

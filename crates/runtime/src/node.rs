@@ -1,0 +1,214 @@
+//! Talking to the node: messages in order, questions and answers.
+//!
+//! Invariants:
+//! 1. Messages reach the node in the order in which they were put into the outbox.
+//! 2. When [`Inner::flush_outbox`] returns, what was in the outbox before is with the node: what happens
+//!    after (a completion, say) is seen by others only after it.
+//! 3. Sending may deliver answers on the same thread: nobody flushes while holding a lock of the runtime.
+
+use crate::entry::{Later, Outcome};
+use crate::error::Error;
+use crate::runtime::Inner;
+use aktis_daemon::{EmbeddedNode, WorkerLink};
+use aktis_protocol::control::{FromNode, RequestId, ToNode};
+use aktis_protocol::{ObjectId, ProcessSlot};
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The way to the node.
+pub(crate) enum Link {
+    /// The node is in this process.
+    Embedded(Arc<EmbeddedNode>),
+    /// The node is in the process that started this one.
+    Worker(Arc<WorkerLink>),
+}
+
+/// Messages on their way to the node.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    queue: Mutex<VecDeque<ToNode>>,
+    flushing: Mutex<()>,
+}
+
+impl Outbox {
+    pub(crate) fn push(&self, message: ToNode) {
+        self.queue.lock().push_back(message);
+    }
+
+    pub(crate) fn extend(&self, messages: impl IntoIterator<Item = ToNode>) {
+        self.queue.lock().extend(messages);
+    }
+}
+
+thread_local! {
+    /// Whether this thread is inside a flush: what it puts into the outbox is sent by that.
+    static FLUSHING: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Reply {
+    answer: Mutex<Option<FromNode>>,
+    arrived: Condvar,
+}
+
+/// Questions that have no answer yet.
+#[derive(Default)]
+pub(crate) struct Replies {
+    next: AtomicU32,
+    waiting: Mutex<(bool, HashMap<RequestId, Arc<Reply>>)>,
+    channels: Mutex<BTreeSet<ProcessSlot>>,
+}
+
+impl Replies {
+    fn complete(&self, request: RequestId, answer: FromNode) {
+        if let Some(reply) = self.waiting.lock().1.remove(&request) {
+            *reply.answer.lock() = Some(answer);
+            reply.arrived.notify_all();
+        }
+    }
+
+    /// The session is over: nobody will answer.
+    pub(crate) fn fail_all(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.0 = true;
+        for (_, reply) in waiting.1.drain() {
+            *reply.answer.lock() = Some(FromNode::Shutdown);
+            reply.arrived.notify_all();
+        }
+    }
+}
+
+/// The number of the questions about channels, which nobody waits for.
+const CHANNEL_REQUEST: RequestId = 0;
+
+impl Inner {
+    /// Sends everything in the outbox, in order.
+    pub(crate) fn flush_outbox(&self) {
+        if FLUSHING.get() {
+            return;
+        }
+        let Some(link) = self.link.get() else { return };
+        let guard = self.outbox.flushing.lock();
+        FLUSHING.set(true);
+        loop {
+            let message = self.outbox.queue.lock().pop_front();
+            match (message, link) {
+                (None, _) => break,
+                (Some(message), Link::Embedded(node)) => node.send(message),
+                (Some(message), Link::Worker(worker)) => {
+                    if let Err(error) = worker.send(&message) {
+                        eprintln!("aktis: a message to the node was not sent: {error}");
+                    }
+                }
+            }
+        }
+        FLUSHING.set(false);
+        drop(guard);
+    }
+
+    /// Sends one message, after those before it.
+    pub(crate) fn send_to_node(&self, message: ToNode) {
+        self.outbox.push(message);
+        self.flush_outbox();
+    }
+
+    /// Asks the node something and waits for the answer. The caller holds no lock.
+    pub(crate) fn request(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
+        let request = self.replies.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let reply = Arc::new(Reply { answer: Mutex::new(None), arrived: Condvar::new() });
+        {
+            let mut waiting = self.replies.waiting.lock();
+            if waiting.0 {
+                return Err(Error::Closed);
+            }
+            waiting.1.insert(request, reply.clone());
+        }
+        self.send_to_node(question(request));
+        let mut answer = reply.answer.lock();
+        while answer.is_none() {
+            reply.arrived.wait(&mut answer);
+        }
+        match answer.take() {
+            Some(FromNode::Shutdown) | None => Err(Error::Closed),
+            Some(answer) => Ok(answer),
+        }
+    }
+
+    /// Asks for a channel without waiting: who needs it tries again when it is there.
+    pub(crate) fn want_channel(&self, to: ProcessSlot) {
+        if self.replies.channels.lock().insert(to) {
+            self.outbox.push(ToNode::ChannelWanted { request: CHANNEL_REQUEST, to });
+        }
+        self.flush_outbox();
+    }
+
+    /// The same, for callers that hold a lock: the message leaves at the next flush.
+    pub(crate) fn want_channel_later(&self, to: ProcessSlot, later: &mut Vec<ToNode>) {
+        if self.replies.channels.lock().insert(to) {
+            later.push(ToNode::ChannelWanted { request: CHANNEL_REQUEST, to });
+        }
+    }
+
+    /// The node says something.
+    pub(crate) fn on_node_message(self: &Arc<Self>, message: FromNode) {
+        match message {
+            FromNode::LaneOpened { request, .. }
+            | FromNode::ExtentGranted { request, .. }
+            | FromNode::ExtentDenied { request, .. }
+            | FromNode::Restored { request, .. }
+            | FromNode::ActorFound { request, .. }
+            | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
+            FromNode::ChannelOpened { to, .. } => self.on_channel_opened(to),
+            FromNode::ObjectResolved { object, value } => {
+                self.on_object_resolved(object, Outcome::from_shared(value));
+            }
+            FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
+            FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
+            FromNode::SharedWorker { process } => self.on_shared_worker(process),
+            FromNode::LeaseGranted { .. }
+            | FromNode::LeaseRevoked { .. }
+            | FromNode::HostActor { .. }
+            | FromNode::EndActor { .. }
+            | FromNode::Shutdown => self.on_worker_order(message),
+        }
+    }
+
+    fn on_channel_opened(self: &Arc<Self>, to: ProcessSlot) {
+        self.replies.channels.lock().remove(&to);
+        self.flush_everything();
+    }
+
+    fn on_shared_worker(self: &Arc<Self>, process: ProcessSlot) {
+        self.shared_worker.store(process.0, Ordering::Release);
+        self.want_channel(process);
+    }
+
+    /// An object made elsewhere has an outcome.
+    fn on_object_resolved(self: &Arc<Self>, object: ObjectId, outcome: Outcome) {
+        let mut later = Later::default();
+        let entry = self.known.lock().get(&object).and_then(std::sync::Weak::upgrade);
+        let failed = outcome.is_failed();
+        if let Some(entry) = entry {
+            entry.resolve(outcome, &mut later);
+            later.entries.push(entry);
+        }
+        let mut shell = self.submitter.lock();
+        if shell.machine.awaits(object) {
+            shell.step(self, &mut later, |machine, out| machine.on_elsewhere_resolved(object, failed, out));
+            shell.flush(self, &mut later);
+        }
+        drop(shell);
+        later.run(self);
+    }
+
+    /// Sends whatever can be sent now.
+    pub(crate) fn flush_everything(self: &Arc<Self>) {
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        shell.flush(self, &mut later);
+        drop(shell);
+        later.run(self);
+    }
+}

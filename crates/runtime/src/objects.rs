@@ -1,0 +1,186 @@
+//! Objects: putting, opening stored ones, and references that travel inside values.
+
+use crate::codec::{Encoded, Value};
+use crate::entry::{Entry, Outcome};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::runtime::Inner;
+use crate::worker::context::TaskContext;
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::hot::Stored;
+use aktis_protocol::{ObjectId, ProcessSlot, limits};
+use aktis_store::{Pin, PinError};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A stored value, pinned in memory. The object itself lives while `held` does, or, for an argument that is
+/// only used during its task, while the submitter holds it.
+pub(crate) struct Pinned {
+    pin: Pin,
+    object: ObjectId,
+    held: OnceLock<Handle>,
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        &self.pin
+    }
+}
+
+impl Pinned {
+    /// Keeps the object beyond the task that got it as an argument.
+    pub(crate) fn keep(&self, runtime: &Arc<Inner>) {
+        let _ = self.held.set(runtime.adopt_object(self.object));
+    }
+}
+
+/// How an encoded value was placed.
+pub(crate) enum Placed {
+    /// It travels in messages.
+    Inline(Encoded),
+    /// It is in the store.
+    Stored(Stored),
+}
+
+impl Inner {
+    /// Makes an object of a value.
+    pub(crate) fn put(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
+        self.check_usable()?;
+        let id = self.next_task().returns(0);
+        let contains = value.contains();
+        if contains {
+            self.tell_contents(id, self.me, &value);
+        }
+        let (outcome, stored) = match self.place(id, self.me, value)? {
+            Placed::Inline(value) => (Outcome::Inline(value.into_value()), false),
+            Placed::Stored(stored) => (Outcome::Stored { entry: stored.entry, contains }, true),
+        };
+        let entry = Arc::new(Entry::with_outcome(id, self.clone(), outcome));
+        if stored || contains {
+            entry.set_known();
+            self.known.lock().insert(id, Arc::downgrade(&entry));
+        }
+        Ok(Handle { entry })
+    }
+
+    /// Writes a value into the store if it is too large to travel. `holder` holds it from then on.
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        object: ObjectId,
+        holder: ProcessSlot,
+        value: Encoded,
+    ) -> Result<Placed, Error> {
+        if value.len() <= limits::INLINE_BYTES_MAX {
+            return Ok(Placed::Inline(value));
+        }
+        let bytes = value.len() as u64;
+        let entry = match self.request(|request| ToNode::ExtentWanted { request, object, bytes })? {
+            FromNode::ExtentGranted { entry, .. } => entry,
+            FromNode::ExtentDenied { failure, .. } => return Err(failure.into()),
+            other => return Err(Error::System(format!("the node answered {other:?} to a request for memory"))),
+        };
+        let mut extent = match self.arena.write(entry) {
+            Ok(extent) => extent,
+            Err(error) => {
+                self.send_to_node(ToNode::Abandoned { object });
+                return Err(Error::Store(error.to_string()));
+            }
+        };
+        value.write_to(&mut extent[..bytes as usize]);
+        extent.seal();
+        self.send_to_node(ToNode::Sealed { object, holder });
+        Ok(Placed::Stored(Stored { object, entry }))
+    }
+
+    /// Pins a stored object, bringing it back from disk if need be.
+    fn pin(&self, stored: Stored) -> Result<Pin, Error> {
+        loop {
+            match self.arena.pin(stored.entry) {
+                Ok(pin) => return Ok(pin),
+                Err(PinError::Gone) => {
+                    return Err(Error::Store(format!("object {} is not in the store any more", stored.object)));
+                }
+                Err(PinError::NotResident) => {
+                    let object = stored.object;
+                    match self.request(|request| ToNode::RestoreWanted { request, object })? {
+                        FromNode::Restored { outcome: Ok(()), .. } => {}
+                        FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
+                        other => {
+                            return Err(Error::System(format!("the node answered {other:?} to a restore")));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The value of a stored object that this process holds.
+    pub(crate) fn open_held(&self, stored: Stored, handle: Handle) -> Result<Value, Error> {
+        let pin = self.pin(stored)?;
+        let held = OnceLock::from(handle);
+        Ok(Value::pinned(Arc::new(Pinned { pin, object: stored.object, held })))
+    }
+
+    /// The value of a stored argument, which the submitter holds while the task runs.
+    pub(crate) fn open_argument(&self, stored: Stored) -> Result<Value, Error> {
+        let pin = self.pin(stored)?;
+        let pinned = Arc::new(Pinned { pin, object: stored.object, held: OnceLock::new() });
+        TaskContext::add_pinned(&pinned);
+        Ok(Value::pinned(pinned))
+    }
+
+    /// A reference to an object that was found inside a value.
+    pub(crate) fn adopt_object(self: &Arc<Self>, object: ObjectId) -> Handle {
+        let mut known = self.known.lock();
+        if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+            return Handle { entry };
+        }
+        let entry = Arc::new(Entry::new(object, self.clone()));
+        entry.set_known();
+        entry.set_escaped();
+        known.insert(object, Arc::downgrade(&entry));
+        self.outbox.extend([ToNode::Held { object }, ToNode::Subscribed { object }]);
+        drop(known);
+        self.flush_outbox();
+        Handle { entry }
+    }
+
+    /// A reference is written into a value: the node must know the object.
+    pub(crate) fn escape_object(&self, entry: &Arc<Entry>) {
+        if !entry.set_escaped() {
+            return;
+        }
+        let object = entry.id;
+        let mut known = self.known.lock();
+        known.insert(object, Arc::downgrade(entry));
+        entry.set_known();
+        // The node knows a stored object since it was sealed.
+        if !matches!(entry.outcome(), Some(Outcome::Stored { .. })) {
+            self.outbox.push(ToNode::Escaped { object, value: entry.escape_value() });
+        }
+        drop(known);
+        self.flush_outbox();
+    }
+
+    /// The last reference to an object that the node knows is gone.
+    pub(crate) fn release_object(&self, object: ObjectId, entry: &Entry) {
+        let mut known = self.known.lock();
+        match known.get(&object) {
+            Some(other) if !std::ptr::eq(other.as_ptr(), entry) => return, // A newer entry holds it on.
+            Some(_) => {
+                known.remove(&object);
+            }
+            None => {}
+        }
+        self.outbox.push(ToNode::Released { object });
+        drop(known);
+        self.flush_outbox();
+    }
+}
+
+/// The objects and actors inside a value.
+pub(crate) fn inner_references(value: &Encoded) -> (Vec<ObjectId>, Vec<aktis_protocol::ActorId>) {
+    let objects = value.handles().iter().map(Handle::id).collect();
+    let actors = value.actors().iter().map(crate::handle::ActorHandle::id).collect();
+    (objects, actors)
+}
+

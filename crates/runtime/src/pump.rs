@@ -1,0 +1,155 @@
+//! The helper thread of a driver: takes in completions when nobody who waits does so.
+//!
+//! A thread inside `get` drains completions itself, first spinning, then asleep. The pump is awake only
+//! while something depends on completions that nobody drains: sleeping getters, wakers, tasks that wait
+//! for inputs, a backlog.
+
+use crate::error::Error;
+use crate::runtime::Inner;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// While others drain, the pump looks this often whether they still do.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The state of the helper thread.
+#[derive(Default)]
+pub(crate) struct Pump {
+    wanted: AtomicBool,
+    /// Somebody sleeps: do not leave the draining to others.
+    now: AtomicBool,
+    stopped: AtomicBool,
+    /// Threads that are draining completions themselves.
+    drainers: AtomicU32,
+    /// How often anybody has drained.
+    epoch: AtomicU64,
+    parked: Mutex<bool>,
+    wake: Condvar,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Pump {
+    /// Something depends on completions: if nobody drains them, the pump must.
+    pub(crate) fn want(&self) {
+        if !self.wanted.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::SeqCst) {
+            self.unpark();
+        }
+    }
+
+    /// A thread goes to sleep until something is resolved: the pump takes over at once.
+    pub(crate) fn want_now(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+        self.now.store(true, Ordering::SeqCst);
+        self.unpark();
+    }
+
+    /// The caller drains by itself from now on.
+    pub(crate) fn enter(&self) {
+        self.drainers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The caller does not drain any more.
+    pub(crate) fn leave(&self) {
+        self.drainers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn drained(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn unpark(&self) {
+        let mut parked = self.parked.lock();
+        if *parked {
+            *parked = false;
+            self.wake.notify_one();
+        }
+    }
+
+    fn park(&self, timeout: Option<Duration>, unless: impl Fn() -> bool) {
+        let mut parked = self.parked.lock();
+        if unless() || self.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        *parked = true;
+        match timeout {
+            Some(timeout) => {
+                self.wake.wait_for(&mut parked, timeout);
+            }
+            None => self.wake.wait(&mut parked),
+        }
+        *parked = false;
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.unpark();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the helper thread of a driver.
+pub(crate) fn spawn(runtime: &Arc<Inner>) -> Result<(), Error> {
+    let weak = Arc::downgrade(runtime);
+    let thread = std::thread::Builder::new()
+        .name("aktis-pump".into())
+        .stack_size(256 * 1024)
+        .spawn(move || run(&weak))
+        .map_err(|error| Error::System(format!("cannot start a thread: {error}")))?;
+    *runtime.pump.thread.lock() = Some(thread);
+    Ok(())
+}
+
+fn run(runtime: &Weak<Inner>) {
+    let mut seen = 0;
+    while let Some(runtime) = runtime.upgrade() {
+        let pump = &runtime.pump;
+        if pump.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        if !pump.wanted.load(Ordering::SeqCst) {
+            pump.park(None, || pump.wanted.load(Ordering::SeqCst));
+            continue;
+        }
+        let epoch = pump.epoch.load(Ordering::Relaxed);
+        let now = pump.now.swap(false, Ordering::SeqCst);
+        if pump.drainers.load(Ordering::SeqCst) > 0 || (epoch != seen && !now) {
+            // Others drain: they do it better, being the ones who wait.
+            seen = epoch;
+            pump.park(Some(LOOK_AGAIN), || pump.now.load(Ordering::SeqCst));
+            continue;
+        }
+        let progress = runtime.drain();
+        seen = pump.epoch.load(Ordering::Relaxed);
+        if !progress {
+            rest(&runtime);
+        }
+    }
+}
+
+/// Sleeps on the doorbell while something is unfinished; else lets the pump park.
+fn rest(runtime: &Inner) {
+    let pump = &runtime.pump;
+    let unfinished = || runtime.submitter.lock().machine.unfinished() > 0;
+    if !unfinished() {
+        pump.wanted.store(false, Ordering::SeqCst);
+        if !unfinished() {
+            return;
+        }
+        pump.wanted.store(true, Ordering::SeqCst);
+    }
+    let bell = runtime.control.doorbell();
+    let ticket = bell.prepare();
+    if runtime.control.has_inbound() || pump.stopped.load(Ordering::SeqCst) {
+        bell.stay(ticket);
+    } else {
+        bell.sleep(ticket, Some(Duration::from_millis(50)));
+    }
+}

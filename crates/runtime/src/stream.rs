@@ -1,0 +1,185 @@
+//! Streams: items of a task that arrive while it runs, with back-pressure.
+
+use crate::codec::Arguments;
+use crate::entry::{Entry, Later, Outcome, WaitGroup};
+use crate::error::Error;
+use crate::handle::{Handle, Stream};
+use crate::options::TaskOptions;
+use crate::registry::Function;
+use crate::runtime::Inner;
+use crate::submit::Returns;
+use aktis_protocol::hot::{Message, MessageKind};
+use aktis_protocol::{Failure, ProcessSlot, TaskId, TaskKey};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+/// The consumer's side of a stream.
+pub(crate) struct StreamState {
+    task: TaskId,
+    runtime: Arc<Inner>,
+    key: OnceLock<TaskKey>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Arc<Entry>>,
+    ended: bool,
+    consumed: u32,
+    producer: Option<ProcessSlot>,
+    groups: Vec<Arc<WaitGroup>>,
+    wakers: Vec<Waker>,
+}
+
+impl StreamState {
+    /// An item has arrived.
+    pub(crate) fn add(
+        &self,
+        runtime: &Arc<Inner>,
+        from: ProcessSlot,
+        index: u32,
+        outcome: Outcome,
+        held: bool,
+        later: &mut Later,
+    ) {
+        let entry = Arc::new(Entry::with_outcome(self.task.returns(index), runtime.clone(), outcome));
+        if held {
+            entry.set_known();
+        }
+        let mut queue = self.queue.lock();
+        queue.producer = Some(from);
+        queue.items.push_back(entry);
+        queue.wake(later);
+    }
+
+    /// The task is done; a failure is the last item.
+    pub(crate) fn end(&self, outcome: Outcome, later: &mut Later) {
+        match outcome {
+            Outcome::Failed(failure) => self.fail(&failure, later),
+            _ => {
+                let mut queue = self.queue.lock();
+                queue.ended = true;
+                queue.wake(later);
+            }
+        }
+    }
+
+    /// The task failed.
+    pub(crate) fn fail(&self, failure: &Arc<Failure>, later: &mut Later) {
+        let mut queue = self.queue.lock();
+        if queue.ended {
+            return;
+        }
+        let id = self.task.returns(u32::MAX);
+        let entry = Entry::with_outcome(id, self.runtime.clone(), Outcome::Failed(failure.clone()));
+        queue.items.push_back(Arc::new(entry));
+        queue.ended = true;
+        queue.wake(later);
+    }
+
+    /// The next item, if it is there: `Some(None)` is the end.
+    pub(crate) fn take(&self) -> Option<Option<Handle>> {
+        let mut queue = self.queue.lock();
+        let Some(entry) = queue.items.pop_front() else { return queue.ended.then_some(None) };
+        queue.consumed += 1;
+        let (consumed, producer, ended) = (queue.consumed, queue.producer, queue.ended);
+        drop(queue);
+        if let (Some(producer), false) = (producer, ended) {
+            self.tell(producer, MessageKind::StreamCredit, consumed);
+        }
+        Some(Some(Handle { entry }))
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<Inner> {
+        &self.runtime
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.ended || !queue.items.is_empty()
+    }
+
+    pub(crate) fn add_group(&self, group: &Arc<WaitGroup>) {
+        let mut queue = self.queue.lock();
+        if queue.ended || !queue.items.is_empty() {
+            group.count_down();
+        } else {
+            queue.groups.push(group.clone());
+        }
+    }
+
+    /// Keeps a waker; false if there is something to take.
+    pub(crate) fn add_waker(&self, waker: &Waker) -> bool {
+        let mut queue = self.queue.lock();
+        let wait = !queue.ended && queue.items.is_empty();
+        if wait {
+            queue.wakers.push(waker.clone());
+        }
+        wait
+    }
+
+    /// The consumer is gone: the task ends at its next item, or never starts.
+    pub(crate) fn close(&self) {
+        let queue = self.queue.lock();
+        let (producer, ended) = (queue.producer, queue.ended);
+        drop(queue);
+        let Some(&key) = self.key.get() else { return };
+        match producer {
+            Some(producer) if !ended => self.tell(producer, MessageKind::StreamClosed, 0),
+            None if !ended => self.runtime.cancel(key, false),
+            _ => {}
+        }
+        self.runtime.on_handle_dropped(key);
+    }
+
+    fn tell(&self, producer: ProcessSlot, kind: MessageKind, index: u32) {
+        let Some(&key) = self.key.get() else { return };
+        if producer == self.runtime.me {
+            if let Some(executor) = &self.runtime.executor {
+                executor.on_task_message(producer, kind, key, index);
+            }
+            return;
+        }
+        let message = Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index, key };
+        while !self.runtime.push_message(producer, &message, &[]) {
+            if self.runtime.is_closed() || !self.runtime.control.is_alive(producer) {
+                return;
+            }
+            self.runtime.flush_outbox();
+            self.runtime.drain();
+            std::thread::yield_now();
+        }
+        self.runtime.control.notify(producer);
+    }
+}
+
+impl Queue {
+    fn wake(&mut self, later: &mut Later) {
+        later.groups.append(&mut self.groups);
+        later.wakers.append(&mut self.wakers);
+    }
+}
+
+impl Inner {
+    /// Submits a streaming task.
+    pub(crate) fn submit_stream(
+        self: &Arc<Self>,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+    ) -> Result<Stream, Error> {
+        let task = self.next_task();
+        let state = Arc::new(StreamState {
+            task,
+            runtime: self.clone(),
+            key: OnceLock::new(),
+            queue: Mutex::default(),
+        });
+        let returns = Returns::Stream(Arc::downgrade(&state));
+        let key = self.submit_task(task, function, options, arguments, returns, 1)?;
+        let _ = state.key.set(key);
+        Ok(Stream { state })
+    }
+}

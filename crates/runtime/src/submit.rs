@@ -1,0 +1,509 @@
+//! From `remote` to a worker's queue: the shell around the submitter machine.
+
+use crate::codec::{Arguments, Resolved};
+use crate::entry::{Entry, Later, Outcome};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::options::TaskOptions;
+use crate::registry::Function;
+use crate::runtime::{IdMap, Inner};
+use crate::stream::StreamState;
+use aktis_logic::machine::submitter::{
+    ActorIndex, Input, LaneIndex, Route, Submission, Submitter, SubmitterConfig, SubmitterEffect,
+};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader};
+use aktis_protocol::{ActorId, Failure, FailureKind, LaneId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey, limits};
+use aktis_store::LaneProducer;
+use aktis_store::lane::TASK_PAYLOAD_BYTES_MAX;
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
+
+/// Where a task's return values go.
+pub(crate) enum Returns {
+    /// To one object.
+    One(Weak<Entry>),
+    /// To several.
+    Several(Box<[Weak<Entry>]>),
+    /// To a stream.
+    Stream(Weak<StreamState>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// What a message to an actor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Run a task (not an actor's).
+    Task,
+    /// Construct the actor.
+    Create,
+    /// Call a method.
+    Call,
+    /// End it after the calls before.
+    Release,
+}
+
+/// What a task is, for the runtime; the machine only carries it.
+pub(crate) struct Payload {
+    pub(crate) function: Option<&'static Function>,
+    pub(crate) arguments: Arguments,
+    pub(crate) returns: Returns,
+    /// Whose name it bears, if not the function's.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) verb: Verb,
+    /// For a stream: how far ahead it may be. For a creation: how many calls may run at once.
+    pub(crate) number: u32,
+}
+
+impl Payload {
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.function.map_or("", |function| function.name))
+    }
+}
+
+/// A queue in shared memory and what belongs to it.
+struct Lane {
+    id: LaneId,
+    shape: ShapeId,
+    producer: LaneProducer,
+}
+
+/// An actor in the machine's table.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ActorSlot {
+    pub(crate) id: ActorId,
+    /// Whether the node knows it: then the node ends it, else its creator does.
+    pub(crate) managed: bool,
+}
+
+/// The machine and the queues that it fills.
+pub(crate) struct Shell {
+    pub(crate) machine: Submitter<Payload>,
+    lanes: Vec<Lane>,
+    by_shape: IdMap<Arc<Shape>, LaneIndex>,
+    /// Actors whose channel was full.
+    stalled: Vec<ActorIndex>,
+    /// What belongs to the actors of the machine's table, by their places there.
+    pub(crate) actors: Vec<ActorSlot>,
+    /// The places of actors that others may know too.
+    pub(crate) actor_index: IdMap<ActorId, ActorIndex>,
+    out: Vec<SubmitterEffect<Payload>>,
+}
+
+/// The lane of the default shape.
+pub(crate) const DEFAULT_LANE: LaneIndex = LaneIndex(0);
+
+impl Shell {
+    pub(crate) fn new(lineage: bool) -> Self {
+        let config = SubmitterConfig { lineage, lineage_bytes_max: limits::LINEAGE_BYTES_MAX };
+        Self {
+            machine: Submitter::new(config),
+            lanes: Vec::new(),
+            by_shape: IdMap::default(),
+            stalled: Vec::new(),
+            actors: Vec::new(),
+            actor_index: IdMap::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Does what the machine ordered; the rest is for `later`.
+    pub(crate) fn obey(&mut self, runtime: &Arc<Inner>, later: &mut Later) {
+        while !self.out.is_empty() {
+            let mut effects = std::mem::take(&mut self.out);
+            for effect in effects.drain(..) {
+                match effect {
+                    SubmitterEffect::Drop(payload) => later.payloads.push(payload),
+                    SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
+                    SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
+                    SubmitterEffect::Fail(payload, task, failure) => {
+                        let failure = failure.at(payload.name(), task);
+                        payload.returns.fail(&Arc::new(failure), later);
+                        later.payloads.push(payload);
+                    }
+                    SubmitterEffect::FailForInput(payload, task) => {
+                        let failure = payload.input_failure().at(payload.name(), task);
+                        payload.returns.fail(&Arc::new(failure), later);
+                        later.payloads.push(payload);
+                    }
+                }
+            }
+            if self.out.is_empty() {
+                self.out = effects;
+            }
+        }
+    }
+
+    /// Runs a handler of the machine, and obeys it.
+    pub(crate) fn step<R>(
+        &mut self,
+        runtime: &Arc<Inner>,
+        later: &mut Later,
+        handler: impl FnOnce(&mut Submitter<Payload>, &mut Vec<SubmitterEffect<Payload>>) -> R,
+    ) -> R {
+        let result = handler(&mut self.machine, &mut self.out);
+        if !self.out.is_empty() {
+            self.obey(runtime, later);
+        }
+        result
+    }
+
+    /// Sends what can be sent, everywhere.
+    pub(crate) fn flush(&mut self, runtime: &Arc<Inner>, later: &mut Later) {
+        for lane in 0..self.lanes.len() as u32 {
+            self.flush_lane(runtime, LaneIndex(lane), later);
+        }
+        for actor in std::mem::take(&mut self.stalled) {
+            self.flush_actor(runtime, actor, later);
+        }
+    }
+
+    /// Whether tasks wait for room in a queue.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.stalled.is_empty()
+            || (0..self.lanes.len()).any(|lane| self.machine.lane_backlog(LaneIndex(lane as u32)) > 0)
+    }
+
+    /// Moves tasks of a lane into its queue, as many as fit.
+    pub(crate) fn flush_lane(&mut self, runtime: &Arc<Inner>, index: LaneIndex, later: &mut Later) {
+        let mut pushed = false;
+        while let Some(key) = self.machine.next_in_lane(index) {
+            let record = self.machine.record(key).expect("queued tasks are on record");
+            let payload = record.payload().expect("a queued task has its payload");
+            let bytes = payload.final_bytes();
+            if bytes.len() > TASK_PAYLOAD_BYTES_MAX {
+                self.fail_oversized(runtime, key, bytes.len(), later);
+                continue;
+            }
+            let header = TaskHeader {
+                task: record.task(),
+                function: payload.function.expect("a task has a function").id,
+                key,
+                attempt: record.attempt(),
+                stream_ahead: payload.number,
+            };
+            let lane = &mut self.lanes[index.0 as usize];
+            let Some(position) = lane.producer.push(&header, &bytes) else { break };
+            self.machine.on_sent(index, key, position);
+            pushed = true;
+        }
+        if pushed {
+            let lane = &self.lanes[index.0 as usize];
+            if lane.producer.activate() {
+                later.messages.push(ToNode::LaneActive { lane: lane.id });
+            }
+            runtime.control.wake_idle(lane.shape);
+        }
+    }
+
+    fn fail_oversized(&mut self, runtime: &Arc<Inner>, key: TaskKey, bytes: usize, later: &mut Later) {
+        let message = format!(
+            "its arguments take {bytes} bytes, more than {TASK_PAYLOAD_BYTES_MAX}\nhint: put large arguments into the object store with put()"
+        );
+        let failure = Failure::new(FailureKind::Codec, message);
+        self.step(runtime, later, |machine, out| machine.fail(key, failure, out));
+    }
+
+    /// Sends the calls of an actor that can be sent, in order.
+    pub(crate) fn flush_actor(&mut self, runtime: &Arc<Inner>, index: ActorIndex, later: &mut Later) {
+        let mut notify = None;
+        while let Some((key, process)) = self.machine.next_call(index) {
+            let record = self.machine.record(key).expect("queued calls are on record");
+            let payload = record.payload().expect("a queued call has its payload");
+            let bytes = payload.final_bytes();
+            if bytes.len() > TASK_PAYLOAD_BYTES_MAX {
+                self.fail_oversized(runtime, key, bytes.len(), later);
+                continue;
+            }
+            let (message, header) = self.call_headers(index, key, payload, record.task(), record.attempt());
+            let verb = payload.verb;
+            let sent = if process == runtime.me {
+                runtime.deliver_locally(&message, &header, &bytes)
+            } else {
+                runtime.push_message(process, &message, &[header.as_bytes(), &bytes])
+            };
+            if !sent {
+                if !self.stalled.contains(&index) {
+                    self.stalled.push(index);
+                }
+                break;
+            }
+            notify = (process != runtime.me).then_some(process);
+            self.machine.on_call_sent(index, key);
+            if verb == Verb::Release {
+                self.step(runtime, later, |machine, out| {
+                    machine.on_returned(key, false, out);
+                    machine.close_actor(index, out);
+                });
+                break;
+            }
+        }
+        if let Some(process) = notify {
+            runtime.control.notify(process);
+        }
+    }
+
+    fn call_headers(
+        &self,
+        index: ActorIndex,
+        key: TaskKey,
+        payload: &Payload,
+        task: TaskId,
+        attempt: u32,
+    ) -> (Message, CallHeader) {
+        let kind = match payload.verb {
+            Verb::Create => MessageKind::ActorCreate,
+            Verb::Release => MessageKind::ActorRelease,
+            Verb::Call | Verb::Task => MessageKind::ActorCall,
+        };
+        let header = CallHeader {
+            actor: self.actors[index.0 as usize].id,
+            task,
+            function: payload.function.map(|function| function.id).unwrap_or_default(),
+            attempt,
+            stream_ahead: 0,
+            concurrency: payload.number,
+            reserved: 0,
+        };
+        (Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index: 0, key }, header)
+    }
+
+    /// What a dead process had taken from the lanes of this one.
+    pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
+        self.lanes.iter_mut().flat_map(|lane| lane.producer.reclaim(dead)).collect()
+    }
+
+    /// Takes back a task that nobody claimed yet.
+    pub(crate) fn take_back(&mut self, lane: LaneIndex, position: u64) -> bool {
+        self.lanes[lane.0 as usize].producer.cancel(position)
+    }
+
+    /// The queue of a lane, and how many tasks of it are before this position.
+    pub(crate) fn lane_position(&self, lane: LaneIndex, position: u64) -> (LaneId, u64) {
+        let lane = &self.lanes[lane.0 as usize];
+        (lane.id, lane.producer.ahead_of(position))
+    }
+
+    /// The queue of a lane.
+    pub(crate) fn lane_id(&self, lane: LaneIndex) -> LaneId {
+        self.lanes[lane.0 as usize].id
+    }
+}
+
+impl Payload {
+    /// The bytes of the arguments, with the values of references in their place: all inputs are there.
+    pub(crate) fn final_bytes(&self) -> Cow<'_, [u8]> {
+        if let Some(bytes) = self.arguments.as_final() {
+            return Cow::Borrowed(bytes);
+        }
+        let handles = self.arguments.handles();
+        Cow::Owned(self.arguments.resolve(|index| {
+            let handle = &handles[index];
+            match handle.entry.outcome().expect("inputs of a queued task are there") {
+                Outcome::Inline(value) => Resolved::Inline(value),
+                Outcome::Stored { entry, .. } => {
+                    Resolved::Stored(Stored { object: handle.entry.id, entry: *entry })
+                }
+                Outcome::Failed(_) | Outcome::Refused(_) => unreachable!("a task whose input failed is not sent"),
+            }
+        }))
+    }
+
+    fn input_failure(&self) -> Failure {
+        let failure = |handle: &Handle| Some((handle.id(), handle.entry.outcome()?.failure()?));
+        match self.arguments.handles().iter().find_map(failure) {
+            Some((object, failure)) => Failure::of_input(object, failure),
+            None => Failure::new(FailureKind::InputFailed, "one of its inputs failed"),
+        }
+    }
+}
+
+impl Returns {
+    /// Gives every return that has no value yet this failure.
+    pub(crate) fn fail(&self, failure: &Arc<Failure>, later: &mut Later) {
+        let mut fail = |entry: &Weak<Entry>| {
+            if let Some(entry) = entry.upgrade() {
+                entry.resolve(Outcome::Failed(failure.clone()), later);
+                later.entries.push(entry);
+            }
+        };
+        match self {
+            Self::One(entry) => fail(entry),
+            Self::Several(entries) => entries.iter().for_each(fail),
+            Self::Stream(stream) => {
+                if let Some(stream) = stream.upgrade() {
+                    stream.fail(failure, later);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+}
+
+impl Inner {
+    /// Submits a task with one return value: the hot path.
+    pub(crate) fn submit_one(
+        self: &Arc<Self>,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+    ) -> Result<Handle, Error> {
+        let task = self.next_task();
+        let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
+        let returns = Returns::One(Arc::downgrade(&entry));
+        let key = self.submit_task(task, function, options, arguments, returns, 1)?;
+        entry.set_key(key);
+        Ok(Handle { entry })
+    }
+
+    /// Submits a task with several return values.
+    pub(crate) fn submit_several(
+        self: &Arc<Self>,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+        count: u32,
+    ) -> Result<Vec<Handle>, Error> {
+        let task = self.next_task();
+        let handles: Vec<Handle> = (0..count)
+            .map(|index| Handle { entry: Arc::new(Entry::new(task.returns(index), self.clone())) })
+            .collect();
+        let returns = Returns::Several(handles.iter().map(|handle| Arc::downgrade(&handle.entry)).collect());
+        let key = self.submit_task(task, function, options, arguments, returns, count)?;
+        handles.iter().for_each(|handle| handle.entry.set_key(key));
+        Ok(handles)
+    }
+
+    /// Records a task and sends it if it can be sent.
+    pub(crate) fn submit_task(
+        self: &Arc<Self>,
+        task: TaskId,
+        function: &'static Function,
+        options: &TaskOptions,
+        arguments: Arguments,
+        returns: Returns,
+        count: u32,
+    ) -> Result<TaskKey, Error> {
+        self.check_usable()?;
+        let lane = match &options.shape {
+            None => DEFAULT_LANE,
+            Some(shape) => self.lane_of(shape)?,
+        };
+        let stream = matches!(returns, Returns::Stream(_));
+        let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
+        let payload = Payload {
+            function: Some(function),
+            arguments,
+            returns,
+            name: options.name.clone(),
+            verb: Verb::Task,
+            number: if stream { ahead } else { 0 },
+        };
+        let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);
+        // A stream that was partly consumed cannot begin anew without repeating items.
+        let retries = if stream { 0 } else { retries };
+        let key = self.record(task, Route::Lane(lane), payload, count, retries, |shell, later| {
+            shell.flush_lane(self, lane, later);
+        });
+        self.tend_after_submit();
+        Ok(key)
+    }
+
+    /// Gives a task to the machine; `flush` sends what can be sent.
+    pub(crate) fn record(
+        self: &Arc<Self>,
+        task: TaskId,
+        route: Route,
+        payload: Payload,
+        returns: u32,
+        retries: u32,
+        flush: impl FnOnce(&mut Shell, &mut Later),
+    ) -> TaskKey {
+        let inputs = self.missing_inputs(&payload.arguments);
+        let bytes = (payload.arguments.size_bytes() + size_of::<Payload>()) as u32;
+        let submission = Submission { task, route, returns, retries, bytes, payload };
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let key = if inputs.is_empty() {
+            shell.machine.on_submitted(submission, &[])
+        } else {
+            self.submit_with_inputs(&mut shell, submission, &inputs, &mut later)
+        };
+        flush(&mut shell, &mut later);
+        let urgent = shell.has_backlog();
+        drop(shell);
+        later.run(self);
+        if urgent || !inputs.is_empty() {
+            self.pump.want();
+        }
+        key
+    }
+
+    /// The top-level references among the arguments.
+    fn missing_inputs(&self, arguments: &Arguments) -> Vec<(Handle, Input)> {
+        let input = |handle: &Handle| match handle.entry.key() {
+            Some(key) => Input::Task(key),
+            None => Input::Elsewhere(handle.id()),
+        };
+        arguments.handles().iter().map(|handle| (handle.clone(), input(handle))).collect()
+    }
+
+    /// With the lock held: an input is missing exactly if it has no outcome now; a failed one fails the task.
+    fn submit_with_inputs(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        submission: Submission<Payload>,
+        inputs: &[(Handle, Input)],
+        later: &mut Later,
+    ) -> TaskKey {
+        let needed: Vec<Input> = inputs
+            .iter()
+            .filter(|(handle, input)| matches!(input, Input::Task(_)) || handle.entry.outcome().is_none())
+            .map(|(_, input)| *input)
+            .collect();
+        let key = shell.machine.on_submitted(submission, &needed);
+        let failed = inputs.iter().any(|(handle, _)| handle.entry.outcome().is_some_and(Outcome::is_failed));
+        if failed {
+            shell.step(self, later, |machine, out| machine.on_input_failed(key, out));
+        }
+        key
+    }
+
+    /// The lane of a shape, asking the node for one at first use.
+    fn lane_of(self: &Arc<Self>, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
+        if let Some(lane) = self.submitter.lock().by_shape.get(shape) {
+            return Ok(*lane);
+        }
+        let wanted = (**shape).clone();
+        match self.request(|request| ToNode::LaneWanted { request, shape: wanted })? {
+            FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shape, lane)),
+            FromNode::LaneOpened { lane: Err(failure), .. } => Err(failure.into()),
+            other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
+        }
+    }
+
+    /// Takes a new lane into use.
+    pub(crate) fn add_lane(&self, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
+        let mut shell = self.submitter.lock();
+        if let Some(lane) = shell.by_shape.get(shape) {
+            return *lane;
+        }
+        let lane = Lane { id, shape: self.control.lane_shape(id), producer: self.control.lane_producer(id) };
+        let index = shell.machine.open_lane();
+        shell.lanes.push(lane);
+        shell.by_shape.insert(shape.clone(), index);
+        index
+    }
+
+    /// One return of a task is not referenced any more.
+    pub(crate) fn on_handle_dropped(self: &Arc<Self>, key: TaskKey) {
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        shell.step(self, &mut later, |machine, out| machine.on_handle_dropped(key, out));
+        drop(shell);
+        later.run(self);
+    }
+
+}

@@ -1,0 +1,173 @@
+//! Blocking until objects have outcomes.
+//!
+//! First the waiting thread takes in completions itself, spinning for a short bounded time after the last
+//! progress; then it gives its CPU back (in a worker), and sleeps until it is told.
+
+use crate::codec::Value;
+use crate::entry::{Entry, Outcome, WaitGroup};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::runtime::Inner;
+use crate::worker::context::TaskContext;
+use aktis_protocol::hot::Stored;
+use aktis_protocol::{Failure, FailureKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to spin after the last progress. Several round trips to a worker that spins too.
+const SPIN: Duration = Duration::from_micros(40);
+/// Rounds of the spin between two looks at the clock.
+const ROUNDS: u32 = 32;
+
+/// The value of an object that has an outcome.
+pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Value, Error> {
+    match (entry.outcome().expect("there is an outcome"), entry.runtime()) {
+        (Outcome::Inline(value), _) => Ok(value.clone()),
+        (Outcome::Stored { entry: place, .. }, Some(runtime)) => {
+            let stored = Stored { object: entry.id, entry: *place };
+            runtime.open_held(stored, Handle { entry: entry.clone() })
+        }
+        (Outcome::Stored { .. }, None) => Err(Error::Closed),
+        (Outcome::Failed(failure), _) => Err(Error::Failed(failure.clone())),
+        (Outcome::Refused(error), _) => Err((**error).clone()),
+    }
+}
+
+impl Inner {
+    /// The value of an object, waiting for it.
+    pub(crate) fn get(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        timeout: Option<Duration>,
+    ) -> Result<Value, Error> {
+        if entry.outcome().is_none() {
+            self.check_usable()?;
+            if TaskContext::is_task(entry.id.task()) {
+                return Err(Error::WaitsForItself(entry.id));
+            }
+            let done = self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group));
+            if !done && TaskContext::is_cancelled() {
+                return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
+            }
+            if !done {
+                return Err(Error::TimedOut(timeout.unwrap_or_default()));
+            }
+        }
+        value_of(entry)
+    }
+
+    /// Waits for `count` of the handles; gives the positions of at most `count` that have outcomes.
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        handles: &[Handle],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<usize>, Error> {
+        self.check_usable()?;
+        let ready = || handles.iter().filter(|handle| handle.is_ready()).count();
+        let count = count.min(handles.len());
+        if ready() < count {
+            self.block(
+                timeout,
+                count,
+                || ready() >= count,
+                |group| handles.iter().for_each(|handle| handle.entry.add_group(group)),
+            );
+        }
+        let positions = handles.iter().enumerate().filter(|(_, handle)| handle.is_ready());
+        Ok(positions.map(|(position, _)| position).take(count).collect())
+    }
+
+    /// Blocks until `done`, or the time is over: then gives false. `register` makes whatever may change
+    /// `done` count the group down, `count` times in all.
+    pub(crate) fn block(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        count: usize,
+        done: impl Fn() -> bool,
+        register: impl FnOnce(&Arc<WaitGroup>),
+    ) -> bool {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        if self.spin(deadline, &done) {
+            return true;
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return false;
+        }
+        let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self));
+        let group = WaitGroup::new(count);
+        register(&group);
+        self.pump.want_now();
+        loop {
+            if group.is_done() || done() {
+                return true;
+            }
+            if TaskContext::is_cancelled() {
+                return false;
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => return done(),
+                Some(left) => std::thread::park_timeout(left),
+            }
+        }
+    }
+
+    /// Takes in completions until `done`, or nothing has come for a while.
+    fn spin(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
+        self.pump.enter();
+        let finished = self.spin_inside(deadline, done);
+        self.pump.leave();
+        finished
+    }
+
+    fn spin_inside(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
+        let mut last_progress = None;
+        loop {
+            for _ in 0..ROUNDS {
+                if done() {
+                    return true;
+                }
+                if self.drain() {
+                    last_progress = None;
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            let now = Instant::now();
+            if now.duration_since(*last_progress.get_or_insert(now)) > SPIN
+                || deadline.is_some_and(|deadline| now >= deadline)
+            {
+                return done();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// After a submission: now and then takes in completions, and waits when too much is unfinished.
+    pub(crate) fn tend_after_submit(self: &Arc<Self>) {
+        let (tend, unfinished) = TaskContext::count_submission(|| {
+            let shell = self.submitter.lock();
+            shell.machine.unfinished()
+        });
+        if tend {
+            self.drain();
+        }
+        if unfinished.is_some_and(|unfinished| unfinished >= self.queued_tasks_max) {
+            self.wait_for_room();
+        }
+    }
+
+    /// Blocks until fewer tasks are unfinished than may be.
+    fn wait_for_room(self: &Arc<Self>) {
+        let has_room = || self.is_closed() || self.submitter.lock().machine.unfinished() < self.queued_tasks_max;
+        while !has_room() {
+            if self.spin(None, &has_room) {
+                return;
+            }
+            let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self));
+            self.pump.want_now();
+            std::thread::park_timeout(Duration::from_micros(500));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A worker process: threads that pull tasks and run actors.
+
+pub(crate) mod context;
+mod entry;
+mod executor;
+mod leases;
+mod mailbox;
+mod reply;
+pub(crate) mod run;
+mod runner;
+
+pub(crate) use entry::is_linked;
+pub(crate) use executor::Executor;

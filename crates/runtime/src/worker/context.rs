@@ -1,0 +1,138 @@
+//! What a thread knows about the task or call that it is running.
+
+use crate::error::Error;
+use crate::objects::Pinned;
+use crate::runtime::{Context, Inner};
+use aktis_protocol::{ActorId, TaskId};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The task that the thread is running.
+pub(crate) struct TaskContext {
+    runtime: *const Inner,
+    pub(crate) task: TaskId,
+    pub(crate) function: &'static str,
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) attempt: u32,
+    pub(crate) gpus: Arc<[u32]>,
+    pub(crate) cancelled: Arc<AtomicBool>,
+    children: u64,
+    pinned: Vec<Arc<Pinned>>,
+    exits: bool,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<TaskContext>> = const { RefCell::new(None) };
+    static SUBMISSIONS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Completions are taken in once every so many submissions of a thread.
+const TEND_EVERY: u32 = 32;
+
+impl TaskContext {
+    pub(crate) fn new(
+        runtime: &Arc<Inner>,
+        task: TaskId,
+        function: &'static str,
+        actor: Option<ActorId>,
+        attempt: u32,
+        gpus: Arc<[u32]>,
+        cancelled: Arc<AtomicBool>,
+    ) -> Self {
+        let runtime = Arc::as_ptr(runtime);
+        let (children, pinned, exits) = (0, Vec::new(), false);
+        Self { runtime, task, function, actor, attempt, gpus, cancelled, children, pinned, exits }
+    }
+
+    /// Makes this the context of the thread; gives what was there before.
+    pub(crate) fn enter(self) -> Option<Self> {
+        CURRENT.replace(Some(self))
+    }
+
+    /// Ends what `enter` began; gives the context back.
+    pub(crate) fn leave(before: Option<Self>) -> Option<Self> {
+        CURRENT.replace(before)
+    }
+
+    /// Keeps stored arguments that user code still refers to. True if the actor asked to exit.
+    pub(crate) fn finish(self, runtime: &Arc<Inner>) -> bool {
+        for pinned in &self.pinned {
+            if Arc::strong_count(pinned) > 1 {
+                pinned.keep(runtime);
+            }
+        }
+        self.exits
+    }
+
+    pub(crate) fn next_child(runtime: &Inner) -> Option<TaskId> {
+        CURRENT.with_borrow_mut(|current| {
+            let context = current.as_mut().filter(|context| std::ptr::eq(context.runtime, runtime))?;
+            context.children += 1;
+            Some(context.task.child(context.children))
+        })
+    }
+
+    /// Whether the thread is running this task.
+    pub(crate) fn is_task(task: TaskId) -> bool {
+        CURRENT.with_borrow(|current| current.as_ref().is_some_and(|context| context.task == task))
+    }
+
+    pub(crate) fn is_cancelled() -> bool {
+        CURRENT.with_borrow(|current| {
+            current.as_ref().is_some_and(|context| context.cancelled.load(Ordering::Relaxed))
+        })
+    }
+
+    pub(crate) fn add_pinned(pinned: &Arc<Pinned>) {
+        CURRENT.with_borrow_mut(|current| {
+            if let Some(context) = current {
+                context.pinned.push(pinned.clone());
+            }
+        });
+    }
+
+    pub(crate) fn exit_actor() -> Result<(), Error> {
+        CURRENT.with_borrow_mut(|current| match current {
+            Some(context) if context.actor.is_some() => {
+                context.exits = true;
+                Ok(())
+            }
+            _ => Err(Error::Invalid("exit_actor() was called outside an actor".to_owned())),
+        })
+    }
+
+    pub(crate) fn describe(runtime: &Inner) -> Context {
+        CURRENT.with_borrow(|current| match current {
+            Some(context) if std::ptr::eq(context.runtime, runtime) => Context {
+                task: context.task,
+                function: context.function.into(),
+                actor: context.actor,
+                attempt: context.attempt,
+                gpus: context.gpus.to_vec(),
+                pid: std::process::id(),
+                is_worker: true,
+            },
+            _ => Context {
+                task: runtime.root(),
+                function: "".into(),
+                actor: None,
+                attempt: 0,
+                gpus: Vec::new(),
+                pid: std::process::id(),
+                is_worker: runtime.executor.is_some(),
+            },
+        })
+    }
+
+    /// Counts a submission of this thread. Now and then, completions are to be taken in, and the number of
+    /// unfinished tasks (which `unfinished` gives) is looked at.
+    pub(crate) fn count_submission(unfinished: impl FnOnce() -> usize) -> (bool, Option<usize>) {
+        let count = SUBMISSIONS.get().wrapping_add(1);
+        SUBMISSIONS.set(count);
+        match count % TEND_EVERY {
+            0 => (true, Some(unfinished())),
+            _ => (false, None),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One thread of a worker: finds work, runs it, spins a little, sleeps.
+
+use crate::runtime::{Inner, Runtime};
+use crate::worker::executor::{Executor, LOOKING, RUNNER, Runnable};
+use crate::worker::mailbox;
+use crate::worker::leases::Held;
+use crate::worker::run;
+use aktis_protocol::hot::{MessageKind, TaskHeader};
+use aktis_protocol::{ProcessSlot, TaskKey};
+use aktis_store::LaneConsumer;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How long an idle thread spins before it sleeps: a few round trips to a submitter that spins too.
+const SPIN: Duration = Duration::from_micros(30);
+const ROUNDS: u32 = 32;
+
+/// What others may look at or change in a runner.
+pub(crate) struct RunnerState {
+    /// Its running cell.
+    pub(crate) index: usize,
+    pub(crate) runtime: Runtime,
+    submitter: AtomicU32,
+    key: AtomicU64,
+    cancelled: Mutex<Arc<AtomicBool>>,
+    pub(crate) stream_consumed: AtomicU32,
+    pub(crate) stream_closed: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl RunnerState {
+    pub(crate) fn new(index: usize, runtime: Runtime) -> Self {
+        Self {
+            index,
+            runtime,
+            submitter: AtomicU32::new(NOBODY),
+            key: AtomicU64::new(0),
+            cancelled: Mutex::default(),
+            stream_consumed: AtomicU32::new(0),
+            stream_closed: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Says what the thread runs from now on; gives the flag by which it may be cancelled.
+    pub(crate) fn begin(&self, submitter: ProcessSlot, key: TaskKey) -> Arc<AtomicBool> {
+        self.key.store(word(key), Ordering::Relaxed);
+        self.submitter.store(submitter.0, Ordering::Release);
+        let mut cancelled = self.cancelled.lock();
+        if cancelled.load(Ordering::Relaxed) || Arc::strong_count(&cancelled) > 1 {
+            *cancelled = Arc::default();
+        }
+        cancelled.clone()
+    }
+
+    pub(crate) fn end(&self) {
+        self.submitter.store(NOBODY, Ordering::Release);
+    }
+
+    pub(crate) fn begin_stream(&self) {
+        self.stream_consumed.store(0, Ordering::Relaxed);
+        self.stream_closed.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn on_task_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
+        let same = self.submitter.load(Ordering::Acquire) == from.0
+            && self.key.load(Ordering::Relaxed) == word(key);
+        if !same {
+            return;
+        }
+        match kind {
+            MessageKind::Cancel => self.cancelled.lock().store(true, Ordering::Release),
+            MessageKind::StreamCredit => {
+                self.stream_consumed.fetch_max(index, Ordering::AcqRel);
+            }
+            MessageKind::StreamClosed => self.stream_closed.store(true, Ordering::Release),
+            _ => {}
+        }
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+    }
+}
+
+fn word(key: TaskKey) -> u64 {
+    u64::from(key.index) << 32 | u64::from(key.generation)
+}
+
+/// The life of a runner.
+pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) {
+    *state.thread.lock() = Some(std::thread::current());
+    RUNNER.set(Some((state.clone(), None)));
+    let executor = runtime.executor.as_ref().expect("runners belong to workers");
+    let mut runner = Runner { runtime, executor, state, turn: 0 };
+    loop {
+        if runner.work_once() {
+            continue;
+        }
+        if runner.spin() {
+            executor.on_busy(runtime);
+            continue;
+        }
+        runner.sleep();
+    }
+}
+
+struct Runner<'a> {
+    runtime: &'a Arc<Inner>,
+    executor: &'a Executor,
+    state: Arc<RunnerState>,
+    turn: usize,
+}
+
+impl Runner<'_> {
+    /// Takes in messages and runs one thing; false if there was nothing.
+    fn work_once(&mut self) -> bool {
+        LOOKING.set(true);
+        let drained = self.runtime.drain();
+        LOOKING.set(false);
+        if let Some(runnable) = self.executor.pop_runnable() {
+            self.run(runnable);
+            return true;
+        }
+        self.run_task() || drained
+    }
+
+    fn run(&self, runnable: Runnable) {
+        match runnable {
+            Runnable::Actor(mailbox) => mailbox.run(self.runtime, self.executor, &self.state),
+            Runnable::Future(call) => call.poll(self.runtime, self.executor),
+            Runnable::Refusal(from, key, task) => mailbox::refuse(self.runtime, from, key, task),
+            Runnable::Farewell(mailbox, state, failure) => mailbox.bury(self.runtime, state, failure),
+        }
+    }
+
+    /// Runs one task, if this thread has or gets a lease for one.
+    fn run_task(&mut self) -> bool {
+        let lanes = self.executor.lanes(self.runtime);
+        let held = match take_held() {
+            Some(held) if self.executor.is_lease_wanted(held.shape) => {
+                self.executor.put_lease(self.runtime, held);
+                None
+            }
+            other => other,
+        };
+        let held = match held {
+            Some(held) => Some(held),
+            None => self.executor.take_lease_for_work(&lanes),
+        };
+        let Some(held) = held else { return false };
+        for offset in 0..lanes.len() {
+            let lane = &lanes[(self.turn + offset) % lanes.len()];
+            if lane.shape() == held.shape
+                && let Some((header, payload)) = self.claim(lane)
+            {
+                self.turn = self.turn.wrapping_add(offset + 1);
+                self.execute(lane.submitter(), header, payload, held);
+                return true;
+            }
+        }
+        RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
+        false
+    }
+
+    /// Claims a task; the running cell is written before the slot is given back.
+    fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, Payload)> {
+        let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
+        lane.claim(self.runtime.me, |header, payload| {
+            cell.set(lane.submitter(), header.key);
+            (*header, Payload::copy(payload))
+        })
+    }
+
+    fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: Payload, held: Held) {
+        let gpus = held.gpus.clone();
+        RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
+        run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
+        self.runtime.control.cells(self.runtime.me)[self.state.index].clear();
+    }
+
+    /// Looks for work for a short time; true if there is some.
+    fn spin(&mut self) -> bool {
+        if !self.executor.begin_spin() {
+            return false;
+        }
+        let found = self.spin_inside();
+        self.executor.end_spin();
+        found
+    }
+
+    fn spin_inside(&self) -> bool {
+        let lanes = self.executor.lanes(self.runtime);
+        let start = Instant::now();
+        loop {
+            for _ in 0..ROUNDS {
+                if self.sees_work(&lanes) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > SPIN {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn sees_work(&self, lanes: &[LaneConsumer]) -> bool {
+        self.runtime.control.has_inbound()
+            || self.executor.has_runnable()
+            || lanes.iter().any(|lane| !lane.is_empty() && self.may_run(lane))
+    }
+
+    fn may_run(&self, lane: &LaneConsumer) -> bool {
+        RUNNER.with_borrow(|runner| {
+            runner
+                .as_ref()
+                .and_then(|(_, held)| held.as_ref())
+                .is_some_and(|held| held.shape == lane.shape())
+        })
+    }
+
+    /// Puts the lease back and sleeps until the doorbell rings.
+    fn sleep(&mut self) {
+        if let Some(held) = take_held() {
+            self.executor.put_lease(self.runtime, held);
+        }
+        let bell = self.runtime.control.doorbell();
+        let ticket = bell.prepare();
+        self.executor.begin_sleep();
+        self.executor.announce_idle(self.runtime);
+        let lanes = self.executor.lanes(self.runtime);
+        let busy = self.runtime.control.has_inbound()
+            || self.executor.has_runnable()
+            || self.executor.has_work_for_lease(&lanes);
+        if busy {
+            bell.stay(ticket);
+            self.executor.end_sleep();
+        } else {
+            bell.sleep(ticket, None);
+            self.executor.end_sleep();
+        }
+        if self.runtime.control.has_inbound()
+            || self.executor.has_runnable()
+            || self.executor.has_work_for_lease(&self.executor.lanes(self.runtime))
+        {
+            self.executor.on_busy(self.runtime);
+        }
+    }
+}
+
+fn take_held() -> Option<Held> {
+    RUNNER.with_borrow_mut(|runner| runner.as_mut().and_then(|(_, held)| held.take()))
+}
+
+/// A task's arguments, copied out of shared memory: on the stack if they are short.
+pub(crate) enum Payload {
+    Short { len: u8, bytes: [u8; 64] },
+    Long(Vec<u8>),
+}
+
+impl Payload {
+    fn copy(payload: &[u8]) -> Self {
+        let mut bytes = [0; 64];
+        match bytes.get_mut(..payload.len()) {
+            Some(short) => {
+                short.copy_from_slice(payload);
+                Self::Short { len: payload.len() as u8, bytes }
+            }
+            None => Self::Long(payload.to_vec()),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}

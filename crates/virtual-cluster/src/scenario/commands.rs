@@ -1,0 +1,259 @@
+//! What can happen in a story.
+
+use super::line::{Line, parse_bytes, parse_duration, parse_number};
+use super::stage::Stage;
+use crate::world::World;
+use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
+use aktis_protocol::resources::{CPU, GPU};
+use aktis_protocol::{Amount, Failure, FailureKind, FunctionId, ProcessSlot, Resources, Shape};
+
+impl Stage {
+    /// Does what the line says.
+    pub(super) fn perform(&mut self, line: &Line) -> Result<(), String> {
+        if line.command() == "node" {
+            return self.begin(line);
+        }
+        let by = self.process(line.by())?;
+        match line.command() {
+            "start" => {
+                let process = self.process(line.word(1)?)?;
+                self.send(process, ToNode::Started)
+            }
+            "kill" => {
+                let process = self.process(line.word(1)?)?;
+                self.kill(process)
+            }
+            "wait" => {
+                let microseconds = parse_duration(line.word(1)?)?;
+                self.wait(microseconds)
+            }
+            "deaths" => {
+                self.deaths_unhandled = line.word(1)? == "unhandled";
+                Ok(())
+            }
+            "handled" => {
+                let process = self.process(line.word(1)?)?;
+                self.send(by, ToNode::DeathHandled { process })
+            }
+            "disk" => self.set_disk(line.word(1)?),
+            "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
+            "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
+            | "escape-actor" => self.perform_on_actor(line, by),
+            _ => self.perform_on_object(line, by),
+        }
+    }
+
+    fn begin(&mut self, line: &Line) -> Result<(), String> {
+        let store_bytes = line.bytes("store", 1 << 20)?;
+        let config = NodeConfig {
+            resources: resources(line, &["store", "spill", "entries"])?,
+            store_bytes,
+            entries_max: line.number("entries", 1024)? as u32,
+            spill_bytes_max: line.bytes("spill", 1 << 30)?,
+        };
+        self.world = Some(World::new(config));
+        self.settle()
+    }
+
+    /// Time passes in small steps, so that disk and processes keep up.
+    fn wait(&mut self, microseconds: u64) -> Result<(), String> {
+        let mut left = microseconds;
+        while left > 0 {
+            let step = left.min(1000);
+            self.world()?.pass(step);
+            self.settle()?;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    fn set_disk(&mut self, state: &str) -> Result<(), String> {
+        match state {
+            "full" => self.world()?.disk_error = Some("no space left on device".into()),
+            "ok" => self.world()?.disk_error = None,
+            "stopped" => self.disk_stopped = true,
+            "running" => self.disk_stopped = false,
+            _ => return Err(format!("a disk is full, ok, stopped or running, not {state:?}")),
+        }
+        self.settle()
+    }
+
+    fn perform_on_lane(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let name = line.word(1)?;
+        match line.command() {
+            "lane" => {
+                let shape = Shape { resources: resources(line, &[])?, isolated: line.says("isolated") };
+                self.send(by, ToNode::LaneWanted { request: 0, shape })?;
+                let told = self.told.get(&by).into_iter().flatten();
+                let opened = told.rev().find_map(|message| match message {
+                    FromNode::LaneOpened { lane, .. } => Some(lane.clone()),
+                    _ => None,
+                });
+                let lane = opened.ok_or("no lane was opened")?.map_err(|failure| failure.message)?;
+                self.lanes.insert(name.to_owned(), lane);
+                Ok(())
+            }
+            "queue" => {
+                let queued = parse_number(line.word(2)?)? as u32;
+                let lane = self.lane(name)?;
+                self.world()?.input(NodeInput::LaneDemand { lane, queued });
+                self.settle()
+            }
+            command => {
+                let shape = self.shape(name)?;
+                let held = self.leases.entry(by).or_default();
+                let position = held.iter().position(|(_, of)| *of == shape);
+                let position = position.ok_or_else(|| format!("process {by} has no lease for {name:?}"))?;
+                let lease = held[position].0;
+                match command {
+                    "return" => {
+                        held.remove(position);
+                        self.send(by, ToNode::LeaseReturned { lease })
+                    }
+                    _ => self.send(by, ToNode::LeaseBlocked { lease, blocked: command == "block" }),
+                }
+            }
+        }
+    }
+
+    fn perform_on_actor(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let name = line.word(1)?;
+        let actor = Self::actor(name);
+        let message = match line.command() {
+            "actor" => ToNode::ActorWanted { spec: actor_spec(line, name)? },
+            "constructed" => {
+                let incarnation = self.hosted_incarnation(by, name)?;
+                ToNode::ActorStarted { actor, incarnation }
+            }
+            "ended" => {
+                let failure = Failure::new(FailureKind::ActorDied, line.word(2)?);
+                ToNode::ActorEnded { actor, failure }
+            }
+            "find" => ToNode::NameWanted { request: 0, name: name.to_owned() },
+            "hold-actor" => ToNode::ActorHeld { actor },
+            "release-actor" => ToNode::ActorReleased { actor },
+            "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart") },
+            _ => {
+                let host = self.process(line.word(2)?)?;
+                ToNode::ActorEscaped { actor, host }
+            }
+        };
+        self.send(by, message)
+    }
+
+    /// The life that a process was last asked to begin.
+    fn hosted_incarnation(&self, by: ProcessSlot, name: &str) -> Result<u32, String> {
+        let actor = Self::actor(name);
+        let told = self.told.get(&by).into_iter().flatten();
+        let asked = told.rev().find_map(|message| match message {
+            FromNode::HostActor { spec, incarnation, .. } if spec.actor == actor => Some(*incarnation),
+            _ => None,
+        });
+        asked.ok_or_else(|| format!("process {by} was not asked to host {name:?}"))
+    }
+
+    fn perform_on_object(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let name = line.word(1)?;
+        let object = Self::object(name);
+        match line.command() {
+            "put" => {
+                self.write(line, by)?;
+                self.seal(line, by)
+            }
+            "write" => self.write(line, by),
+            "seal" => self.seal(line, by),
+            "abandon" => self.send(by, ToNode::Abandoned { object }),
+            "restore" => {
+                let request = self.request(object);
+                self.send(by, ToNode::RestoreWanted { request, object })
+            }
+            "pin" => {
+                let entry = self.entry(name)?;
+                let pinned = self.world()?.index.pin(entry, by);
+                pinned.then_some(()).ok_or_else(|| format!("{name:?} is not in memory"))
+            }
+            "unpin" => {
+                let entry = self.entry(name)?;
+                self.world()?.index.unpin(entry, by);
+                Ok(())
+            }
+            "escape" => {
+                let value = line.says("inline").then(inline);
+                self.send(by, ToNode::Escaped { object, value })
+            }
+            "resolve" => {
+                let value = match line.says("stored") {
+                    true => SharedValue::Stored { entry: self.entry(name)?, contains: false },
+                    false => inline(),
+                };
+                self.send(by, ToNode::Resolved { object, value })
+            }
+            "hold" => self.send(by, ToNode::Held { object }),
+            "release" => self.send(by, ToNode::Released { object }),
+            "subscribe" => self.send(by, ToNode::Subscribed { object }),
+            "contain" => {
+                let inside = line.words_from(2);
+                let holder = self.process(line.option("holder").unwrap_or(line.by()))?;
+                let objects = inside.iter().filter(|name| !name.starts_with('@'));
+                let actors = inside.iter().filter_map(|name| name.strip_prefix('@'));
+                let message = ToNode::Contains {
+                    container: object,
+                    holder,
+                    objects: objects.map(|name| Self::object(name)).collect(),
+                    actors: actors.map(Self::actor).collect(),
+                };
+                self.send(by, message)
+            }
+            other => Err(format!("there is no command {other:?}")),
+        }
+    }
+
+    fn write(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let object = Self::object(line.word(1)?);
+        let bytes = parse_bytes(line.word(2)?)?;
+        let request = self.request(object);
+        self.send(by, ToNode::ExtentWanted { request, object, bytes })
+    }
+
+    fn seal(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let object = Self::object(line.word(1)?);
+        let holder = self.process(line.option("for").unwrap_or(line.by()))?;
+        self.send(by, ToNode::Sealed { object, holder })
+    }
+}
+
+fn inline() -> SharedValue {
+    SharedValue::Inline { bytes: vec![42], contains: false }
+}
+
+/// All options that are amounts of resources; `cpus` and `gpus` are the usual ones.
+fn resources(line: &Line, others: &[&str]) -> Result<Resources, String> {
+    let mut resources = Resources::none();
+    for (key, value) in line.options().filter(|(key, _)| !others.contains(key)) {
+        let amount = value.parse().ok().and_then(Amount::from_f64);
+        let amount = amount.ok_or_else(|| format!("{value:?} is not an amount"))?;
+        let name = match key {
+            "cpus" => CPU,
+            "gpus" => GPU,
+            other => other,
+        };
+        resources.set(name, amount);
+    }
+    Ok(resources)
+}
+
+fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
+    Ok(ActorSpec {
+        actor: Stage::actor(name),
+        constructor: FunctionId(1),
+        arguments: Vec::new(),
+        type_name: "Counter".into(),
+        name: line.option("name").map(str::to_owned),
+        resources: resources(line, &["name", "restarts"])?,
+        isolated: line.says("isolated"),
+        detached: line.says("detached"),
+        restarts_max: line.number("restarts", 0)? as u32,
+        concurrency: 1,
+    })
+}

@@ -1,0 +1,218 @@
+//! The leases and actors of one wanderer.
+
+use super::Around;
+use aktis_logic::machine::node::WorkerKind;
+use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
+use aktis_protocol::resources::{CPU, GPU};
+use aktis_protocol::{
+    ActorId, Amount, Failure, FailureKind, FunctionId, LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Everything one wanderer has to do with leases and actors.
+#[derive(Debug)]
+pub struct Hosting {
+    kind: Option<WorkerKind>,
+    leases: Vec<(LeaseId, ShapeId)>,
+    blocked: BTreeSet<LeaseId>,
+    /// Leases that the node asked for.
+    asked: VecDeque<ShapeId>,
+    /// Actors to construct, with their incarnation.
+    to_construct: BTreeMap<ActorId, u32>,
+    living: BTreeSet<ActorId>,
+    to_end: BTreeSet<ActorId>,
+    /// Handles, and whether the node has said that the actor is dead.
+    handles: BTreeMap<ActorId, bool>,
+    made: u64,
+}
+
+impl Hosting {
+    /// Nothing yet.
+    pub fn new(kind: Option<WorkerKind>) -> Self {
+        Self {
+            kind,
+            leases: Vec::new(),
+            blocked: BTreeSet::new(),
+            asked: VecDeque::new(),
+            to_construct: BTreeMap::new(),
+            living: BTreeSet::new(),
+            to_end: BTreeSet::new(),
+            handles: BTreeMap::new(),
+            made: 0,
+        }
+    }
+
+    /// Whether no handle and no actor is left.
+    pub fn is_over(&self) -> bool {
+        self.handles.is_empty() && self.to_construct.is_empty() && self.to_end.is_empty()
+    }
+
+    /// Leases that may run now.
+    pub fn running_leases(&self) -> usize {
+        self.leases.len() - self.blocked.len()
+    }
+
+    /// One random thing.
+    pub fn act(&mut self, around: &mut Around<'_>) {
+        match around.random.below(9) {
+            0 => self.want_lane(around),
+            1 => self.want_actor(around),
+            2 => self.kill_actor(around),
+            3 => self.release_actor(around),
+            4 | 5 => self.attend_actors(around),
+            6 => self.return_asked(around),
+            7 => self.return_any(around),
+            _ => self.block(around),
+        }
+    }
+
+    /// Tidies up.
+    pub fn close(&mut self, around: &mut Around<'_>) {
+        self.release_actor(around);
+        self.attend_actors(around);
+        self.return_asked(around);
+        while let Some(lease) = self.blocked.pop_first() {
+            around.tell(ToNode::LeaseBlocked { lease, blocked: false });
+        }
+        if self.kind == Some(WorkerKind::Isolated) {
+            self.return_any(around);
+        }
+    }
+
+    fn want_lane(&mut self, around: &mut Around<'_>) {
+        let shape = Shape { resources: some_resources(around), isolated: around.random.chance(30) };
+        around.tell(ToNode::LaneWanted { request: 0, shape });
+    }
+
+    fn want_actor(&mut self, around: &mut Around<'_>) {
+        if self.handles.len() > 3 {
+            return;
+        }
+        self.made += 1;
+        let life = around.now.0 << 20 | u64::from(around.me.0) << 12 | 1;
+        let actor = ActorId::created_by(TaskId::root(SessionId(life)).child(self.made));
+        let spec = ActorSpec {
+            actor,
+            constructor: FunctionId(1),
+            arguments: Vec::new(),
+            type_name: "Wandering".into(),
+            name: around.random.chance(30).then(|| format!("name {}", around.random.below(3))),
+            resources: if around.random.chance(50) { Resources::none() } else { some_resources(around) },
+            isolated: around.random.chance(30),
+            detached: false,
+            restarts_max: around.random.below(3) as u32,
+            concurrency: 1,
+        };
+        self.handles.insert(actor, false);
+        around.tell(ToNode::ActorWanted { spec });
+    }
+
+    fn handle(&self, around: &mut Around<'_>) -> Option<ActorId> {
+        around.random.pick(&self.handles.keys().copied().collect::<Vec<_>>())
+    }
+
+    fn kill_actor(&mut self, around: &mut Around<'_>) {
+        if let Some(actor) = self.handle(around) {
+            let restart = around.random.chance(50);
+            around.tell(ToNode::ActorKilled { actor, restart });
+        }
+    }
+
+    fn release_actor(&mut self, around: &mut Around<'_>) {
+        if let Some(actor) = self.handle(around) {
+            self.handles.remove(&actor);
+            around.tell(ToNode::ActorReleased { actor });
+        }
+    }
+
+    /// Constructs or ends one actor.
+    fn attend_actors(&mut self, around: &mut Around<'_>) {
+        if let Some((actor, incarnation)) = self.to_construct.pop_first() {
+            if around.random.chance(80) {
+                self.living.insert(actor);
+                around.tell(ToNode::ActorStarted { actor, incarnation });
+            } else {
+                self.end(around, actor, "its constructor failed");
+            }
+        } else if let Some(actor) = self.to_end.pop_first() {
+            self.end(around, actor, "it was told to end");
+        } else if around.random.chance(10)
+            && let Some(actor) = self.living.first().copied()
+        {
+            self.end(around, actor, "it left");
+        }
+    }
+
+    fn end(&mut self, around: &mut Around<'_>, actor: ActorId, why: &str) {
+        self.living.remove(&actor);
+        self.to_end.remove(&actor);
+        let failure = Failure::new(FailureKind::ActorDied, why);
+        around.tell(ToNode::ActorEnded { actor, failure });
+    }
+
+    fn return_asked(&mut self, around: &mut Around<'_>) {
+        let Some(shape) = self.asked.pop_front() else { return };
+        if let Some(position) = self.leases.iter().position(|(_, of)| *of == shape) {
+            self.give_back(around, position);
+        }
+    }
+
+    fn return_any(&mut self, around: &mut Around<'_>) {
+        if !self.leases.is_empty() {
+            let position = around.random.below(self.leases.len() as u64) as usize;
+            self.give_back(around, position);
+        }
+    }
+
+    fn give_back(&mut self, around: &mut Around<'_>, position: usize) {
+        let (lease, _) = self.leases.swap_remove(position);
+        self.blocked.remove(&lease);
+        around.tell(ToNode::LeaseReturned { lease });
+    }
+
+    fn block(&mut self, around: &mut Around<'_>) {
+        let Some(&(lease, _)) = self.leases.first() else { return };
+        let blocked = self.blocked.insert(lease);
+        if !blocked {
+            self.blocked.remove(&lease);
+        }
+        around.tell(ToNode::LeaseBlocked { lease, blocked });
+    }
+
+    pub(super) fn on_message(&mut self, _around: &mut Around<'_>, message: FromNode) {
+        match message {
+            FromNode::LeaseGranted { lease } => self.leases.push((lease.lease, lease.shape)),
+            FromNode::LeaseRevoked { shape } => self.asked.push_back(shape),
+            FromNode::HostActor { spec, incarnation, .. } => {
+                let first = self.to_construct.insert(spec.actor, incarnation).is_none();
+                assert!(first && !self.living.contains(&spec.actor), "{} lives twice here", spec.actor);
+            }
+            FromNode::EndActor { actor, .. } => {
+                let here = self.living.contains(&actor);
+                // One that ended by itself meanwhile has said so already.
+                if here || self.to_construct.remove(&actor).is_some() {
+                    self.to_end.insert(actor);
+                }
+            }
+            FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, &place),
+            FromNode::LaneOpened { .. } => {}
+            other => panic!("an unexpected message: {other:?}"),
+        }
+    }
+
+    fn on_actor_changed(&mut self, actor: ActorId, place: &ActorPlace) {
+        if let Some(dead) = self.handles.get_mut(&actor) {
+            assert!(!*dead, "{actor} is said to be {place:?} after its death");
+            *dead = matches!(place, ActorPlace::Dead(_));
+        }
+    }
+}
+
+fn some_resources(around: &mut Around<'_>) -> Resources {
+    let mut resources = Resources::none();
+    resources.set(CPU, Amount(around.random.below(5) * 5_000));
+    if around.random.chance(30) {
+        resources.set(GPU, Amount(around.random.below(5) * 5_000));
+    }
+    resources
+}

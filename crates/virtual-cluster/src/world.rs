@@ -1,0 +1,235 @@
+//! A virtual node: the real node machine, with an imitated operating system around it.
+//!
+//! It keeps the promises that a real shell keeps, and no others: what processes send arrives in one
+//! order, a death comes after the last message, each process reads what it was sent in order, effects
+//! are carried out in order. Time passes when the caller says so.
+
+use crate::index::{Entry, Index};
+use aktis_logic::machine::node::{Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal, WorkerKind};
+use aktis_logic::{Machine, Time};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::{DeathCause, EntryRef, LaneId, ProcessSlot, ShapeId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The driver's place.
+pub const DRIVER: ProcessSlot = ProcessSlot(0);
+
+/// What waits to be seen by the node.
+#[derive(Clone, Debug)]
+enum Arrival {
+    Message(ProcessSlot, ToNode),
+    Death(ProcessSlot, DeathCause),
+}
+
+/// A copy between memory and disk that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// So many bytes to disk.
+    Spill(EntryRef, u64),
+    /// And back.
+    Restore(EntryRef, u64),
+}
+
+/// A worker process.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// What kind.
+    pub kind: WorkerKind,
+    /// The GPUs it sees.
+    pub gpus: Vec<u32>,
+    /// Whether it still runs.
+    pub running: bool,
+}
+
+/// The virtual node.
+pub struct World {
+    /// The machine under test.
+    pub node: Node,
+    /// Shared memory: the index of objects, and pins.
+    pub index: Index,
+    /// Worker processes, dead ones until their place is freed.
+    pub workers: BTreeMap<ProcessSlot, Worker>,
+    /// Queues: who submits, and which shape.
+    pub lanes: BTreeMap<LaneId, (ProcessSlot, ShapeId)>,
+    /// What the disk says when it is full.
+    pub disk_error: Option<String>,
+    now: Time,
+    arrivals: VecDeque<Arrival>,
+    mail: BTreeMap<ProcessSlot, VecDeque<FromNode>>,
+    io: VecDeque<Io>,
+    channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
+}
+
+impl World {
+    /// A virtual node that has just been started.
+    pub fn new(config: NodeConfig) -> Self {
+        let mut node = Node::new(config);
+        let mut effects = Vec::new();
+        node.start(Time(0), &mut effects);
+        let mut world = Self {
+            node,
+            index: Index::default(),
+            workers: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            disk_error: None,
+            now: Time(0),
+            arrivals: VecDeque::new(),
+            mail: BTreeMap::new(),
+            io: VecDeque::new(),
+            channels: BTreeSet::new(),
+        };
+        world.carry_out(effects);
+        world
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Whether the process runs.
+    pub fn is_running(&self, process: ProcessSlot) -> bool {
+        process == DRIVER || self.workers.get(&process).is_some_and(|worker| worker.running)
+    }
+
+    /// All processes that run, the driver first.
+    pub fn running(&self) -> Vec<ProcessSlot> {
+        let workers = self.workers.iter().filter(|(_, worker)| worker.running).map(|(&slot, _)| slot);
+        std::iter::once(DRIVER).chain(workers).collect()
+    }
+
+    /// A process sends something; the node sees it later.
+    pub fn send(&mut self, from: ProcessSlot, message: ToNode) {
+        assert!(self.is_running(from), "the dead do not send");
+        self.arrivals.push_back(Arrival::Message(from, message));
+    }
+
+    /// How many messages and deaths the node has not seen yet.
+    pub fn unseen(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// The node sees the next message or death; false if there is none.
+    pub fn arrive(&mut self) -> bool {
+        let Some(arrival) = self.arrivals.pop_front() else { return false };
+        self.input(match arrival {
+            Arrival::Message(from, message) => NodeInput::Received { from, message },
+            Arrival::Death(process, cause) => NodeInput::ProcessDied { process, cause },
+        });
+        true
+    }
+
+    /// A process reads its next message.
+    pub fn read(&mut self, process: ProcessSlot) -> Option<FromNode> {
+        self.mail.get_mut(&process)?.pop_front()
+    }
+
+    /// Whether a process has something to read.
+    pub fn has_mail(&self, process: ProcessSlot) -> bool {
+        self.mail.get(&process).is_some_and(|mail| !mail.is_empty())
+    }
+
+    /// A worker dies at once. What it sent before still arrives; what it was sent is lost.
+    pub fn kill(&mut self, process: ProcessSlot, cause: DeathCause) {
+        let worker = self.workers.get_mut(&process).expect("only workers are killed");
+        if !std::mem::replace(&mut worker.running, false) {
+            return;
+        }
+        self.mail.remove(&process);
+        self.index.clear_pins(process);
+        self.arrivals.push_back(Arrival::Death(process, cause));
+    }
+
+    /// Copies between memory and disk that are under way.
+    pub fn io(&self) -> usize {
+        self.io.len()
+    }
+
+    /// The oldest copy between memory and disk ends; false if there is none.
+    pub fn finish_io(&mut self) -> bool {
+        let Some(io) = self.io.pop_front() else { return false };
+        match io {
+            Io::Spill(entry, bytes) => {
+                let outcome = match &self.disk_error {
+                    Some(text) if bytes > 0 => Err(SpillRefusal::Disk(text.clone())),
+                    _ if self.index.spill(entry) => Ok(()),
+                    _ => Err(SpillRefusal::Pinned),
+                };
+                self.input(NodeInput::Spilled { entry, outcome });
+            }
+            Io::Restore(entry, offset) => {
+                self.index.restore(entry, offset);
+                self.input(NodeInput::Restored { entry, outcome: Ok(()) });
+            }
+        }
+        true
+    }
+
+    /// Time passes; the node is woken whenever it asked to be.
+    pub fn pass(&mut self, microseconds: u64) {
+        let end = Time(self.now.0 + microseconds);
+        while let Some(due) = self.node.next_wakeup().filter(|due| *due <= end) {
+            assert!(due > self.now, "the node wants to be woken at {due:?}, which is over: a busy loop");
+            self.now = due;
+            self.input(NodeInput::Ticked);
+        }
+        self.now = end;
+    }
+
+    /// The node takes one input; its orders are carried out, and its invariants checked.
+    pub fn input(&mut self, input: NodeInput) {
+        let mut effects = Vec::new();
+        self.node.step(self.now, input, &mut effects);
+        self.node.check();
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<NodeEffect>) {
+        for effect in effects {
+            match effect {
+                NodeEffect::Send { to, message } => self.deliver(to, message),
+                NodeEffect::StartWorker { process, kind, gpus } => {
+                    let worker = Worker { kind, gpus, running: true };
+                    assert!(self.workers.insert(process, worker).is_none(), "{process} is taken");
+                    self.mail.insert(process, VecDeque::new());
+                }
+                NodeEffect::KillWorker { process } => self.kill(process, killed(process)),
+                NodeEffect::FreeProcess { process } => {
+                    let worker = self.workers.remove(&process).expect("a process that was started");
+                    assert!(!worker.running, "{process} is freed and still runs");
+                    assert!(self.lanes.values().all(|(submitter, _)| *submitter != process));
+                    self.channels.retain(|(from, to)| *from != process && *to != process);
+                }
+                NodeEffect::OpenLane { lane, submitter, shape } => {
+                    assert!(self.lanes.insert(lane, (submitter, shape)).is_none(), "lane {lane} is open");
+                }
+                NodeEffect::CloseLane { lane } => {
+                    assert!(self.lanes.remove(&lane).is_some(), "lane {lane} is not open");
+                }
+                NodeEffect::OpenChannel { from, to } => {
+                    assert!(self.channels.insert((from, to)), "the channel is open");
+                }
+                NodeEffect::WriteEntry { entry, object, state, offset, bytes } => {
+                    self.index.write(Entry { entry, object, state, offset, bytes });
+                }
+                NodeEffect::Spill { entry, bytes, .. } => self.io.push_back(Io::Spill(entry, bytes)),
+                NodeEffect::Restore { entry, offset, .. } => self.io.push_back(Io::Restore(entry, offset)),
+                NodeEffect::FreeSpilled { .. } => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: ProcessSlot, message: FromNode) {
+        if let FromNode::ExtentGranted { entry, .. } = &message {
+            assert!(self.index.get(*entry).is_some(), "an entry is written before it is mentioned");
+        }
+        if self.is_running(to) {
+            self.mail.entry(to).or_default().push_back(message);
+        }
+    }
+}
+
+/// How a process ends that is killed.
+pub fn killed(process: ProcessSlot) -> DeathCause {
+    DeathCause { pid: 1000 + process.0, signal: Some(9), exit_code: None, stderr_tail: Vec::new() }
+}
