@@ -70,11 +70,7 @@ impl Inner {
     ) -> ActorHandle {
         let task = self.next_task();
         let id = ActorId::created_by(task);
-        let host = match &self.executor {
-            Some(executor) if executor.hosts_actors() => self.me,
-            _ => ProcessSlot(self.shared_worker.load(Ordering::Acquire)),
-        };
-        let index = self.submitter.lock().open_actor(id, Place::Alive(host), false);
+        let index = self.submitter.lock().open_light_actor(self, id);
         let entry = self.actor_entry(id, index, options.call_retries, false, None);
         let payload = Payload {
             function: Some(constructor),
@@ -382,6 +378,8 @@ impl Inner {
         later: &mut Later,
     ) {
         let failure = Submitter::<Payload>::actor_failure(cause);
+        let shared = &self.shared_worker;
+        let _ = shared.compare_exchange(dead.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         for index in shell.machine.actors_in(dead) {
             let managed = shell.actors[index.0 as usize].managed;
             shell.step(self, later, |machine, out| {
@@ -412,6 +410,20 @@ impl Inner {
 }
 
 impl Shell {
+    /// Adds a light actor to the table; it lives in the shared worker, once there is one.
+    fn open_light_actor(&mut self, runtime: &Inner, id: ActorId) -> ActorIndex {
+        let host = match &runtime.executor {
+            Some(executor) if executor.hosts_actors() => runtime.me,
+            _ => ProcessSlot(runtime.shared_worker.load(Ordering::Acquire)),
+        };
+        if host.0 != 0 {
+            return self.open_actor(id, Place::Alive(host), false);
+        }
+        let index = self.open_actor(id, Place::Pending, false);
+        self.homeless.push(index);
+        index
+    }
+
     /// Adds an actor to the table.
     fn open_actor(&mut self, id: ActorId, place: Place, managed: bool) -> ActorIndex {
         let index = self.machine.open_actor(place);

@@ -264,8 +264,8 @@ impl Later {
     pub(crate) fn run(&mut self, runtime: &Arc<Inner>) {
         if !self.messages.is_empty() {
             runtime.outbox.extend(self.messages.drain(..));
-            runtime.flush_outbox();
         }
+        runtime.flush_outbox();
         self.groups.drain(..).for_each(|group| group.count_down());
         self.wakers.drain(..).for_each(Waker::wake);
         self.payloads.clear();

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The way to the node.
 pub(crate) enum Link {
@@ -29,17 +29,29 @@ pub(crate) enum Link {
 /// Messages on their way to the node.
 #[derive(Default)]
 pub(crate) struct Outbox {
+    waiting: AtomicBool,
     queue: Mutex<VecDeque<ToNode>>,
     flushing: Mutex<()>,
 }
 
 impl Outbox {
     pub(crate) fn push(&self, message: ToNode) {
-        self.queue.lock().push_back(message);
+        self.extend([message]);
     }
 
     pub(crate) fn extend(&self, messages: impl IntoIterator<Item = ToNode>) {
-        self.queue.lock().extend(messages);
+        let mut queue = self.queue.lock();
+        queue.extend(messages);
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    fn pop(&self) -> Option<ToNode> {
+        let mut queue = self.queue.lock();
+        let message = queue.pop_front();
+        if message.is_none() {
+            self.waiting.store(false, Ordering::Release);
+        }
+        message
     }
 }
 
@@ -86,15 +98,14 @@ const CHANNEL_REQUEST: RequestId = 0;
 impl Inner {
     /// Sends everything in the outbox, in order.
     pub(crate) fn flush_outbox(&self) {
-        if FLUSHING.get() {
+        if FLUSHING.get() || !self.outbox.waiting.load(Ordering::Acquire) {
             return;
         }
         let Some(link) = self.link.get() else { return };
         let guard = self.outbox.flushing.lock();
         FLUSHING.set(true);
         loop {
-            let message = self.outbox.queue.lock().pop_front();
-            match (message, link) {
+            match (self.outbox.pop(), link) {
                 (None, _) => break,
                 (Some(message), Link::Embedded(node)) => node.send(message),
                 (Some(message), Link::Worker(worker)) => {
@@ -160,7 +171,7 @@ impl Inner {
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
-            FromNode::ChannelOpened { to, .. } => self.on_channel_opened(to),
+            FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {
                 self.on_object_resolved(object, Outcome::from_shared(value));
             }
@@ -175,14 +186,27 @@ impl Inner {
         }
     }
 
-    fn on_channel_opened(self: &Arc<Self>, to: ProcessSlot) {
+    fn on_channel_opened(self: &Arc<Self>, to: ProcessSlot, open: bool) {
         self.replies.channels.lock().remove(&to);
-        self.flush_everything();
+        // A process that has not started yet says so when it has; one that is dead is reported as dead.
+        if open {
+            self.flush_everything();
+        }
     }
 
+    /// Light actors live in this process from now on.
     fn on_shared_worker(self: &Arc<Self>, process: ProcessSlot) {
         self.shared_worker.store(process.0, Ordering::Release);
-        self.want_channel(process);
+        if process != self.me {
+            self.want_channel(process);
+        }
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        for actor in std::mem::take(&mut shell.homeless) {
+            shell.step(self, &mut later, |machine, out| machine.on_actor_alive(actor, process, out));
+        }
+        drop(shell);
+        later.run(self);
     }
 
     /// An object made elsewhere has an outcome.

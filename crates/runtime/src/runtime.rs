@@ -49,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
     pub(crate) executor: Option<Executor>,
+    /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
     root: TaskId,
@@ -107,7 +108,7 @@ impl Inner {
             outbox: Outbox::default(),
             pump: Pump::default(),
             executor: parts.executor,
-            shared_worker: AtomicU32::new(1),
+            shared_worker: AtomicU32::new(0),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
@@ -206,8 +207,8 @@ impl Runtime {
         let deliver = {
             let target = target.clone();
             Box::new(move |message| {
-                // Nothing is sent before the runtime has asked for something.
-                if let Some(inner) = target.get().and_then(Weak::upgrade) {
+                // The node's thread may be faster than the rest of this function.
+                if let Some(inner) = target.wait().upgrade() {
                     inner.on_node_message(message);
                 }
             })
@@ -222,15 +223,15 @@ impl Runtime {
             lineage: config.lineage,
             queued_tasks_max: config.queued_tasks_max,
             resources: config.resources,
-        })?;
-        let _ = target.set(Arc::downgrade(&inner));
+        });
+        let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
+        let inner = inner?;
         let _ = inner.link.set(Link::Embedded(node));
         let runtime = Self(inner);
         if let Err(error) = runtime.0.open_default_lane() {
             runtime.shutdown();
             return Err(error);
         }
-        runtime.0.want_channel(ProcessSlot(1));
         crate::pump::spawn(&runtime.0)?;
         Ok(runtime)
     }

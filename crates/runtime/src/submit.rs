@@ -85,6 +85,8 @@ pub(crate) struct Shell {
     by_shape: IdMap<Arc<Shape>, LaneIndex>,
     /// Actors whose channel was full.
     stalled: Vec<ActorIndex>,
+    /// Light actors that wait for a worker to live in.
+    pub(crate) homeless: Vec<ActorIndex>,
     /// What belongs to the actors of the machine's table, by their places there.
     pub(crate) actors: Vec<ActorSlot>,
     /// The places of actors that others may know too.
@@ -103,6 +105,7 @@ impl Shell {
             lanes: Vec::new(),
             by_shape: IdMap::default(),
             stalled: Vec::new(),
+            homeless: Vec::new(),
             actors: Vec::new(),
             actor_index: IdMap::default(),
             out: Vec::new(),

@@ -22,8 +22,9 @@ struct Chaos {
     unprotected: BTreeSet<ObjectId>,
 }
 
-/// Runs `steps` random events from a seed, then lets everything come to its end. Panics if something is wrong.
-pub fn run(seed: u64, steps: u32) {
+/// Runs `steps` random events from a seed, then lets everything come to its end; with `trace`, all that the
+/// node sees and orders is printed. Panics if something is wrong.
+pub fn run(seed: u64, steps: u32, trace: bool) {
     let mut random = Random::new(seed);
     let config = NodeConfig {
         resources: Resources::none().with(CPU, Amount::units(1 + random.below(4))).with(GPU, Amount::units(2)),
@@ -31,7 +32,8 @@ pub fn run(seed: u64, steps: u32) {
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
     };
-    let town = Town::new(config, random);
+    let mut town = Town::new(config, random);
+    town.world.trace = trace;
     let mut chaos = Chaos { town, boxes: BTreeMap::new(), unprotected: BTreeSet::new() };
     for _ in 0..steps {
         chaos.step();
@@ -81,7 +83,7 @@ impl Chaos {
                     town.start(slot);
                 }
             }
-            98 => self.kill_one(),
+            98 if town.random.chance(30) => self.kill_one(),
             _ => {
                 let full = town.random.chance(30);
                 town.world.disk_error = full.then(|| "no space left on device".into());

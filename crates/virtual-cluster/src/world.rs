@@ -53,6 +53,8 @@ pub struct World {
     pub lanes: BTreeMap<LaneId, (ProcessSlot, ShapeId)>,
     /// What the disk says when it is full.
     pub disk_error: Option<String>,
+    /// Whether every input and order is printed.
+    pub trace: bool,
     now: Time,
     arrivals: VecDeque<Arrival>,
     mail: BTreeMap<ProcessSlot, VecDeque<FromNode>>,
@@ -72,6 +74,7 @@ impl World {
             workers: BTreeMap::new(),
             lanes: BTreeMap::new(),
             disk_error: None,
+            trace: false,
             now: Time(0),
             arrivals: VecDeque::new(),
             mail: BTreeMap::new(),
@@ -179,7 +182,13 @@ impl World {
     /// The node takes one input; its orders are carried out, and its invariants checked.
     pub fn input(&mut self, input: NodeInput) {
         let mut effects = Vec::new();
+        if self.trace {
+            println!("{} µs: {input:?}", self.now.0);
+        }
         self.node.step(self.now, input, &mut effects);
+        if self.trace {
+            effects.iter().for_each(|effect| println!("    {effect:?}"));
+        }
         self.node.check();
         self.carry_out(effects);
     }

@@ -135,9 +135,9 @@ impl Encoded {
     /// The value in this process's memory: for small ones.
     #[inline]
     pub fn into_value(self) -> Value {
-        match self.as_plain() {
-            Some(bytes) => Value::inline(bytes),
-            None => Value::inline(&self.to_vec()),
+        match self.attachments {
+            None => Value::from_short(self.bytes),
+            Some(_) => Value::inline(&self.to_vec()),
         }
     }
 

@@ -35,26 +35,28 @@ impl ShortBytes {
     /// Adds bytes at the end.
     #[inline]
     pub fn extend(&mut self, data: &[u8]) {
-        if let Self::Short { len, bytes } = self {
-            let start = usize::from(*len);
-            if let Some(room) = bytes.get_mut(start..start + data.len()) {
-                room.copy_from_slice(data);
-                *len += data.len() as u8;
-                return;
+        match self {
+            Self::Long(bytes) => bytes.extend_from_slice(data),
+            Self::Short { len, bytes } => {
+                let start = usize::from(*len);
+                match bytes.get_mut(start..start + data.len()) {
+                    Some(room) => {
+                        room.copy_from_slice(data);
+                        *len += data.len() as u8;
+                    }
+                    None => self.grow(data),
+                }
             }
         }
-        self.extend_long(data);
     }
 
-    fn extend_long(&mut self, data: &[u8]) {
-        if let Self::Short { .. } = self {
-            let mut bytes = Vec::with_capacity((2 * (SHORT_BYTES_MAX + data.len())).next_power_of_two());
-            bytes.extend_from_slice(self.as_slice());
-            *self = Self::Long(bytes);
-        }
-        if let Self::Long(bytes) = self {
-            bytes.extend_from_slice(data);
-        }
+    #[cold]
+    fn grow(&mut self, data: &[u8]) {
+        let short = self.as_slice();
+        let mut bytes = Vec::with_capacity((2 * (short.len() + data.len())).next_power_of_two());
+        bytes.extend_from_slice(short);
+        bytes.extend_from_slice(data);
+        *self = Self::Long(bytes);
     }
 }
 

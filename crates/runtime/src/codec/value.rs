@@ -1,6 +1,6 @@
 //! An encoded value, wherever its bytes are: cheap to clone, never changed.
 
-use super::short::SHORT_BYTES_MAX;
+use super::short::{SHORT_BYTES_MAX, ShortBytes};
 use std::sync::Arc;
 
 /// An immutable encoded value.
@@ -29,6 +29,15 @@ impl Value {
         let mut short = [0; SHORT_BYTES_MAX];
         short[..bytes.len()].copy_from_slice(bytes);
         Self(Place::Short { len: bytes.len() as u8, bytes: short })
+    }
+
+    /// A value with these bytes.
+    #[inline]
+    pub(super) fn from_short(bytes: ShortBytes) -> Self {
+        match bytes {
+            ShortBytes::Short { len, bytes } => Self(Place::Short { len, bytes }),
+            ShortBytes::Long(bytes) => Self::inline(&bytes),
+        }
     }
 
     /// A value in memory that `owner` keeps in place and unchanged as long as it lives. Its bytes start

@@ -69,6 +69,7 @@ fn run(link: Arc<WorkerLink>) -> ! {
 fn start(inner: &Arc<Inner>) {
     let inner = inner.clone();
     let body = move || {
+        inner.send_to_node(ToNode::Started);
         if let Err(error) = inner.open_default_lane() {
             eprintln!("aktis: cannot start as a worker: {error}");
             end(1);
@@ -77,7 +78,6 @@ fn start(inner: &Arc<Inner>) {
         if let Some(executor) = &inner.executor {
             executor.start(&inner);
         }
-        inner.send_to_node(ToNode::Started);
     };
     if std::thread::Builder::new().name("aktis-start".into()).spawn(body).is_err() {
         eprintln!("aktis: cannot start as a worker: no thread could be started");

@@ -39,7 +39,6 @@ pub struct Belongings {
     awaited: BTreeSet<ObjectId>,
     /// Contents of the boxes that this wanderer made.
     pub boxes: Vec<(ObjectId, Vec<ObjectId>)>,
-    made: u64,
 }
 
 impl Belongings {
@@ -87,11 +86,6 @@ impl Belongings {
         }
     }
 
-    fn fresh(&mut self, around: &Around<'_>) -> ObjectId {
-        self.made += 1;
-        let life = around.now.0 << 20 | u64::from(around.me.0) << 12;
-        TaskId::root(SessionId(life)).child(self.made).returns(0)
-    }
 
     fn pick(&self, around: &mut Around<'_>) -> Option<ObjectId> {
         let used: Vec<_> = self.references.iter().filter(|(_, r)| r.used).map(|(&object, _)| object).collect();
@@ -99,7 +93,7 @@ impl Belongings {
     }
 
     fn make(&mut self, around: &mut Around<'_>) {
-        let object = self.fresh(around);
+        let object = fresh(around);
         self.references.insert(object, Reference { used: true, ..Reference::default() });
     }
 
@@ -113,7 +107,7 @@ impl Belongings {
         if self.questions.len() + self.writing.len() > 4 {
             return;
         }
-        let object = self.fresh(around);
+        let object = fresh(around);
         let bytes = 1 + around.random.below(300 << 10);
         let request = self.ask(Question::Space(object));
         around.tell(ToNode::ExtentWanted { request, object, bytes });
@@ -191,7 +185,7 @@ impl Belongings {
         for object in &inside {
             self.announce(around, *object);
         }
-        let container = self.fresh(around);
+        let container = fresh(around);
         let objects: Vec<_> = inside.into_iter().collect();
         self.boxes.push((container, objects.clone()));
         self.receive(container, None);
@@ -293,11 +287,11 @@ impl Belongings {
     }
 
     fn on_restored(&mut self, around: &mut Around<'_>, object: ObjectId, in_memory: bool) {
-        let entry = self.references.get(&object).and_then(|reference| reference.entry);
-        if let Some(entry) = entry.filter(|_| in_memory) {
-            if around.index.pin(entry, around.me) {
-                self.pins.push((object, entry));
-            }
+        let wanted = self.references.get(&object).filter(|reference| in_memory && reference.used);
+        if let Some(entry) = wanted.and_then(|reference| reference.entry)
+            && around.index.pin(entry, around.me)
+        {
+            self.pins.push((object, entry));
         }
         self.release_unused(around);
     }
@@ -305,6 +299,10 @@ impl Belongings {
     fn answered(&mut self, request: RequestId) -> Question {
         self.questions.remove(&request).expect("every question is answered once")
     }
+}
+
+fn fresh(around: &mut Around<'_>) -> ObjectId {
+    TaskId::root(SessionId(around.random.number())).child(0).returns(0)
 }
 
 fn inline() -> SharedValue {

@@ -23,7 +23,6 @@ pub struct Hosting {
     to_end: BTreeSet<ActorId>,
     /// Handles, and whether the node has said that the actor is dead.
     handles: BTreeMap<ActorId, bool>,
-    made: u64,
 }
 
 impl Hosting {
@@ -38,18 +37,12 @@ impl Hosting {
             living: BTreeSet::new(),
             to_end: BTreeSet::new(),
             handles: BTreeMap::new(),
-            made: 0,
         }
     }
 
     /// Whether no handle and no actor is left.
     pub fn is_over(&self) -> bool {
         self.handles.is_empty() && self.to_construct.is_empty() && self.to_end.is_empty()
-    }
-
-    /// Leases that may run now.
-    pub fn running_leases(&self) -> usize {
-        self.leases.len() - self.blocked.len()
     }
 
     /// One random thing.
@@ -88,9 +81,7 @@ impl Hosting {
         if self.handles.len() > 3 {
             return;
         }
-        self.made += 1;
-        let life = around.now.0 << 20 | u64::from(around.me.0) << 12 | 1;
-        let actor = ActorId::created_by(TaskId::root(SessionId(life)).child(self.made));
+        let actor = ActorId::created_by(TaskId::root(SessionId(around.random.number())).child(0));
         let spec = ActorSpec {
             actor,
             constructor: FunctionId(1),

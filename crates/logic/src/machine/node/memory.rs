@@ -220,7 +220,7 @@ impl Memory {
             }
         }
         if orphaned {
-            self.free(entry, out);
+            self.retire(entry, out);
         } else if self.waiters.contains_key(&object) {
             if let CopyState::Spilled { .. } = self.copies.get(entry).state {
                 self.want_restored(now, entry);
@@ -255,7 +255,7 @@ impl Memory {
             }
         }
         if orphaned {
-            self.free(entry, out);
+            self.retire(entry, out);
         } else {
             self.answer_if_resident(object, out);
         }
@@ -283,17 +283,20 @@ impl Memory {
             self.queue.retain(|request| *request != Request::Restore { entry });
             match &mut self.copies.get_mut(entry).state {
                 CopyState::Spilling { orphaned, .. } | CopyState::Restoring { orphaned, .. } => *orphaned = true,
-                CopyState::Sealed { offset, .. } if farewell == Farewell::AfterDeath => {
-                    let offset = *offset;
-                    self.copies.set_state(entry, CopyState::Retiring { offset });
-                    self.look_at(entry, out);
-                }
+                _ if farewell == Farewell::AfterDeath => self.retire(entry, out),
                 _ => self.free(entry, out),
             }
         }
         let failure = Failure::new(FailureKind::Lost, format!("the object {object} has been released"));
         self.answer(object, Err(failure), out);
         self.pump(now, out);
+    }
+
+    /// Frees a copy that is nobody's, but not before those who may be reading it have ended.
+    fn retire(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
+        match self.copies.get(entry).state {
+            _ => self.free(entry, out),
+        }
     }
 
     /// Asks whether anybody reads a copy that is nobody's: a spill of no bytes takes it out of reach,

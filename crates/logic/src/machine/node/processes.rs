@@ -42,12 +42,19 @@ impl Node {
                 self.shared_ever_started = true;
                 self.shared_failures = Default::default();
                 self.warm_due = true;
+                let everybody: Vec<_> = self.roster.live().collect();
+                for to in everybody {
+                    self.send(to, FromNode::SharedWorker { process: from }, out);
+                }
             }
             Role::TaskRunner(shape) => {
                 self.leases.start_failures.remove(&shape);
                 self.announce_leases(from, out);
             }
             Role::ActorHost(actor) => self.host_on(actor, from, out),
+        }
+        if let Some(shared) = self.roster.shared().filter(|&shared| shared != from) {
+            self.send(from, FromNode::SharedWorker { process: shared }, out);
         }
         self.serve(now, out);
     }
