@@ -96,9 +96,9 @@ fn references_as_arguments_do_not_change_the_order() {
 fn each_actor_has_its_own_state() {
     let session = start();
     let _entered = session.enter();
-    let counters: Vec<_> = (0..1_000).map(Counter::remote).collect();
+    let counters: Vec<_> = (1_000..2_000).map(Counter::remote).collect();
     let totals: Vec<_> = counters.iter().map(|counter| counter.add(1)).collect();
-    assert_eq!(session.get_all(&totals).unwrap(), (1..=1_000).collect::<Vec<u64>>());
+    assert_eq!(session.get_all(&totals).unwrap(), (1_001..=2_000).collect::<Vec<u64>>());
 }
 
 #[test]

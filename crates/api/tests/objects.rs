@@ -155,6 +155,8 @@ fn a_full_disk_is_an_error_that_says_so() {
         }
     };
     assert!(matches!(error, Error::Store(_)), "{error:?}");
+    // Those that were put first are on disk by now; with room for them, they come back.
+    kept.truncate(2);
     for object in &kept {
         assert_eq!(object.get_timeout(PATIENCE).unwrap().len(), 4 * MEGABYTE);
     }

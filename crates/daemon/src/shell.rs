@@ -13,7 +13,7 @@ use crate::disk::{Disk, DiskOrder};
 use crate::inbox::Inbox;
 use crate::peer::{Peer, TooLarge};
 use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
-use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput};
+use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{DeathCause, Failure, FailureKind, LaneId, ProcessSlot};
@@ -312,6 +312,15 @@ impl Shell {
                 if state == node::EntryState::Writing {
                     self.populator.advance(offset + bytes);
                 }
+            }
+            // Nothing to copy: the question is only whether somebody reads it, and needs no disk.
+            NodeEffect::Spill { entry, bytes: 0, .. } => {
+                let unread = self.arena.begin_spill(entry);
+                if unread {
+                    self.arena.finish_spill(entry);
+                }
+                let outcome = if unread { Ok(()) } else { Err(SpillRefusal::Pinned) };
+                self.inputs.push_back(NodeInput::Spilled { entry, outcome });
             }
             NodeEffect::Spill { entry, file_offset, .. } => {
                 self.disk.order(DiskOrder::Spill { entry, file_offset });

@@ -82,8 +82,7 @@ impl Ledger {
     /// The resources of which there is not enough now for `wanted`.
     pub fn lacking(&self, wanted: &Resources) -> Vec<String> {
         let short = |name: &str, amount| {
-            self.available.get(name) < amount
-                || (name == GPU && choose_gpus(&self.gpus, amount).is_none())
+            self.available.get(name) < amount || (name == GPU && choose_gpus(&self.gpus, amount).is_none())
         };
         wanted.iter().filter(|&(name, amount)| short(name, amount)).map(|(name, _)| name.to_owned()).collect()
     }

@@ -29,8 +29,8 @@ pub(crate) struct ActorEntry {
     index: ActorIndex,
     call_retries: u32,
     managed: AtomicBool,
-    /// What the constructor was given: a restart needs it again.
-    kept: Option<Arguments>,
+    /// What the constructor was given, kept alive: a restart needs it again.
+    _kept: Option<Arguments>,
 }
 
 impl Drop for ActorEntry {
@@ -139,7 +139,7 @@ impl Inner {
         kept: Option<Arguments>,
     ) -> Arc<ActorEntry> {
         let managed = AtomicBool::new(managed);
-        Arc::new(ActorEntry { id, runtime: self.clone(), index, call_retries, managed, kept })
+        Arc::new(ActorEntry { id, runtime: self.clone(), index, call_retries, managed, _kept: kept })
     }
 
     fn record_call(
@@ -232,13 +232,12 @@ impl Inner {
         }
         actors.insert(entry.id, Arc::downgrade(entry));
         let mut shell = self.submitter.lock();
-        let host = match shell.machine.actor_place(entry.index) {
-            Place::Alive(process) => *process,
-            _ => ProcessSlot(self.shared_worker.load(Ordering::Acquire)),
-        };
         shell.manage_actor(entry.index);
+        // One that has no home yet is announced when it gets one; one that is dead has none.
+        if let Place::Alive(host) = shell.machine.actor_place(entry.index) {
+            self.outbox.push(ToNode::ActorEscaped { actor: entry.id, host: *host });
+        }
         drop(shell);
-        self.outbox.push(ToNode::ActorEscaped { actor: entry.id, host });
         drop(actors);
         self.flush_outbox();
     }
@@ -345,12 +344,20 @@ impl Inner {
 
     /// The node says where an actor is.
     pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
+        // What the actor answered before it changed counts.
+        self.drain_fully();
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
         let Some(&index) = shell.actor_index.get(&actor) else { return };
+        shell.actors[index.0 as usize].pending = match &place {
+            ActorPlace::Pending(reason) => Some(reason.as_str().into()),
+            _ => None,
+        };
         match place {
             ActorPlace::Alive { process, .. } => {
-                self.want_channel_later(process, &mut later.messages);
+                if process != self.me {
+                    self.want_channel_later(process, &mut later.messages);
+                }
                 shell.step(self, &mut later, |machine, out| machine.on_actor_alive(index, process, out));
             }
             ActorPlace::Pending(reason) => {
@@ -394,13 +401,15 @@ impl Inner {
 
     /// Says where an actor is.
     pub(crate) fn explain_actor(&self, actor: &ActorEntry) -> String {
-        let place = self.submitter.lock().machine.actor_place(actor.index).clone();
-        let kept = actor.kept.as_ref().map_or(0, Arguments::size_bytes);
+        let shell = self.submitter.lock();
+        let place = shell.machine.actor_place(actor.index).clone();
+        let pending = shell.actors[actor.index.0 as usize].pending.clone();
+        drop(shell);
         match place {
-            Place::Pending => format!(
-                "actor {} is not running: it waits for resources, for its process, or for a restart ({kept} bytes of arguments kept)",
-                actor.id
-            ),
+            Place::Pending => {
+                let reason = pending.as_deref().unwrap_or("its process is being started");
+                format!("actor {} is not running: {reason}", actor.id)
+            }
             Place::Alive(process) => {
                 format!("actor {} lives in process {}", actor.id, self.control.pid(process))
             }
@@ -428,9 +437,9 @@ impl Shell {
     fn open_actor(&mut self, id: ActorId, place: Place, managed: bool) -> ActorIndex {
         let index = self.machine.open_actor(place);
         if self.actors.len() <= index.0 as usize {
-            self.actors.resize(index.0 as usize + 1, ActorSlot::default());
+            self.actors.resize_with(index.0 as usize + 1, ActorSlot::default);
         }
-        self.actors[index.0 as usize] = ActorSlot { id, managed };
+        self.actors[index.0 as usize] = ActorSlot { id, managed, pending: None };
         if managed {
             self.actor_index.insert(id, index);
         }

@@ -69,7 +69,16 @@ impl Inner {
         if !self.control.has_inbound() {
             return false;
         }
-        let Some(mut inbound) = self.inbound.try_lock() else { return false };
+        let Some(inbound) = self.inbound.try_lock() else { return false };
+        self.drain_with(inbound)
+    }
+
+    /// Takes in all that had arrived before the call, waiting for another thread that is doing so.
+    pub(crate) fn drain_fully(self: &Arc<Self>) {
+        self.drain_with(self.inbound.lock());
+    }
+
+    fn drain_with(self: &Arc<Self>, mut inbound: MutexGuard<'_, Inbound>) -> bool {
         self.pump.drained();
         let mut later = Later::default();
         let mut progress = false;

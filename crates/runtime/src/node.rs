@@ -203,6 +203,10 @@ impl Inner {
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
         for actor in std::mem::take(&mut shell.homeless) {
+            let slot = &shell.actors[actor.0 as usize];
+            if slot.managed {
+                later.messages.push(ToNode::ActorEscaped { actor: slot.id, host: process });
+            }
             shell.step(self, &mut later, |machine, out| machine.on_actor_alive(actor, process, out));
         }
         drop(shell);

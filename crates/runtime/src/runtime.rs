@@ -108,7 +108,8 @@ impl Inner {
             outbox: Outbox::default(),
             pump: Pump::default(),
             executor: parts.executor,
-            shared_worker: AtomicU32::new(0),
+            // The node starts its first worker in this place.
+            shared_worker: AtomicU32::new(1),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.

@@ -71,11 +71,13 @@ struct Lane {
 }
 
 /// An actor in the machine's table.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(crate) struct ActorSlot {
     pub(crate) id: ActorId,
     /// Whether the node knows it: then the node ends it, else its creator does.
     pub(crate) managed: bool,
+    /// Why it is not running, as the node said.
+    pub(crate) pending: Option<Box<str>>,
 }
 
 /// The machine and the queues that it fills.

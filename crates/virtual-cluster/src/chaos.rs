@@ -27,7 +27,9 @@ struct Chaos {
 pub fn run(seed: u64, steps: u32, trace: bool) {
     let mut random = Random::new(seed);
     let config = NodeConfig {
-        resources: Resources::none().with(CPU, Amount::units(1 + random.below(4))).with(GPU, Amount::units(2)),
+        resources: Resources::none()
+            .with(CPU, Amount::units(1 + random.below(4)))
+            .with(GPU, Amount::units(2)),
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
@@ -83,7 +85,7 @@ impl Chaos {
                     town.start(slot);
                 }
             }
-            98 if town.random.chance(30) => self.kill_one(),
+            98 if town.random.chance(60) => self.kill_one(),
             _ => {
                 let full = town.random.chance(30);
                 town.world.disk_error = full.then(|| "no space left on device".into());

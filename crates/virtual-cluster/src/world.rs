@@ -24,8 +24,8 @@ enum Arrival {
 /// A copy between memory and disk that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// So many bytes to disk.
-    Spill(EntryRef, u64),
+    /// To disk.
+    Spill(EntryRef),
     /// And back.
     Restore(EntryRef, u64),
 }
@@ -59,6 +59,8 @@ pub struct World {
     arrivals: VecDeque<Arrival>,
     mail: BTreeMap<ProcessSlot, VecDeque<FromNode>>,
     io: VecDeque<Io>,
+    /// Entries of which the node wants to know whether somebody reads them; answered at once.
+    looks: VecDeque<EntryRef>,
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
 }
 
@@ -79,6 +81,7 @@ impl World {
             arrivals: VecDeque::new(),
             mail: BTreeMap::new(),
             io: VecDeque::new(),
+            looks: VecDeque::new(),
             channels: BTreeSet::new(),
         };
         world.carry_out(effects);
@@ -152,9 +155,9 @@ impl World {
     pub fn finish_io(&mut self) -> bool {
         let Some(io) = self.io.pop_front() else { return false };
         match io {
-            Io::Spill(entry, bytes) => {
+            Io::Spill(entry) => {
                 let outcome = match &self.disk_error {
-                    Some(text) if bytes > 0 => Err(SpillRefusal::Disk(text.clone())),
+                    Some(text) => Err(SpillRefusal::Disk(text.clone())),
                     _ if self.index.spill(entry) => Ok(()),
                     _ => Err(SpillRefusal::Pinned),
                 };
@@ -181,6 +184,14 @@ impl World {
 
     /// The node takes one input; its orders are carried out, and its invariants checked.
     pub fn input(&mut self, input: NodeInput) {
+        self.step(input);
+        while let Some(entry) = self.looks.pop_front() {
+            let outcome = if self.index.spill(entry) { Ok(()) } else { Err(SpillRefusal::Pinned) };
+            self.step(NodeInput::Spilled { entry, outcome });
+        }
+    }
+
+    fn step(&mut self, input: NodeInput) {
         let mut effects = Vec::new();
         if self.trace {
             println!("{} µs: {input:?}", self.now.0);
@@ -221,7 +232,8 @@ impl World {
                 NodeEffect::WriteEntry { entry, object, state, offset, bytes } => {
                     self.index.write(Entry { entry, object, state, offset, bytes });
                 }
-                NodeEffect::Spill { entry, bytes, .. } => self.io.push_back(Io::Spill(entry, bytes)),
+                NodeEffect::Spill { entry, bytes: 0, .. } => self.looks.push_back(entry),
+                NodeEffect::Spill { entry, .. } => self.io.push_back(Io::Spill(entry)),
                 NodeEffect::Restore { entry, offset, .. } => self.io.push_back(Io::Restore(entry, offset)),
                 NodeEffect::FreeSpilled { .. } => {}
             }

@@ -198,11 +198,16 @@ impl Executor {
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Called by a thread that found work: others must be there for what comes next.
-    pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
-        if self.sleeping.load(Ordering::SeqCst) == 0 && !self.spinning.load(Ordering::SeqCst) {
+    /// Makes sure that a thread is left to take in what comes, while the calling one is busy.
+    pub(crate) fn ensure_spare(&self, runtime: &Arc<Inner>) {
+        if self.sleeping.load(Ordering::Relaxed) == 0 && !self.spinning.load(Ordering::Relaxed) {
             self.spawn_runner(runtime);
         }
+    }
+
+    /// Called by a thread that found work: others must be there for what comes next.
+    pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
+        self.ensure_spare(runtime);
         self.offer_idle(runtime);
     }
 

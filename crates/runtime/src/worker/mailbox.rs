@@ -36,6 +36,8 @@ pub(crate) struct Mailbox {
     actor: ActorId,
     /// Which life, if the node manages it.
     incarnation: Option<u32>,
+    /// Whether the node waits to hear of its end.
+    reports: AtomicBool,
     concurrency: u32,
     gpus: Arc<[u32]>,
     inner: Mutex<State>,
@@ -143,6 +145,7 @@ impl Hosted {
     /// The node ends an actor.
     pub(crate) fn end(&self, runtime: &Arc<Inner>, executor: &Executor, actor: ActorId, now: bool) {
         let Some(mailbox) = self.mailboxes.lock().get(&actor).cloned() else { return };
+        mailbox.reports.store(true, Ordering::Release);
         if now {
             return mailbox.kill(runtime, executor);
         }
@@ -177,7 +180,9 @@ impl Mailbox {
     fn new(actor: ActorId, incarnation: Option<u32>, concurrency: u32, gpus: Arc<[u32]>) -> Self {
         let queue = VecDeque::new();
         let state = State { life: Life::New, queue, running: 0, exclusive: false, scheduled: false };
-        Self { actor, incarnation, concurrency: concurrency.max(1), gpus, inner: Mutex::new(state) }
+        let reports = AtomicBool::new(incarnation.is_some());
+        let concurrency = concurrency.max(1);
+        Self { actor, incarnation, reports, concurrency, gpus, inner: Mutex::new(state) }
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
@@ -281,7 +286,7 @@ impl Mailbox {
             runtime,
             task: item.task,
             actor: self.actor,
-            attempt: item.attempt,
+            attempt: self.incarnation.unwrap_or(item.attempt),
             gpus: self.gpus.clone(),
             from: item.from,
             key: item.key,
@@ -374,10 +379,10 @@ impl Mailbox {
         let answer = Answer::new(runtime, context.from, context.object(), result);
         let exits = run::leave(runtime, before);
         runner.end();
+        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
         if exits {
             self.exit(runtime, executor);
         }
-        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
         false
     }
 
@@ -428,7 +433,7 @@ impl Mailbox {
         if let Err(panic) = dropped {
             eprintln!("aktis: the destructor of an actor failed: {panic}");
         }
-        if self.incarnation.is_some() {
+        if self.reports.load(Ordering::Acquire) {
             runtime.send_to_node(ToNode::ActorEnded { actor: self.actor, failure });
         }
     }
@@ -538,10 +543,10 @@ impl AsyncCall {
         let result = result.map_err(|failure| failure.at(self.function, self.item.task));
         let answer = Answer::new(runtime, context.from, context.object(), result);
         self.note_exit(run::leave(runtime, before));
+        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
         if self.exits.load(Ordering::Acquire) {
             self.mailbox.exit(runtime, executor);
         }
-        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
         self.mailbox.done(runtime, executor, self.exclusive);
     }
 }

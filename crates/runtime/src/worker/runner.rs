@@ -123,6 +123,7 @@ impl Runner<'_> {
         let drained = self.runtime.drain();
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
+            self.executor.ensure_spare(self.runtime);
             self.run(runnable);
             return true;
         }
@@ -177,6 +178,7 @@ impl Runner<'_> {
     }
 
     fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: Payload, held: Held) {
+        self.executor.ensure_spare(self.runtime);
         let gpus = held.gpus.clone();
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);

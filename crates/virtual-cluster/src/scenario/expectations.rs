@@ -11,7 +11,9 @@ impl Stage {
     /// Compares what the line says with what is.
     pub(super) fn expect(&mut self, line: &Line) -> Result<(), String> {
         match line.word(1)? {
-            "free-space" => same_number(parse_bytes(line.word(2)?)?, self.world()?.node.store_bytes_available()),
+            "free-space" => {
+                same_number(parse_bytes(line.word(2)?)?, self.world()?.node.store_bytes_available())
+            }
             "spilled" => same_number(parse_bytes(line.word(2)?)?, self.world()?.node.spilled_bytes()),
             "copies" => same_number(parse_number(line.word(2)?)?, self.world()?.node.copies() as u64),
             "objects" => same_number(parse_number(line.word(2)?)?, self.world()?.node.objects() as u64),
@@ -159,7 +161,9 @@ impl Stage {
         let process = self.process(line.by())?;
         let told = self.told.get(&process).into_iter().flatten();
         let heard = told.rev().find_map(|message| match message {
-            FromNode::ObjectResolved { object: resolved, value } if *resolved == object => Some(describe(value)),
+            FromNode::ObjectResolved { object: resolved, value } if *resolved == object => {
+                Some(describe(value))
+            }
             _ => None,
         });
         let silent = line.by() == "driver";

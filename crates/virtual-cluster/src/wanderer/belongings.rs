@@ -34,7 +34,7 @@ pub struct Belongings {
     questions: BTreeMap<RequestId, Question>,
     /// Space that was granted and is not sealed.
     writing: BTreeMap<ObjectId, EntryRef>,
-    pins: Vec<(ObjectId, EntryRef)>,
+    pins: Vec<EntryRef>,
     /// Values that the node is to tell.
     awaited: BTreeSet<ObjectId>,
     /// Contents of the boxes that this wanderer made.
@@ -86,9 +86,9 @@ impl Belongings {
         }
     }
 
-
     fn pick(&self, around: &mut Around<'_>) -> Option<ObjectId> {
-        let used: Vec<_> = self.references.iter().filter(|(_, r)| r.used).map(|(&object, _)| object).collect();
+        let used: Vec<_> =
+            self.references.iter().filter(|(_, r)| r.used).map(|(&object, _)| object).collect();
         around.random.pick(&used)
     }
 
@@ -149,7 +149,9 @@ impl Belongings {
     }
 
     fn give_one(&mut self, around: &mut Around<'_>) {
-        let (Some(object), Some(peer)) = (self.pick(around), around.random.pick(around.peers)) else { return };
+        let (Some(object), Some(peer)) = (self.pick(around), around.random.pick(around.peers)) else {
+            return;
+        };
         self.announce(around, object);
         let reference = self.references.get_mut(&object).expect("it was picked");
         reference.sent_to.push(peer);
@@ -164,7 +166,7 @@ impl Belongings {
 
     fn pin(&mut self, around: &mut Around<'_>, object: ObjectId, entry: EntryRef) {
         if around.index.pin(entry, around.me) {
-            self.pins.push((object, entry));
+            self.pins.push(entry);
         } else if self.questions.len() < 4 {
             let request = self.ask(Question::Restore(object));
             around.tell(ToNode::RestoreWanted { request, object });
@@ -172,7 +174,7 @@ impl Belongings {
     }
 
     fn unpin_one(&mut self, around: &mut Around<'_>) {
-        if let Some((_, entry)) = self.pins.pop() {
+        if let Some(entry) = self.pins.pop() {
             around.index.unpin(entry, around.me);
         }
     }
@@ -210,11 +212,12 @@ impl Belongings {
         }
     }
 
-    /// A reference goes once it is not used, not read, not promised, not awaited and not on its way.
+    /// A reference goes once it is not used, not promised, not awaited and not on its way. Its value may
+    /// still be read.
     fn drop_one(&mut self, around: &mut Around<'_>) {
         if let Some(object) = self.pick(around) {
-            let busy = self.pins.iter().any(|(pinned, _)| *pinned == object) || self.awaited.contains(&object);
-            self.references.get_mut(&object).expect("it was picked").used = busy;
+            let awaited = self.awaited.contains(&object);
+            self.references.get_mut(&object).expect("it was picked").used = awaited;
         }
         self.release_unused(around);
     }
@@ -291,7 +294,7 @@ impl Belongings {
         if let Some(entry) = wanted.and_then(|reference| reference.entry)
             && around.index.pin(entry, around.me)
         {
-            self.pins.push((object, entry));
+            self.pins.push(entry);
         }
         self.release_unused(around);
     }

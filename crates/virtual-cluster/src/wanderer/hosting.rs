@@ -186,7 +186,7 @@ impl Hosting {
                 }
             }
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, &place),
-            FromNode::LaneOpened { .. } => {}
+            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
     }

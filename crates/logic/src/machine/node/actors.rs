@@ -9,6 +9,7 @@
 //! 2. A name belongs to one actor that is not dead.
 //! 3. Resources are held from the choice of a host until that host has said that the actor is gone.
 
+mod handles;
 mod record;
 mod stories;
 

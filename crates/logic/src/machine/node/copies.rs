@@ -152,7 +152,8 @@ impl Copies {
 
     /// What a process is writing: one object, or all.
     pub(super) fn written_by(&self, process: ProcessSlot, object: Option<ObjectId>) -> Vec<EntryRef> {
-        let written = |copy: &&Copy| matches!(copy.state, CopyState::Writing { writer, .. } if writer == process);
+        let written =
+            |copy: &&Copy| matches!(copy.state, CopyState::Writing { writer, .. } if writer == process);
         match object {
             Some(object) => {
                 let entries = self.by_object.get(&object).into_iter().flatten();
@@ -164,7 +165,8 @@ impl Copies {
 
     /// The copies of an object that have been written and can be read, if not at once.
     pub(super) fn readable(&self, object: ObjectId) -> Vec<EntryRef> {
-        let hidden = |state: &CopyState| matches!(state, CopyState::Writing { .. } | CopyState::Retiring { .. });
+        let hidden =
+            |state: &CopyState| matches!(state, CopyState::Writing { .. } | CopyState::Retiring { .. });
         let entries = self.by_object.get(&object).into_iter().flatten().copied();
         entries.filter(|entry| !hidden(&self.get(*entry).state)).collect()
     }
@@ -205,9 +207,7 @@ impl Copies {
 
     /// Copies that may be spilled now, the least recently used first.
     pub(super) fn least_recent(&self, now: Time) -> impl Iterator<Item = EntryRef> {
-        let may_go = move |entry: &EntryRef| {
-            matches!(self.get(*entry).state, CopyState::Sealed { spared_until, .. } if spared_until <= now)
-        };
+        let may_go = move |entry: &EntryRef| matches!(self.get(*entry).state, CopyState::Sealed { spared_until, .. } if spared_until <= now);
         self.recency.values().copied().filter(may_go)
     }
 

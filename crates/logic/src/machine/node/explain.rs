@@ -55,7 +55,8 @@ impl Node {
     pub(super) fn infeasible_text(&self, wanted: &Resources) -> String {
         let names = self.ledger.infeasible_names(wanted);
         let wants: Vec<_> = names.iter().map(|name| format!("{} {name}", wanted.get(name))).collect();
-        let has: Vec<_> = names.iter().map(|name| format!("{} {name}", self.ledger.total().get(name))).collect();
+        let has: Vec<_> =
+            names.iter().map(|name| format!("{} {name}", self.ledger.total().get(name))).collect();
         format!("no node has {}; this node has {} in all", wants.join(", "), has.join(", "))
     }
 

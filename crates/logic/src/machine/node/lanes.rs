@@ -16,7 +16,7 @@ impl Node {
         shape: &Shape,
         out: &mut Effects<NodeEffect>,
     ) {
-        let lane = self.open_lane(from, shape, out);
+        let lane = self.open_lane(from, shape, out).map_err(|text| Failure::new(FailureKind::Store, text));
         self.send(from, FromNode::LaneOpened { request, lane }, out);
     }
 
@@ -25,22 +25,20 @@ impl Node {
         submitter: ProcessSlot,
         shape: &Shape,
         out: &mut Effects<NodeEffect>,
-    ) -> Result<LaneId, Failure> {
+    ) -> Result<LaneId, String> {
         let Some(shape) = self.leases.intern(shape) else {
-            let text = format!(
+            return Err(format!(
                 "this session uses {} different combinations of resources, which is the limit\n\
                  hint: round the amounts that tasks ask for, so that more of them are alike",
                 limits::SHAPES_MAX
-            );
-            return Err(Failure::new(FailureKind::Store, text));
+            ));
         };
         let Some((lane, new)) = self.leases.open_lane(submitter, shape) else {
-            let text = format!(
+            return Err(format!(
                 "this node has {} queues of tasks, which is the limit\n\
                  hint: submit from fewer processes, or with fewer different combinations of resources",
                 limits::LANES_MAX
-            );
-            return Err(Failure::new(FailureKind::Store, text));
+            ));
         };
         if new {
             out.push(NodeEffect::OpenLane { lane, submitter, shape });
@@ -144,7 +142,9 @@ impl Node {
         blocked: bool,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(held) = self.leases.leases.get_mut(&lease).filter(|held| held.holder == from) else { return };
+        let Some(held) = self.leases.leases.get_mut(&lease).filter(|held| held.holder == from) else {
+            return;
+        };
         match (blocked, held.lent) {
             (true, None) => held.lent = Some(self.ledger.lend_cpu(&mut held.allocation)),
             (false, Some(lent)) => {

@@ -13,8 +13,16 @@
 //! 3. Bytes that are being copied to or from disk are not given to anyone else meanwhile.
 //! 4. `recency` lists exactly the sealed copies.
 
+mod refusals;
+mod retiring;
+mod spilling;
+
+use refusals::{too_large, too_many};
+use retiring::Retiring;
+use spilling::Prospect;
+
 use super::copies::{Copies, Copy, CopyState};
-use super::{EntryState, NodeConfig, NodeEffect, SpillRefusal};
+use super::{EntryState, NodeConfig, NodeEffect};
 use crate::extents::{Extents, page_bytes};
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, RequestId};
@@ -39,14 +47,6 @@ enum Request {
     Restore { entry: EntryRef },
 }
 
-/// What can be done for a request that does not fit.
-enum Prospect {
-    /// Something will be free, or may be.
-    Wait,
-    /// Nothing will.
-    Hopeless(Failure),
-}
-
 #[derive(Debug)]
 pub(super) struct Memory {
     arena: Extents,
@@ -65,17 +65,8 @@ pub(super) struct Memory {
     spilling_bytes: u64,
     /// Objects are not spilled ahead of need before.
     disk_rests_until: Time,
-    /// Copies that are freed when nobody reads them, and when to look again (`None`: being looked at).
-    retiring: BTreeMap<EntryRef, Option<Time>>,
-}
-
-/// How sure it is that nobody reads an object that goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
-    /// Its holders said that they are done with it.
-    Released,
-    /// A holder died: somebody to whom it passed the object may be reading it.
-    AfterDeath,
+    /// Copies that are freed when nobody reads them.
+    retiring: BTreeMap<EntryRef, Retiring>,
 }
 
 impl Memory {
@@ -111,7 +102,7 @@ impl Memory {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
-        self.retry_at.into_iter().chain(self.retiring.values().flatten().copied()).min()
+        self.retry_at.into_iter().chain(self.look_deadlines()).min()
     }
 
     pub(super) fn on_extent_wanted(
@@ -190,131 +181,9 @@ impl Memory {
         self.pump(now, out);
     }
 
-    pub(super) fn on_spilled(
-        &mut self,
-        now: Time,
-        entry: EntryRef,
-        outcome: Result<(), SpillRefusal>,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let Some(copy) = self.copies.find(entry) else { return };
-        if let CopyState::Retiring { .. } = copy.state {
-            return self.on_looked_at(now, entry, outcome.is_ok(), out);
-        }
-        let CopyState::Spilling { offset, file_offset, orphaned } = copy.state else { return };
-        let (object, bytes) = (copy.object, copy.bytes);
-        self.spilling_bytes -= page_bytes(bytes);
-        match outcome {
-            Ok(()) => {
-                self.arena.release(offset, bytes);
-                self.copies.set_state(entry, CopyState::Spilled { file_offset });
-            }
-            Err(refusal) => {
-                if let SpillRefusal::Disk(text) = refusal {
-                    out.push(NodeEffect::FreeSpilled { file_offset, bytes });
-                    self.head_refusal = Some(text);
-                    self.disk_rests_until = Time(now.0 + DISK_REST_MICROSECONDS);
-                }
-                self.file.release(file_offset, bytes);
-                self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
-            }
-        }
-        if orphaned {
-            self.retire(entry, out);
-        } else if self.waiters.contains_key(&object) {
-            if let CopyState::Spilled { .. } = self.copies.get(entry).state {
-                self.want_restored(now, entry);
-            }
-            self.answer_if_resident(object, out);
-        }
-        self.pump(now, out);
-    }
-
-    pub(super) fn on_restored(
-        &mut self,
-        now: Time,
-        entry: EntryRef,
-        outcome: Result<(), String>,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let Some(copy) = self.copies.find(entry) else { return };
-        let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return };
-        let (object, bytes) = (copy.object, copy.bytes);
-        match outcome {
-            Ok(()) => {
-                self.file.release(file_offset, bytes);
-                out.push(NodeEffect::FreeSpilled { file_offset, bytes });
-                // Spared for a moment, so that those who asked for it can pin it.
-                self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
-            }
-            Err(text) => {
-                self.arena.release(offset, bytes);
-                self.copies.set_state(entry, CopyState::Spilled { file_offset });
-                let text = format!("could not read object {object} back from disk: {text}");
-                self.answer(object, Err(Failure::new(FailureKind::Store, text)), out);
-            }
-        }
-        if orphaned {
-            self.retire(entry, out);
-        } else {
-            self.answer_if_resident(object, out);
-        }
-        self.pump(now, out);
-    }
-
     /// The object has been used: it is among the last to be spilled.
     pub(super) fn touch(&mut self, object: ObjectId) {
         self.copies.touch(object);
-    }
-
-    /// Nobody can ask for the object any more. A copy that is still being written stays until its
-    /// writer is done with it.
-    pub(super) fn forget(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        farewell: Farewell,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        for entry in self.copies.readable(object) {
-            if self.queue.front() == Some(&(Request::Restore { entry })) {
-                self.new_head(now);
-            }
-            self.queue.retain(|request| *request != Request::Restore { entry });
-            match &mut self.copies.get_mut(entry).state {
-                CopyState::Spilling { orphaned, .. } | CopyState::Restoring { orphaned, .. } => *orphaned = true,
-                _ if farewell == Farewell::AfterDeath => self.retire(entry, out),
-                _ => self.free(entry, out),
-            }
-        }
-        let failure = Failure::new(FailureKind::Lost, format!("the object {object} has been released"));
-        self.answer(object, Err(failure), out);
-        self.pump(now, out);
-    }
-
-    /// Frees a copy that is nobody's, but not before those who may be reading it have ended.
-    fn retire(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
-        match self.copies.get(entry).state {
-            _ => self.free(entry, out),
-        }
-    }
-
-    /// Asks whether anybody reads a copy that is nobody's: a spill of no bytes takes it out of reach,
-    /// unless somebody does.
-    fn look_at(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
-        let offset = self.copies.get(entry).arena_offset().expect("it is in memory");
-        self.retiring.insert(entry, None);
-        out.push(NodeEffect::Spill { entry, offset, bytes: 0, file_offset: 0 });
-    }
-
-    fn on_looked_at(&mut self, now: Time, entry: EntryRef, unread: bool, out: &mut Effects<NodeEffect>) {
-        if unread {
-            self.retiring.remove(&entry);
-            self.free(entry, out);
-            self.pump(now, out);
-        } else {
-            self.retiring.insert(entry, Some(Time(now.0 + SPARED_MICROSECONDS)));
-        }
     }
 
     pub(super) fn on_process_died(&mut self, now: Time, dead: ProcessSlot, out: &mut Effects<NodeEffect>) {
@@ -337,11 +206,7 @@ impl Memory {
     }
 
     pub(super) fn on_ticked(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        let due = |again: &Option<Time>| again.is_some_and(|at| at <= now);
-        let again = self.retiring.iter().filter(|(_, again)| due(again)).map(|(&entry, _)| entry);
-        for entry in again.collect::<Vec<_>>() {
-            self.look_at(entry, out);
-        }
+        self.on_look_due(now, out);
         if self.retry_at.is_some_and(|at| at <= now) {
             self.pump(now, out);
         }
@@ -421,76 +286,6 @@ impl Memory {
         }
     }
 
-    /// Orders spills until, if they all succeed, `bytes` may fit. There may be enough in all and yet not
-    /// in one piece: then one more is spilled whenever none is in progress.
-    fn make_room(&mut self, now: Time, bytes: u64, out: &mut Effects<NodeEffect>) -> Prospect {
-        let mut file_full = false;
-        while self.head_refusal.is_none()
-            && (self.spilling_bytes == 0 || self.arena.available() + self.spilling_bytes < page_bytes(bytes))
-        {
-            match self.spill_oldest(now, out) {
-                Spill::Ordered => {}
-                Spill::FileFull => {
-                    file_full = true;
-                    break;
-                }
-                Spill::NoCandidate => break,
-            }
-        }
-        if self.spilling_bytes > 0 {
-            return Prospect::Wait;
-        }
-        let patient = now.0 < self.head_since.0 + PINNED_WAIT_MICROSECONDS_MAX;
-        if patient && !self.retiring.is_empty() {
-            self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
-            return Prospect::Wait;
-        }
-        if let Some(text) = &self.head_refusal {
-            return Prospect::Hopeless(refused(bytes, text));
-        }
-        if file_full {
-            let text = format!("the {} bytes that may be spilled are in use", self.file.size());
-            return Prospect::Hopeless(refused(bytes, &text));
-        }
-        if !patient {
-            return Prospect::Hopeless(all_in_use(bytes));
-        }
-        self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
-        Prospect::Wait
-    }
-
-    /// Spills before it is urgent, so that writers seldom wait for the disk.
-    fn spill_ahead(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        let staying = |memory: &Self| (memory.arena.used() - memory.spilling_bytes) * 100;
-        if now < self.disk_rests_until || staying(self) <= self.arena.size() * SPILL_ABOVE_PERCENT {
-            return;
-        }
-        while staying(self) > self.arena.size() * SPILL_DOWN_TO_PERCENT {
-            if !matches!(self.spill_oldest(now, out), Spill::Ordered) {
-                return;
-            }
-        }
-    }
-
-    fn spill_oldest(&mut self, now: Time, out: &mut Effects<NodeEffect>) -> Spill {
-        let mut outcome = Spill::NoCandidate;
-        let mut chosen = None;
-        for entry in self.copies.least_recent(now) {
-            let bytes = self.copies.get(entry).bytes;
-            if let Some(file_offset) = self.file.allocate(bytes) {
-                chosen = Some((entry, bytes, file_offset));
-                break;
-            }
-            // A smaller one may still fit.
-            outcome = Spill::FileFull;
-        }
-        let Some((entry, bytes, file_offset)) = chosen else { return outcome };
-        let offset = self.copies.begin_spill(entry, file_offset);
-        self.spilling_bytes += page_bytes(bytes);
-        out.push(NodeEffect::Spill { entry, offset, bytes, file_offset });
-        Spill::Ordered
-    }
-
     /// Frees a copy that nobody copies to or from disk.
     fn free(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
         let order = self.copies.order(entry, EntryState::Free);
@@ -549,61 +344,12 @@ impl Memory {
             Request::Restore { .. } => None,
         });
         assert!(waiting.chain(writing).all(is_live), "a dead process waits for memory");
-        let moves = self.queue.is_empty() || self.spilling_bytes > 0 || self.retry_at.is_some();
+        let under_way = self.spilling_bytes > 0 || self.is_looking() || self.retry_at.is_some();
+        let moves = self.queue.is_empty() || under_way;
         assert!(moves, "requests wait for memory and nothing is under way");
         self.copies.check();
     }
 }
 
-/// What came of trying to spill one object.
-enum Spill {
-    Ordered,
-    FileFull,
-    NoCandidate,
-}
-
-fn too_large(bytes: u64, size: u64) -> Failure {
-    Failure::new(
-        FailureKind::Store,
-        format!(
-            "an object of {bytes} bytes is larger than the object store of {size} bytes\n\
-             hint: start the session with a larger store_bytes, or split the object"
-        ),
-    )
-}
-
-fn too_many(entries: u32) -> Failure {
-    Failure::new(
-        FailureKind::Store,
-        format!(
-            "the object store holds {entries} objects, which is its limit\n\
-             hint: drop references that are not needed, or put several values into one object"
-        ),
-    )
-}
-
-fn refused(bytes: u64, text: &str) -> Failure {
-    Failure::new(
-        FailureKind::Store,
-        format!(
-            "the object store is full, and {bytes} bytes could not be freed by spilling: {text}\n\
-             hint: drop references that are not needed, raise store_bytes or spill_bytes_max, \
-             or choose a spill_directory with more space"
-        ),
-    )
-}
-
-fn all_in_use(bytes: u64) -> Failure {
-    let seconds = PINNED_WAIT_MICROSECONDS_MAX / 1_000_000;
-    Failure::new(
-        FailureKind::Store,
-        format!(
-            "the object store is full of values in use; {bytes} bytes did not get free within {seconds} s\n\
-             hint: drop arrays that were read from the store before making new ones, or raise store_bytes"
-        ),
-    )
-}
-
 #[cfg(test)]
-#[path = "memory_tests.rs"]
 mod tests;

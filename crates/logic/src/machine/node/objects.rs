@@ -1,6 +1,5 @@
 //! Objects that several processes know: sealed, escaped, held, contained, awaited, released.
 
-use super::memory::Farewell;
 use super::{Node, NodeEffect};
 use crate::directory::{Freed, Value};
 use crate::{Effects, Time};
@@ -27,7 +26,7 @@ impl Node {
             self.directory.hold(object, holder);
         } else if !self.directory.knows(object) {
             // The one who wanted it died meanwhile.
-            self.memory.forget(now, object, Farewell::AfterDeath, out);
+            self.memory.forget(now, object, out);
         }
     }
 
@@ -54,7 +53,7 @@ impl Node {
         let waiting = self.directory.resolve(object, value);
         self.tell_value(object, waiting, out);
         let freed = self.directory.collect(vec![object]);
-        self.free(now, freed, Farewell::Released, out);
+        self.free(now, freed, out);
     }
 
     pub(super) fn on_held(&mut self, from: ProcessSlot, object: ObjectId) {
@@ -70,7 +69,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let freed = self.directory.release(object, from);
-        self.free(now, freed, Farewell::Released, out);
+        self.free(now, freed, out);
     }
 
     pub(super) fn on_contains(
@@ -89,7 +88,7 @@ impl Node {
             self.actors.contain(actor);
         }
         let freed = self.directory.collect(vec![container]);
-        self.free(now, freed, Farewell::Released, out);
+        self.free(now, freed, out);
     }
 
     pub(super) fn on_subscribed(
@@ -109,7 +108,8 @@ impl Node {
 
     pub(super) fn on_orphans_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         for (object, _) in self.orphans.extract_if(.., |_, due| *due <= now).collect::<Vec<_>>() {
-            let text = format!("the object {object} is unknown: every process that could say its value is dead");
+            let text =
+                format!("the object {object} is unknown: every process that could say its value is dead");
             self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
         }
     }
@@ -124,7 +124,7 @@ impl Node {
     ) {
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
-        self.free(now, freed, Farewell::AfterDeath, out);
+        self.free(now, freed, out);
         for object in owed {
             let text = format!("the process that was to make it died: {cause}");
             self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
@@ -141,10 +141,10 @@ impl Node {
         }
     }
 
-    fn free(&mut self, now: Time, freed: Freed, farewell: Farewell, out: &mut Effects<NodeEffect>) {
+    fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
         for object in freed.objects {
             self.orphans.remove(&object);
-            self.memory.forget(now, object, farewell, out);
+            self.memory.forget(now, object, out);
         }
         for actor in freed.actors {
             self.actors.uncontain(actor);

@@ -54,6 +54,11 @@ impl Process {
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, Stage::Alive | Stage::Leaving { .. })
     }
+
+    /// Whether it may still become or be live.
+    pub(super) fn is_not_dead(&self) -> bool {
+        !matches!(self.stage, Stage::Dead { .. })
+    }
 }
 
 /// All places in use.
@@ -97,9 +102,8 @@ impl Roster {
 
     /// How many workers for this shape are being started.
     pub(super) fn starting(&self, shape: ShapeId) -> u32 {
-        let counts = |process: &Process| {
-            process.stage == Stage::Starting && process.role == Role::TaskRunner(shape)
-        };
+        let counts =
+            |process: &Process| process.stage == Stage::Starting && process.role == Role::TaskRunner(shape);
         self.processes.values().filter(|process| counts(process)).count() as u32
     }
 
@@ -150,7 +154,10 @@ impl Roster {
             match &process.stage {
                 Stage::Dead { awaiting } => {
                     assert!(!awaiting.is_empty(), "roster: {slot} should have been freed");
-                    assert!(awaiting.iter().all(|&other| self.is_live(other)), "roster: {slot} awaits the dead");
+                    assert!(
+                        awaiting.iter().all(|&other| self.is_live(other)),
+                        "roster: {slot} awaits the dead"
+                    );
                 }
                 _ => shared += u32::from(process.role == Role::Shared),
             }

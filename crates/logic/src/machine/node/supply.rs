@@ -81,7 +81,8 @@ impl Node {
         let nothing_lacks = Served::Waits(Vec::new());
         let isolated = self.leases.shape(shape).isolated;
         let wanted = self.leases.shape(shape).resources.clone();
-        let held_up = self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
+        let held_up =
+            self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
         if self.leases.wanted(shape) <= starting
             || held_up
             || !self.leases.has_room(shape)
@@ -266,7 +267,10 @@ impl Node {
 
     pub(super) fn check_claims(&self) {
         for (position, claim) in self.claims.iter().enumerate() {
-            assert!(!self.claims.iter().skip(position + 1).any(|other| other == claim), "{claim:?} waits twice");
+            assert!(
+                !self.claims.iter().skip(position + 1).any(|other| other == claim),
+                "{claim:?} waits twice"
+            );
             if let Claim::Actor(actor) = claim {
                 assert!(self.actors.is_waiting(*actor), "{actor} claims a place and does not wait for one");
             }

@@ -162,7 +162,8 @@ impl Actors {
 
     /// A dead process holds no handles. Returns the actors that it held.
     pub(in super::super) fn forget_holder(&mut self, dead: ProcessSlot) -> Vec<ActorId> {
-        let held = self.table.iter_mut().filter_map(|(&actor, known)| known.holders.remove(&dead).then_some(actor));
+        let held =
+            self.table.iter_mut().filter_map(|(&actor, known)| known.holders.remove(&dead).then_some(actor));
         held.collect()
     }
 

@@ -3,10 +3,9 @@
 use super::super::roster::Role;
 use super::super::supply::{Claim, Served, is_kept_back};
 use super::super::{Node, NodeEffect};
-use super::record::{Actor, Life, Then, forgotten, light_spec, unknown};
-use crate::ledger::Allocation;
+use super::record::{Actor, Life, Then, forgotten};
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, RequestId};
+use aktis_protocol::control::{ActorSpec, FromNode};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot};
 use std::collections::BTreeSet;
 
@@ -190,10 +189,13 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         for actor in self.actors.hosted_by(dead) {
-            let ordered = self.vacate(actor);
-            match ordered.map_or_else(|| Err(self.after_death(actor, cause)), Ok) {
-                Err(Then::Dead(failure)) => self.on_gone(now, actor, failure, out),
-                Ok(then) | Err(then) => self.finish(now, actor, then, out),
+            if let Some(then) = self.vacate(actor) {
+                self.finish(now, actor, then, out);
+                continue;
+            }
+            match self.after_death(actor, cause) {
+                Then::Dead(failure) => self.on_gone(now, actor, failure, out),
+                then => self.finish(now, actor, then, out),
             }
         }
     }
@@ -248,156 +250,17 @@ impl Node {
         }
     }
 
-    fn on_gone(&mut self, now: Time, actor: ActorId, failure: Failure, out: &mut Effects<NodeEffect>) {
+    pub(super) fn on_gone(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        failure: Failure,
+        out: &mut Effects<NodeEffect>,
+    ) {
         self.actors.free_name(actor);
         self.set_life(actor, Life::Dead(failure));
         self.tell(actor, out);
         self.end_if_unreachable(now, actor, out);
-    }
-
-    pub(in super::super) fn on_actor_escaped(
-        &mut self,
-        from: ProcessSlot,
-        actor: ActorId,
-        host: ProcessSlot,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let life = match self.roster.is_live(host) {
-            true => Life::Alive { host, allocation: Allocation::default() },
-            false => Life::Dead(Failure::new(FailureKind::ActorDied, "the actor died with its process")),
-        };
-        let known = self.actors.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), life));
-        known.holders.insert(from);
-        if known.host() != Some(host) {
-            self.tell_one(actor, from, out);
-        }
-    }
-
-    pub(in super::super) fn on_actor_held(
-        &mut self,
-        from: ProcessSlot,
-        actor: ActorId,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        match self.actors.table.get_mut(&actor) {
-            Some(known) => {
-                known.holders.insert(from);
-                self.tell_one(actor, from, out);
-            }
-            None => {
-                let place = ActorPlace::Dead(unknown());
-                self.send(from, FromNode::ActorChanged { actor, place }, out);
-            }
-        }
-    }
-
-    pub(in super::super) fn on_actor_released(
-        &mut self,
-        now: Time,
-        from: ProcessSlot,
-        actor: ActorId,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        if let Some(known) = self.actors.table.get_mut(&actor) {
-            known.holders.remove(&from);
-        }
-        self.end_if_unreachable(now, actor, out);
-    }
-
-    /// An actor that nobody can call ends, after the calls it has.
-    pub(in super::super) fn end_if_unreachable(
-        &mut self,
-        now: Time,
-        actor: ActorId,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        if !self.actors.table.get(&actor).is_some_and(Actor::is_unreachable) {
-            return;
-        }
-        self.actors.free_name(actor);
-        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-        match &mut known.life {
-            Life::Dead(_) | Life::Waiting { .. } => {
-                self.actors.table.remove(&actor);
-                self.claims.retain(|claim| *claim != Claim::Actor(actor));
-                self.serve(now, out);
-            }
-            Life::Ending { then, .. } => {
-                if let Then::Restart(_) = then {
-                    *then = Then::Forgotten;
-                }
-            }
-            Life::Starting { .. } | Life::Alive { .. } => self.order_end(actor, false, Then::Forgotten, out),
-        }
-    }
-
-    /// Tells the host of a starting or living actor to end it.
-    fn order_end(&mut self, actor: ActorId, now: bool, then: Then, out: &mut Effects<NodeEffect>) {
-        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-        let (host, allocation, asked) = match &mut known.life {
-            Life::Starting { host, allocation, asked } => (*host, std::mem::take(allocation), *asked),
-            Life::Alive { host, allocation } => (*host, std::mem::take(allocation), true),
-            Life::Waiting { .. } | Life::Ending { .. } | Life::Dead(_) => return,
-        };
-        let isolated = known.spec.isolated;
-        known.life = Life::Ending { host, allocation, then };
-        // A process that runs nothing else need not be asked.
-        if isolated && (now || !asked) {
-            out.push(NodeEffect::KillWorker { process: host });
-        } else if self.roster.is_live(host) {
-            self.send(host, FromNode::EndActor { actor, now }, out);
-        }
-    }
-
-    pub(in super::super) fn on_actor_killed(
-        &mut self,
-        now: Time,
-        actor: ActorId,
-        restart: bool,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let Some(known) = self.actors.table.get_mut(&actor) else { return };
-        let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");
-        match &mut known.life {
-            Life::Dead(_) => {}
-            Life::Waiting { .. } if restart => {}
-            Life::Waiting { .. } => {
-                self.claims.retain(|claim| *claim != Claim::Actor(actor));
-                self.on_gone(now, actor, killed, out);
-            }
-            Life::Ending { then: then @ Then::Restart(_), .. } if !restart => {
-                *then = Then::Dead(killed);
-                self.actors.free_name(actor);
-                self.tell(actor, out);
-            }
-            Life::Ending { .. } => {}
-            Life::Starting { .. } | Life::Alive { .. } => {
-                let again = restart && known.restarts_left > 0;
-                let then = match again {
-                    true => Then::Restart("restarting after it was killed".into()),
-                    false => Then::Dead(killed),
-                };
-                known.restarts_left -= u32::from(again);
-                self.order_end(actor, true, then, out);
-                if !again {
-                    self.actors.free_name(actor);
-                }
-                self.tell(actor, out);
-            }
-        }
-        self.serve(now, out);
-    }
-
-    pub(in super::super) fn on_name_wanted(
-        &mut self,
-        from: ProcessSlot,
-        request: RequestId,
-        name: &str,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let actor = self.actors.names.get(name);
-        let found = actor.map(|actor| (*actor, self.actors.table[actor].spec.type_name.clone()));
-        self.send(from, FromNode::ActorFound { request, found }, out);
     }
 
     /// The program cannot run as a worker at all: better a clear end than waiting for ever.
@@ -420,14 +283,14 @@ impl Node {
         }
     }
 
-    fn tell(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+    pub(super) fn tell(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get(&actor) else { return };
         for &holder in &known.holders {
             self.tell_one(actor, holder, out);
         }
     }
 
-    fn tell_one(&self, actor: ActorId, holder: ProcessSlot, out: &mut Effects<NodeEffect>) {
+    pub(super) fn tell_one(&self, actor: ActorId, holder: ProcessSlot, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get(&actor) else { return };
         self.send(holder, FromNode::ActorChanged { actor, place: known.place() }, out);
     }

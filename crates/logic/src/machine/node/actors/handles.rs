@@ -1,0 +1,158 @@
+//! Handles that travel, are dropped, or are used to kill; and names.
+
+use super::super::roster::Process;
+use super::super::supply::Claim;
+use super::super::{Node, NodeEffect};
+use super::record::{Actor, Life, Then, light_spec, unknown};
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot};
+
+impl Node {
+    pub(in super::super) fn on_actor_escaped(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        host: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        // A worker that is being started will find the actor among its first messages.
+        let life = match self.roster.get(host).is_some_and(Process::is_not_dead) {
+            true => Life::Alive { host, allocation: Allocation::default() },
+            false => Life::Dead(Failure::new(FailureKind::ActorDied, "the actor died with its process")),
+        };
+        let known = self.actors.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), life));
+        known.holders.insert(from);
+        if known.host() != Some(host) {
+            self.tell_one(actor, from, out);
+        }
+    }
+
+    pub(in super::super) fn on_actor_held(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        match self.actors.table.get_mut(&actor) {
+            Some(known) => {
+                known.holders.insert(from);
+                self.tell_one(actor, from, out);
+            }
+            None => {
+                let place = ActorPlace::Dead(unknown());
+                self.send(from, FromNode::ActorChanged { actor, place }, out);
+            }
+        }
+    }
+
+    pub(in super::super) fn on_actor_released(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(known) = self.actors.table.get_mut(&actor) {
+            known.holders.remove(&from);
+        }
+        self.end_if_unreachable(now, actor, out);
+    }
+
+    /// An actor that nobody can call ends, after the calls it has.
+    pub(in super::super) fn end_if_unreachable(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.actors.table.get(&actor).is_some_and(Actor::is_unreachable) {
+            return;
+        }
+        self.actors.free_name(actor);
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        match &mut known.life {
+            Life::Dead(_) | Life::Waiting { .. } => {
+                self.actors.table.remove(&actor);
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.serve(now, out);
+            }
+            Life::Ending { then, .. } => {
+                if let Then::Restart(_) = then {
+                    *then = Then::Forgotten;
+                }
+            }
+            Life::Starting { .. } | Life::Alive { .. } => self.order_end(actor, false, Then::Forgotten, out),
+        }
+    }
+
+    /// Tells the host of a starting or living actor to end it.
+    fn order_end(&mut self, actor: ActorId, now: bool, then: Then, out: &mut Effects<NodeEffect>) {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        let (host, allocation, asked) = match &mut known.life {
+            Life::Starting { host, allocation, asked } => (*host, std::mem::take(allocation), *asked),
+            Life::Alive { host, allocation } => (*host, std::mem::take(allocation), true),
+            Life::Waiting { .. } | Life::Ending { .. } | Life::Dead(_) => return,
+        };
+        let isolated = known.spec.isolated;
+        known.life = Life::Ending { host, allocation, then };
+        // A process that runs nothing else need not be asked.
+        if isolated && (now || !asked) {
+            out.push(NodeEffect::KillWorker { process: host });
+        } else if self.roster.is_live(host) {
+            self.send(host, FromNode::EndActor { actor, now }, out);
+        }
+    }
+
+    pub(in super::super) fn on_actor_killed(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        restart: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");
+        match &mut known.life {
+            Life::Dead(_) => {}
+            Life::Waiting { .. } if restart => {}
+            Life::Waiting { .. } => {
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.on_gone(now, actor, killed, out);
+            }
+            Life::Ending { then: then @ Then::Restart(_), .. } if !restart => {
+                *then = Then::Dead(killed);
+                self.actors.free_name(actor);
+                self.tell(actor, out);
+            }
+            Life::Ending { .. } => {}
+            Life::Starting { .. } | Life::Alive { .. } => {
+                let again = restart && known.restarts_left > 0;
+                let then = match again {
+                    true => Then::Restart("restarting after it was killed".into()),
+                    false => Then::Dead(killed),
+                };
+                known.restarts_left -= u32::from(again);
+                self.order_end(actor, true, then, out);
+                if !again {
+                    self.actors.free_name(actor);
+                }
+                self.tell(actor, out);
+            }
+        }
+        self.serve(now, out);
+    }
+
+    pub(in super::super) fn on_name_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        name: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let actor = self.actors.names.get(name);
+        let found = actor.map(|actor| (*actor, self.actors.table[actor].spec.type_name.clone()));
+        self.send(from, FromNode::ActorFound { request, found }, out);
+    }
+}

@@ -1,3 +1,0 @@
-//! Memory alone: requests in, orders out.
-
-use super::*;
