@@ -82,6 +82,11 @@ impl Session {
     pub fn resources(&self) -> Resources {
         self.runtime.resources()
     }
+
+    /// The process ids of the workers.
+    pub fn worker_pids(&self) -> Vec<u32> {
+        self.runtime.worker_pids()
+    }
 }
 
 impl Drop for Session {

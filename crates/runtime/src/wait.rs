@@ -116,8 +116,14 @@ impl Inner {
     /// Takes in completions until `done`, or nothing has come for a while.
     fn spin(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
         self.pump.enter();
+        self.control.doorbell().watch();
         let finished = self.spin_inside(deadline, done);
+        self.control.doorbell().unwatch();
         self.pump.leave();
+        // What came meanwhile has not rung for others who may wait for it.
+        if self.control.has_inbound() {
+            self.control.doorbell().ring();
+        }
         finished
     }
 

@@ -8,6 +8,7 @@ mod mailbox;
 mod reply;
 pub(crate) mod run;
 mod runner;
+mod watch;
 
 pub(crate) use entry::is_linked;
 pub(crate) use executor::Executor;

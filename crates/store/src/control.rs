@@ -45,7 +45,7 @@ struct ProcessPage {
     doorbell: Doorbell,
     state: AtomicU32,
     pid: AtomicU32,
-    _line: [AtomicU64; 14],
+    _line: [AtomicU64; 13],
     /// One bit for each process that has written into its channel to this one.
     inbound: [AtomicU64; WORDS],
 }
@@ -203,7 +203,7 @@ impl Control {
 
     /// Wakes one sleeping thread of a process, if one sleeps.
     pub fn wake_process(&self, process: ProcessSlot) {
-        self.page(process).doorbell.ring(1);
+        self.page(process).doorbell.call();
     }
 
     /// The running cells of a process, one for each of its threads.
@@ -263,10 +263,11 @@ impl Control {
         fence(Ordering::SeqCst);
         let page = self.page(to);
         let (word, bit) = (&page.inbound[self.me.0 as usize / 64], 1_u64 << (self.me.0 % 64));
+        // If the bit is set, whoever set it has rung, and nobody has looked since.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::SeqCst);
+            page.doorbell.ring();
         }
-        page.doorbell.ring(1);
     }
 
     /// Whether some channel to this process may have messages.
@@ -390,6 +391,15 @@ impl Control {
         page.summary.fetch_or(1 << index, Ordering::SeqCst);
     }
 
+    /// Takes the announcement back: a thread is awake and looks by itself.
+    pub fn retract_idle(&self, shape: ShapeId) {
+        let (index, bit) = (self.me.0 as usize / 64, 1_u64 << (self.me.0 % 64));
+        let word = &self.shape(shape).idle[index];
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
     /// Wakes one process that announced itself idle for this shape, if there is one. Call after a push.
     pub fn wake_idle(&self, shape: ShapeId) {
         fence(Ordering::SeqCst);
@@ -410,7 +420,7 @@ impl Control {
             let bit = bits & bits.wrapping_neg();
             if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
                 let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
-                self.page(process).doorbell.ring(1);
+                self.page(process).doorbell.call();
                 return;
             }
         }

@@ -3,7 +3,9 @@
 //! Invariants:
 //! 1. Who wants to sleep announces it, looks for work once more, and only then sleeps: a ring between
 //!    the look and the sleep changes the word, and the sleep returns at once.
-//! 2. Ringing costs one load when nobody sleeps.
+//! 2. Ringing costs two loads when nobody sleeps, or somebody is awake who will look by itself.
+//! 3. Who watches stops watching before it announces its sleep: so either it sees the work, or the ringer
+//!    sees that nobody watches.
 
 use crate::map::Shared;
 use rustix::thread::futex;
@@ -16,6 +18,8 @@ use std::time::Duration;
 pub struct Doorbell {
     sequence: AtomicU32,
     sleepers: AtomicU32,
+    watchers: AtomicU32,
+    _reserved: AtomicU32,
 }
 
 // SAFETY: made of atomics alone.
@@ -52,17 +56,39 @@ impl Doorbell {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes up to `count` sleepers, if there are any. What was published before is visible to them.
-    pub fn ring(&self, count: u32) {
+    /// The caller is awake and looks for work again and again until it says otherwise.
+    pub fn watch(&self) {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The caller does not look any more.
+    pub fn unwatch(&self) {
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether somebody watches.
+    pub fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::SeqCst) != 0
+    }
+
+    /// Wakes one sleeper, if there is one and nobody watches. What was published before is visible to it.
+    pub fn ring(&self) {
         fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.ring_always(count);
+        if self.watchers.load(Ordering::Relaxed) == 0 && self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.wake();
         }
     }
 
-    /// Wakes up to `count` sleepers, also those that are just about to sleep.
-    pub fn ring_always(&self, count: u32) {
+    /// Wakes one sleeper, if there is one, though others may watch: one more hand is wanted.
+    pub fn call(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
         self.sequence.fetch_add(1, Ordering::SeqCst);
-        let _ = futex::wake(&self.sequence, futex::Flags::empty(), count);
+        let _ = futex::wake(&self.sequence, futex::Flags::empty(), 1);
     }
 }

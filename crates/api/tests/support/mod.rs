@@ -1,6 +1,8 @@
 //! What the tests share.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub(crate) mod processes;
+
 use aktis::prelude::*;
 use std::future::Future;
 use std::pin::pin;

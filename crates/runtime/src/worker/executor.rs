@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! 1. A thread starts a task only while it holds a lease of the task's shape.
-//! 2. While any thread is busy, another one sleeps on the doorbell, or the limit of threads is reached:
-//!    so messages are always taken in.
+//! 2. A thread that is awake looks for messages and tasks between any two things that it runs. One that is
+//!    stuck in user code, or blocked, does not count as awake: others are woken, or started, in its stead
+//!    (see `watch`).
 //! 3. A thread that blocks inside `get` gives its lease to others meanwhile.
 
 use crate::registry::ActorState;
@@ -11,6 +12,7 @@ use crate::runtime::{Inner, Runtime};
 use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{AsyncCall, Hosted, Mailbox};
 use crate::worker::runner::{self, RunnerState};
+use crate::worker::watch::{self, Watch};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, Lease, ToNode};
 use aktis_protocol::hot::MessageKind;
@@ -21,7 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Something that a thread can run without a lease.
 pub(crate) enum Runnable {
@@ -49,7 +51,13 @@ pub(crate) struct Executor {
     sleeping: AtomicUsize,
     spinning: AtomicBool,
     runners: RwLock<Vec<Arc<RunnerState>>>,
+    pub(crate) watch: Watch,
+    /// A running average of how long tasks and calls take, from samples.
+    run_nanoseconds: AtomicU64,
 }
+
+/// Below this average, waking another thread costs more than running the work oneself.
+const SHORT_NANOSECONDS: u64 = 2_000;
 
 thread_local! {
     /// Whether this thread is a runner that takes in messages in order to run what they bring.
@@ -72,6 +80,9 @@ impl Executor {
             sleeping: AtomicUsize::new(0),
             spinning: AtomicBool::new(false),
             runners: RwLock::default(),
+            watch: Watch::default(),
+            // Nothing is known yet: take work for long, and use every thread.
+            run_nanoseconds: AtomicU64::new(1_000_000),
         }
     }
 
@@ -83,6 +94,7 @@ impl Executor {
     /// Starts the first thread.
     pub(crate) fn start(&self, runtime: &Arc<Inner>) {
         self.spawn_runner(runtime);
+        watch::spawn(runtime);
     }
 
     /// Starts one more thread, if there may be one more.
@@ -122,9 +134,11 @@ impl Executor {
     pub(crate) fn push_runnable(&self, runtime: &Inner, runnable: Runnable) {
         self.runnable.lock().push_back(runnable);
         let others = self.runnable_count.fetch_add(1, Ordering::SeqCst);
-        // A thread that looks for work takes the first one itself.
-        if others > 0 || !LOOKING.get() {
-            runtime.control.doorbell().ring(1);
+        let bell = runtime.control.doorbell();
+        if others > 0 && self.wants_more_threads() {
+            bell.call();
+        } else if !LOOKING.get() {
+            bell.ring();
         }
     }
 
@@ -198,26 +212,53 @@ impl Executor {
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Makes sure that a thread is left to take in what comes, while the calling one is busy.
-    pub(crate) fn ensure_spare(&self, runtime: &Arc<Inner>) {
-        if self.sleeping.load(Ordering::Relaxed) == 0 && !self.spinning.load(Ordering::Relaxed) {
-            self.spawn_runner(runtime);
-        }
+    pub(crate) fn is_nobody_asleep(&self) -> bool {
+        self.sleeping.load(Ordering::SeqCst) == 0
     }
 
-    /// Called by a thread that found work: others must be there for what comes next.
+    /// Takes a sample of how long a task or call ran.
+    pub(crate) fn note_run(&self, nanoseconds: u64) {
+        let average = self.run_nanoseconds.load(Ordering::Relaxed);
+        let next = average - average / 8 + nanoseconds.min(8_000_000) / 8;
+        self.run_nanoseconds.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether work takes long enough for another thread to be worth waking.
+    pub(crate) fn wants_more_threads(&self) -> bool {
+        self.run_nanoseconds.load(Ordering::Relaxed) > SHORT_NANOSECONDS
+    }
+
+    /// Called by a thread that found work: others shall use what leases are idle, if that pays.
     pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
-        self.ensure_spare(runtime);
-        self.offer_idle(runtime);
+        if self.wants_more_threads() {
+            self.offer_idle(runtime);
+        } else {
+            for shape in self.leases.lock().idle_shapes() {
+                runtime.control.retract_idle(shape);
+            }
+        }
     }
 
     /// Lets another thread of this worker use what leases are idle: now, or when a task is pushed.
-    pub(crate) fn offer_idle(&self, runtime: &Inner) {
+    pub(crate) fn offer_idle(&self, runtime: &Arc<Inner>) {
         self.announce_idle(runtime);
-        let lanes = self.lanes(runtime);
-        if self.has_work_for_lease(&lanes) {
-            runtime.control.doorbell().ring(1);
+        if self.has_work_for_lease(&self.lanes(runtime)) {
+            self.add_hand(runtime);
         }
+    }
+
+    /// Wakes one more thread, or starts one if all are awake.
+    pub(crate) fn add_hand(&self, runtime: &Arc<Inner>) {
+        if self.is_nobody_asleep() {
+            self.spawn_runner(runtime);
+        } else {
+            runtime.control.doorbell().call();
+        }
+    }
+
+    /// All threads, to be looked at.
+    pub(crate) fn runners(&self) -> Vec<Arc<RunnerState>> {
+        self.runners.read().clone()
     }
 
     /// The running thread is about to block: its lease serves others until the guard goes.
@@ -227,20 +268,28 @@ impl Executor {
             // GPUs are not handed on: the task's data is on them.
             if held.as_ref()?.gpus.is_empty() { held.take() } else { None }
         });
-        if let Some(held) = &held {
-            match self.kind {
-                WorkerKind::Isolated => {
-                    runtime.send_to_node(ToNode::LeaseBlocked { lease: held.lease, blocked: true });
-                }
-                WorkerKind::Shared => {
-                    self.put_lease(runtime, held.clone());
-                    self.on_busy(runtime);
-                }
-            }
-        } else if RUNNER.with_borrow(Option::is_some) {
-            self.on_busy(runtime);
+        let state = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
+        if let Some(state) = &state {
+            state.stop_watching(runtime);
         }
-        Blocked { executor: self, runtime, held }
+        match (&held, self.kind) {
+            (Some(held), WorkerKind::Isolated) => {
+                runtime.send_to_node(ToNode::LeaseBlocked { lease: held.lease, blocked: true });
+            }
+            (Some(held), WorkerKind::Shared) => self.put_lease(runtime, held.clone()),
+            (None, _) => {}
+        }
+        // Somebody must take in what this thread waits for, and may use its lease.
+        let waits = || {
+            runtime.control.has_inbound()
+                || self.has_runnable()
+                || self.has_work_for_lease(&self.lanes(runtime))
+        };
+        if state.is_some() && (self.is_nobody_asleep() || waits()) {
+            self.add_hand(runtime);
+        }
+        self.announce_idle(runtime);
+        Blocked { executor: self, runtime, held, state }
     }
 
     /// The node orders something that only workers do.
@@ -262,10 +311,9 @@ impl Executor {
         }
     }
 
-    fn on_lease_granted(&self, runtime: &Inner, lease: Lease) {
+    fn on_lease_granted(&self, runtime: &Arc<Inner>, lease: Lease) {
         self.leases.lock().grant(lease);
         self.offer_idle(runtime);
-        runtime.control.doorbell().ring(1);
     }
 
     /// A message about a task that this worker runs.
@@ -293,10 +341,14 @@ pub(crate) struct Blocked<'a> {
     executor: &'a Executor,
     runtime: &'a Arc<Inner>,
     held: Option<Held>,
+    state: Option<Arc<RunnerState>>,
 }
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
+        if let Some(state) = &self.state {
+            state.start_watching(self.runtime);
+        }
         let Some(held) = self.held.take() else { return };
         let again = match self.executor.kind {
             WorkerKind::Isolated => {

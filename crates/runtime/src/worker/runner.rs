@@ -29,6 +29,10 @@ pub(crate) struct RunnerState {
     pub(crate) stream_consumed: AtomicU32,
     pub(crate) stream_closed: AtomicBool,
     thread: Mutex<Option<Thread>>,
+    /// Whether the doorbell counts it among those who watch.
+    watching: AtomicBool,
+    /// How many things it has run.
+    finished: AtomicU64,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -44,7 +48,32 @@ impl RunnerState {
             stream_consumed: AtomicU32::new(0),
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
+            watching: AtomicBool::new(false),
+            finished: AtomicU64::new(0),
         }
+    }
+
+    /// The thread looks for messages between any two things that it runs.
+    pub(crate) fn start_watching(&self, runtime: &Inner) {
+        if !self.watching.load(Ordering::Relaxed) && !self.watching.swap(true, Ordering::SeqCst) {
+            runtime.control.doorbell().watch();
+        }
+    }
+
+    /// The thread is asleep, blocked, or stuck in something long.
+    pub(crate) fn stop_watching(&self, runtime: &Inner) {
+        if self.watching.swap(false, Ordering::SeqCst) {
+            runtime.control.doorbell().unwatch();
+        }
+    }
+
+    /// Whether it is running user code.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.submitter.load(Ordering::Relaxed) != NOBODY
+    }
+
+    pub(crate) fn finished(&self) -> u64 {
+        self.finished.load(Ordering::Relaxed)
     }
 
     /// Says what the thread runs from now on; gives the flag by which it may be cancelled.
@@ -96,8 +125,9 @@ pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) {
     *state.thread.lock() = Some(std::thread::current());
     RUNNER.set(Some((state.clone(), None)));
     let executor = runtime.executor.as_ref().expect("runners belong to workers");
-    let mut runner = Runner { runtime, executor, state, turn: 0 };
+    let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
     loop {
+        runner.state.start_watching(runtime);
         if runner.work_once() {
             continue;
         }
@@ -114,7 +144,11 @@ struct Runner<'a> {
     executor: &'a Executor,
     state: Arc<RunnerState>,
     turn: usize,
+    lanes: (u32, Arc<[LaneConsumer]>),
 }
+
+/// One of so many runs is timed.
+const SAMPLE_EVERY: u64 = 16;
 
 impl Runner<'_> {
     /// Takes in messages and runs one thing; false if there was nothing.
@@ -123,11 +157,29 @@ impl Runner<'_> {
         let drained = self.runtime.drain();
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
-            self.executor.ensure_spare(self.runtime);
-            self.run(runnable);
+            self.timed(|runner| runner.run(runnable));
             return true;
         }
         self.run_task() || drained
+    }
+
+    /// Runs something; now and then measures how long it takes.
+    fn timed(&mut self, run: impl FnOnce(&mut Self)) {
+        let count = self.state.finished();
+        let start = count.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
+        run(self);
+        self.state.finished.store(count + 1, Ordering::Relaxed);
+        if let Some(start) = start {
+            self.executor.note_run(start.elapsed().as_nanos() as u64);
+        }
+    }
+
+    /// The lanes of this node, read again when they changed.
+    fn lanes(&mut self) -> Arc<[LaneConsumer]> {
+        if self.lanes.0 != self.runtime.control.lanes_version() {
+            self.lanes = (self.runtime.control.lanes_version(), self.executor.lanes(self.runtime));
+        }
+        self.lanes.1.clone()
     }
 
     fn run(&self, runnable: Runnable) {
@@ -141,7 +193,7 @@ impl Runner<'_> {
 
     /// Runs one task, if this thread has or gets a lease for one.
     fn run_task(&mut self) -> bool {
-        let lanes = self.executor.lanes(self.runtime);
+        let lanes = self.lanes();
         let held = match take_held() {
             Some(held) if self.executor.is_lease_wanted(held.shape) => {
                 self.executor.put_lease(self.runtime, held);
@@ -160,7 +212,8 @@ impl Runner<'_> {
                 && let Some((header, payload)) = self.claim(lane)
             {
                 self.turn = self.turn.wrapping_add(offset + 1);
-                self.execute(lane.submitter(), header, payload, held);
+                let submitter = lane.submitter();
+                self.timed(|runner| runner.execute(submitter, header, payload, held));
                 return true;
             }
         }
@@ -178,7 +231,6 @@ impl Runner<'_> {
     }
 
     fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: Payload, held: Held) {
-        self.executor.ensure_spare(self.runtime);
         let gpus = held.gpus.clone();
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
@@ -195,8 +247,8 @@ impl Runner<'_> {
         found
     }
 
-    fn spin_inside(&self) -> bool {
-        let lanes = self.executor.lanes(self.runtime);
+    fn spin_inside(&mut self) -> bool {
+        let lanes = self.lanes();
         let start = Instant::now();
         loop {
             for _ in 0..ROUNDS {
@@ -233,26 +285,30 @@ impl Runner<'_> {
             self.executor.put_lease(self.runtime, held);
         }
         let bell = self.runtime.control.doorbell();
+        self.state.stop_watching(self.runtime);
         let ticket = bell.prepare();
         self.executor.begin_sleep();
-        self.executor.announce_idle(self.runtime);
-        let lanes = self.executor.lanes(self.runtime);
-        let busy = self.runtime.control.has_inbound()
-            || self.executor.has_runnable()
-            || self.executor.has_work_for_lease(&lanes);
-        if busy {
+        // While another thread is awake and work is short, it gets all of it: nobody else is to be woken.
+        if self.executor.wants_more_threads() || !bell.is_watched() {
+            self.executor.announce_idle(self.runtime);
+        }
+        if self.finds_work() {
             bell.stay(ticket);
-            self.executor.end_sleep();
         } else {
             bell.sleep(ticket, None);
-            self.executor.end_sleep();
         }
-        if self.runtime.control.has_inbound()
-            || self.executor.has_runnable()
-            || self.executor.has_work_for_lease(&self.executor.lanes(self.runtime))
-        {
+        self.executor.end_sleep();
+        self.state.start_watching(self.runtime);
+        self.executor.watch.wake();
+        if self.finds_work() {
             self.executor.on_busy(self.runtime);
         }
+    }
+
+    fn finds_work(&mut self) -> bool {
+        self.runtime.control.has_inbound()
+            || self.executor.has_runnable()
+            || self.executor.has_work_for_lease(&self.lanes())
     }
 }
 

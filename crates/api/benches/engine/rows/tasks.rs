@@ -1,0 +1,67 @@
+//! Empty tasks, as many as the engine can take.
+
+use super::{Outcome, check, session};
+use crate::Failure;
+use crate::arguments::Scale;
+use crate::figure::{Bound, Figure, Unit};
+use crate::samples::{Samples, rate, timed};
+use aktis::prelude::*;
+
+const WANTED: Bound = Bound::AtLeast(1_000_000.0);
+const GOAL: Bound = Bound::AtLeast(1_800_000.0);
+const SUBMITTERS: u64 = 4;
+
+/// A task that does nothing. What it gives is counted, so that none can be missing.
+#[remote]
+pub(super) fn empty() -> u64 {
+    1
+}
+
+/// A task that submits empty tasks, holds on to all of them, and counts what they give.
+#[remote]
+fn submit_children(count: u64) -> aktis::Result<u64> {
+    run_all(count)
+}
+
+/// Submits tasks, holds on to all of them, then takes what they give, and lets each go.
+fn run_all(count: u64) -> aktis::Result<u64> {
+    let tasks: Vec<_> = (0..count).map(|_| empty::remote()).collect();
+    tasks.into_iter().map(|task| task.get()).sum()
+}
+
+/// Tasks per second of one round, in the session that was entered.
+pub(super) fn round(count: u64) -> Result<f64, Failure> {
+    let (time, sum) = timed(|| run_all(count))?;
+    check("counting empty tasks", sum, count)?;
+    Ok(rate(count, time))
+}
+
+/// One submitter.
+pub(super) fn in_flight(scale: Scale) -> Outcome {
+    let session = session()?;
+    let _entered = session.enter();
+    measure("empty tasks in flight, one submitter", scale, round)
+}
+
+/// Four submitters, which are tasks themselves.
+pub(super) fn nested(scale: Scale) -> Outcome {
+    let session = session()?;
+    let _entered = session.enter();
+    measure("empty tasks submitted by 4 tasks", scale, |count| {
+        let each = count / SUBMITTERS;
+        let (time, sum) = timed(|| {
+            let submitters: Vec<_> = (0..SUBMITTERS).map(|_| submit_children::remote(each)).collect();
+            submitters.into_iter().map(|task| task.get()).sum::<aktis::Result<u64>>()
+        })?;
+        check("counting tasks of tasks", sum, each * SUBMITTERS)?;
+        Ok(rate(sum, time))
+    })
+}
+
+fn measure(name: &str, scale: Scale, mut round: impl FnMut(u64) -> Result<f64, Failure>) -> Outcome {
+    let (count, rounds) = scale.pick((200_000, 5), (1_000_000, 9));
+    round(count)?; // The first one finds cold memory.
+    let rates = Samples::new((0..rounds).map(|_| round(count)).collect::<Result<_, _>>()?);
+    let detail = format!("median of {rounds} x {count}; best {:.0}", rates.most());
+    Ok(vec![Figure::new(name, rates.median(), Unit::PerSecond).detail(detail).wanted(WANTED).goal(GOAL)])
+}

@@ -1,0 +1,101 @@
+//! The watch of a worker: sees that nothing waits while a thread is stuck in something long.
+//!
+//! Threads that are awake look for work by themselves, so nobody is woken for it: that makes short tasks
+//! cheap. The watch looks now and then, while there is work at all. If a thread has been in the same task
+//! since the last look, it does not count as awake any more; if something waits for a thread, one is woken or
+//! started.
+
+use crate::runtime::Inner;
+use crate::worker::executor::Executor;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the watch looks while there is work.
+const TICK: Duration = Duration::from_millis(1);
+/// After so many looks without any work it rests until a thread wakes up.
+const QUIET_TICKS: u32 = 20;
+/// If threads finish fewer things than this between two looks, another thread is worth waking.
+const BUSY_FINISHED_MIN: u64 = 500;
+
+/// Whether the watch rests.
+#[derive(Default)]
+pub(crate) struct Watch {
+    resting: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Watch {
+    /// A thread woke up: there is work.
+    pub(crate) fn wake(&self) {
+        let mut resting = self.resting.lock();
+        if *resting {
+            *resting = false;
+            self.wake.notify_one();
+        }
+    }
+
+    fn rest(&self) {
+        let mut resting = self.resting.lock();
+        *resting = true;
+        while *resting {
+            self.wake.wait(&mut resting);
+        }
+    }
+}
+
+/// Starts the watch.
+pub(crate) fn spawn(runtime: &Arc<Inner>) {
+    let runtime = runtime.clone();
+    let body = move || {
+        let executor = runtime.executor.as_ref().expect("the watch belongs to a worker");
+        run(&runtime, executor);
+    };
+    let spawned =
+        std::thread::Builder::new().name("aktis-watch".into()).stack_size(256 * 1024).spawn(body);
+    if let Err(error) = spawned {
+        eprintln!("aktis: cannot start the watch of a worker: {error}");
+    }
+}
+
+fn run(runtime: &Arc<Inner>, executor: &Executor) {
+    let mut seen: HashMap<usize, u64> = HashMap::new();
+    let mut quiet = 0;
+    loop {
+        std::thread::sleep(TICK);
+        let (finished, stuck) = look(runtime, executor, &mut seen);
+        help(runtime, executor, finished);
+        quiet = if finished == 0 && !stuck { quiet + 1 } else { 0 };
+        if quiet > QUIET_TICKS {
+            executor.watch.rest();
+            quiet = 0;
+        }
+    }
+}
+
+/// How many things were finished since the last look, and whether a thread is stuck in something.
+fn look(runtime: &Inner, executor: &Executor, seen: &mut HashMap<usize, u64>) -> (u64, bool) {
+    let (mut finished, mut stuck) = (0, false);
+    for runner in executor.runners() {
+        let now = runner.finished();
+        let before = seen.insert(runner.index, now).unwrap_or(0);
+        finished += now - before;
+        if now == before && runner.is_busy() {
+            stuck = true;
+            runner.stop_watching(runtime);
+        }
+    }
+    (finished, stuck)
+}
+
+/// Finds a thread for what waits for one.
+fn help(runtime: &Arc<Inner>, executor: &Executor, finished: u64) {
+    let unattended = runtime.control.has_inbound() || executor.has_runnable();
+    let attended = runtime.control.doorbell().is_watched();
+    let slow = finished < BUSY_FINISHED_MIN;
+    let queued = executor.has_work_for_lease(&executor.lanes(runtime));
+    if (unattended && (!attended || slow)) || (queued && slow) {
+        executor.add_hand(runtime);
+    }
+}
