@@ -12,7 +12,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::Instant;
 use support::PATIENCE;
 use support::processes::{
-    Belongings, again, again_after, again_with_disk, interrupt_group, is_running, kill, output_within, part, said,
+    Belongings, again, again_after, again_with_disk, interrupt_group, is_running, kill, output_within, part,
+    said,
 };
 
 const MEGABYTE: usize = 1 << 20;
@@ -60,12 +61,16 @@ impl Counter {
 /// Has work of all kinds going on, tells its workers' ids, and then ends in its way.
 fn drive(ending: &str) {
     let directory = std::env::var("SPILL").expect("a directory");
-    let session =
-        Session::builder().cpus(4).store_bytes(16 << 20).spill_directory(directory).start().expect("a session");
+    let session = Session::builder()
+        .cpus(4)
+        .store_bytes(16 << 20)
+        .spill_directory(directory)
+        .start()
+        .expect("a session");
     let _entered = session.enter();
     let actor = Counter::options().isolated().remote();
     assert_eq!(actor.add(1).get().unwrap(), 1);
-    let kept: Vec<_> = (0..6).map(|n| session.put(Array::from(vec![n; 4 * MEGABYTE])).unwrap()).collect();
+    let kept: Vec<_> = (0..6_u8).map(|n| session.put(Array::from(vec![n; 4 * MEGABYTE])).unwrap()).collect();
     let (shared, alone) = (spin::remote(), spin_alone::remote());
     support::eventually("three workers run", || session.worker_pids().len() >= 3);
     let workers: Vec<_> = session.worker_pids().iter().map(u32::to_string).collect();
@@ -192,7 +197,8 @@ fn use_session(session: &Session) {
     assert_eq!(square::options().isolated().remote(3).get().unwrap(), 9);
     let actor = Counter::remote();
     assert_eq!(actor.add(2).get().unwrap(), 2);
-    let arrays: Vec<_> = (0..12).map(|n| session.put(Array::from(vec![n; 4 * MEGABYTE])).unwrap()).collect();
+    let arrays: Vec<_> =
+        (0..12_u8).map(|n| session.put(Array::from(vec![n; 4 * MEGABYTE])).unwrap()).collect();
     for (n, array) in (0..).zip(&arrays) {
         assert_eq!(array.get().unwrap()[0], n);
     }
@@ -285,7 +291,8 @@ fn shared_memory_files_are_not_needed() {
 /// Fills the store and the disk, sees the error, and goes on with what is left.
 fn fill_the_disk() {
     let directory = std::env::var("SPILL").expect("a directory");
-    let session = Session::builder().cpus(2).store_bytes(16 << 20).spill_directory(directory).start().unwrap();
+    let session =
+        Session::builder().cpus(2).store_bytes(16 << 20).spill_directory(directory).start().unwrap();
     let _entered = session.enter();
     let mut kept = Vec::new();
     let error = loop {
@@ -306,7 +313,7 @@ fn fill_the_disk() {
         assert!(array.len() == 4 * MEGABYTE && array.iter().all(|byte| *byte == n), "object {n}");
     }
     drop(kept);
-    for n in 0..20 {
+    for n in 0..20_u8 {
         assert_eq!(session.put(Array::from(vec![n; 8 * MEGABYTE])).unwrap().get().unwrap()[0], n);
     }
     println!("\nall is well");

@@ -5,7 +5,7 @@ mod support;
 use aktis::prelude::*;
 use aktis::{Error, ObjectId};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use support::processes::{Dice, is_running, kill};
 use support::{PATIENCE, eventually};
@@ -43,17 +43,13 @@ fn sum(numbers: Array<u64>) -> u64 {
 /// Writes arrays all the time, and returns one.
 #[remote(retries = 100_000)]
 fn write_much(byte: u8) -> aktis::Result<Array<u8>> {
-    for _ in 0..3 {
-        aktis::put(Array::from(vec![byte; 8 * MEGABYTE]))?;
-    }
+    aktis::put(Array::from(vec![byte; 8 * MEGABYTE]))?;
     Ok(vec![byte; 8 * MEGABYTE].into())
 }
 
 #[remote(retries = 0)]
-fn die(pid_first: bool) -> u32 {
-    if pid_first {
-        eprintln!("process {} dies", std::process::id());
-    }
+fn die() -> u32 {
+    eprintln!("process {} dies", std::process::id());
     kill(std::process::id());
     unreachable!("killed")
 }
@@ -64,12 +60,12 @@ fn pid() -> u32 {
 }
 
 /// Kills each worker that comes up, after it has done some work, until `kills` are done.
-fn kill_workers(session: &Session, kills: u32, seed: u64, progress: &AtomicU64, killed: &AtomicU32) {
+fn kill_workers(session: &Session, kills: u32, seed: u64, progress: &AtomicU64) {
     let mut dice = Dice::new(seed);
-    let mut seen = u64::MAX;
+    let (mut seen, mut killed) = (u64::MAX, 0);
     let begin = Instant::now();
-    while killed.load(Ordering::Relaxed) < kills {
-        assert!(begin.elapsed() < PATIENCE, "{killed:?} of {kills} are killed");
+    while killed < kills {
+        assert!(begin.elapsed() < PATIENCE, "{killed} of {kills} are killed");
         // Now and then a worker dies before it has done anything at all.
         let early = dice.below(10) == 0;
         eventually("results come in", || early || progress.load(Ordering::Relaxed) != seen);
@@ -77,18 +73,25 @@ fn kill_workers(session: &Session, kills: u32, seed: u64, progress: &AtomicU64, 
         dice.dawdle(4000);
         for pid in session.worker_pids() {
             kill(pid);
-            killed.fetch_add(1, Ordering::Relaxed);
+            killed += 1;
         }
     }
 }
 
 /// Takes each result as soon as it is there; each comes once.
 fn collect(session: &Session, refs: Vec<(ObjectRef<u64>, u64)>, progress: &AtomicU64) {
-    let (mut left, expected): (Vec<_>, Vec<_>) = refs.into_iter().map(|(r, value)| (r.clone(), (r.id(), value))).unzip();
+    let (mut left, expected): (Vec<_>, Vec<_>) =
+        refs.into_iter().map(|(r, value)| (r.clone(), (r.id(), value))).unzip();
     let mut seen: HashSet<ObjectId> = HashSet::new();
     while !left.is_empty() {
         let (ready, rest) = session.wait(left, 1, PATIENCE).unwrap();
-        assert!(!ready.is_empty(), "{} of {} results are missing: {}", rest.len(), expected.len(), rest[0].explain());
+        assert!(
+            !ready.is_empty(),
+            "{} of {} results are missing: {}",
+            rest.len(),
+            expected.len(),
+            rest[0].explain()
+        );
         for object in ready {
             let value = object.get().unwrap();
             let (_, wanted) = expected.iter().find(|(id, _)| *id == object.id()).unwrap();
@@ -115,12 +118,12 @@ fn batch(n: u64) -> Vec<(ObjectRef<u64>, u64)> {
 /// Runs all kinds of tasks while workers are killed, and checks every result.
 fn survive(kills: u32, seed: u64) {
     let session = Session::builder().cpus(2).store_bytes(64 << 20).forward_output(false).start().unwrap();
-    let (progress, killed) = (AtomicU64::new(0), AtomicU32::new(0));
+    let progress = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| kill_workers(&session, kills, seed, &progress, &killed));
+        let killer = scope.spawn(|| kill_workers(&session, kills, seed, &progress));
         let _entered = session.enter();
         let mut n = 0;
-        while killed.load(Ordering::Relaxed) < kills {
+        while !killer.is_finished() {
             collect(&session, batch(n), &progress);
             n += 1;
         }
@@ -153,11 +156,11 @@ fn tasks_survive_yet_another_hundred_deaths_of_their_worker() {
 #[test]
 fn isolated_tasks_survive_the_deaths_of_their_workers() {
     let session = Session::builder().cpus(2).store_bytes(64 << 20).forward_output(false).start().unwrap();
-    let (progress, killed) = (AtomicU64::new(0), AtomicU32::new(0));
+    let progress = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| kill_workers(&session, 60, 4, &progress, &killed));
+        let killer = scope.spawn(|| kill_workers(&session, 60, 4, &progress));
         let _entered = session.enter();
-        while killed.load(Ordering::Relaxed) < 60 {
+        while !killer.is_finished() {
             let isolated = |x| (square::options().isolated().retries(RETRIES).remote(x), x * x);
             collect(&session, (0..10).map(isolated).collect(), &progress);
         }
@@ -187,12 +190,12 @@ fn a_task_after_an_idle_workers_death_finds_the_next_worker() {
 fn the_store_survives_deaths_in_the_middle_of_writing() {
     let session = Session::builder().cpus(2).store_bytes(96 << 20).spill_bytes_max(0).forward_output(false);
     let session = session.start().unwrap();
-    let (progress, killed) = (AtomicU64::new(0), AtomicU32::new(0));
+    let progress = AtomicU64::new(0);
     let _entered = session.enter();
     std::thread::scope(|scope| {
-        scope.spawn(|| kill_workers(&session, 60, 5, &progress, &killed));
+        let killer = scope.spawn(|| kill_workers(&session, 40, 5, &progress));
         let _entered = session.enter();
-        while killed.load(Ordering::Relaxed) < 60 {
+        while !killer.is_finished() {
             let refs: Vec<_> = (1..4).map(write_much::remote).collect();
             for (byte, object) in (1..4).zip(refs) {
                 let array = object.get_timeout(PATIENCE).unwrap();
@@ -202,12 +205,13 @@ fn the_store_survives_deaths_in_the_middle_of_writing() {
         }
     });
     // Several times the whole store, and then nearly all of it at once.
-    for byte in 0..50 {
+    for byte in 0..50_u8 {
         let object = session.put(Array::from(vec![byte; 8 * MEGABYTE])).unwrap();
         assert_eq!(object.get().unwrap()[MEGABYTE], byte);
     }
     eventually("the space of the dead is free", || {
-        let kept: Result<Vec<_>, _> = (0..11).map(|_| session.put(Array::from(vec![1_u8; 8 * MEGABYTE]))).collect();
+        let kept: Result<Vec<_>, _> =
+            (0..11).map(|_| session.put(Array::from(vec![1_u8; 8 * MEGABYTE]))).collect();
         kept.is_ok()
     });
     assert_eq!(write_much::remote(9).get().unwrap()[0], 9);
@@ -219,7 +223,7 @@ fn a_death_without_retries_names_the_signal_and_the_last_words() {
     let _entered = session.enter();
     for isolated in [false, true] {
         let options = die::options();
-        let died = if isolated { options.isolated() } else { options }.remote(true);
+        let died = if isolated { options.isolated() } else { options }.remote();
         let Err(Error::WorkerDied(error)) = died.get_timeout(PATIENCE) else { panic!("the worker dies") };
         let death = error.death().expect("it says how");
         assert_eq!((death.signal, death.exit_code), (Some(9), None), "{error}");

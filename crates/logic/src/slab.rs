@@ -41,6 +41,7 @@ impl<T> Slab<T> {
     }
 
     /// Adds an entry.
+    #[inline]
     pub fn insert(&mut self, value: T) -> TaskKey {
         self.len += 1;
         if self.free != NONE {
@@ -62,6 +63,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes an entry out.
+    #[inline]
     pub fn remove(&mut self, key: TaskKey) -> Option<T> {
         self.get(key)?;
         let free = self.free;
@@ -77,6 +79,7 @@ impl<T> Slab<T> {
     }
 
     /// The entry of this key.
+    #[inline]
     pub fn get(&self, key: TaskKey) -> Option<&T> {
         let index = key.index as usize;
         match self.chunks.get(index / CHUNK)?.get(index % CHUNK)? {
@@ -86,6 +89,7 @@ impl<T> Slab<T> {
     }
 
     /// The entry of this key, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut T> {
         let index = key.index as usize;
         match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
@@ -104,6 +108,7 @@ impl<T> Slab<T> {
         })
     }
 
+    #[inline]
     fn slot_mut(&mut self, index: u32) -> &mut Slot<T> {
         &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }

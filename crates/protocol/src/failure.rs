@@ -44,7 +44,7 @@ fn signal_name(signal: i32) -> &'static str {
         7 => "SIGBUS",
         8 => "SIGFPE",
         9 => "SIGKILL: killed by someone, or by the kernel for lack of memory",
-        11 => "SIGSEGV: a crash in native code",
+        11 => "SIGSEGV: a crash in native code, or a stack that overflowed",
         13 => "SIGPIPE",
         15 => "SIGTERM",
         _ => "see signal(7)",

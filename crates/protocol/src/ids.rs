@@ -164,6 +164,7 @@ impl TaskId {
     /// assert_eq!(root.child(1), root.child(1));
     /// assert_ne!(root.child(1), root.child(2));
     /// ```
+    #[inline]
     pub const fn child(self, counter: u64) -> Self {
         let a = mix(self.high ^ counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let b = mix(self.low ^ a.rotate_left(29) ^ counter);
@@ -171,6 +172,7 @@ impl TaskId {
     }
 
     /// The id of this task's return value number `index`.
+    #[inline]
     pub const fn returns(self, index: u32) -> ObjectId {
         ObjectId { high: self.high, low: self.low | index as u64 }
     }
@@ -184,11 +186,13 @@ const fn mix(mut x: u64) -> u64 {
 
 impl ObjectId {
     /// The task that makes this object.
+    #[inline]
     pub const fn task(self) -> TaskId {
         TaskId { high: self.high, low: self.low & !INDEX_MASK }
     }
 
     /// Which of its task's returns this object is.
+    #[inline]
     pub const fn index(self) -> u32 {
         (self.low & INDEX_MASK) as u32
     }

@@ -266,10 +266,7 @@ impl Inner {
     }
 
     /// The actor with this name, and the name of its constructor.
-    pub(crate) fn find_actor(
-        self: &Arc<Self>,
-        name: &str,
-    ) -> Result<Option<(ActorHandle, String)>, Error> {
+    pub(crate) fn find_actor(self: &Arc<Self>, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
         self.check_usable()?;
         let name = name.to_owned();
         match self.request(|request| ToNode::NameWanted { request, name })? {

@@ -260,14 +260,18 @@ pub(crate) struct Later {
 }
 
 impl Later {
-    /// Does it. The caller holds no lock.
+    /// Does it, and is empty again. The caller holds no lock.
     pub(crate) fn run(&mut self, runtime: &Arc<Inner>) {
         if !self.messages.is_empty() {
             runtime.outbox.extend(self.messages.drain(..));
         }
         runtime.flush_outbox();
-        self.groups.drain(..).for_each(|group| group.count_down());
-        self.wakers.drain(..).for_each(Waker::wake);
+        if !self.groups.is_empty() {
+            self.groups.drain(..).for_each(|group| group.count_down());
+        }
+        if !self.wakers.is_empty() {
+            self.wakers.drain(..).for_each(Waker::wake);
+        }
         self.payloads.clear();
         self.entries.clear();
     }

@@ -20,10 +20,14 @@ pub enum Error {
     #[error("aktis is not initialised\nhint: call aktis::init() first, and keep what it returns")]
     NotInitialised,
     /// There is a current session already.
-    #[error("aktis is initialised already\nhint: use the session that init() returned, or Session::start for a second, private one")]
+    #[error(
+        "aktis is initialised already\nhint: use the session that init() returned, or Session::start for a second, private one"
+    )]
     AlreadyInitialised,
     /// This process was made by `fork` after the session began.
-    #[error("this process was forked from one that uses aktis, and cannot use that session\nhint: start a session of its own after the fork")]
+    #[error(
+        "this process was forked from one that uses aktis, and cannot use that session\nhint: start a session of its own after the fork"
+    )]
     Forked,
     /// A task waits for its own result.
     #[error("a task cannot wait for its own result: {0}")]

@@ -17,6 +17,8 @@ use zerocopy::FromBytes;
 #[derive(Default)]
 pub(crate) struct Inbound {
     receivers: Vec<Option<Receiver>>,
+    /// Kept empty, for its memory.
+    spare: Later,
 }
 
 impl Inbound {
@@ -80,13 +82,16 @@ impl Inner {
 
     fn drain_with(self: &Arc<Self>, mut inbound: MutexGuard<'_, Inbound>) -> bool {
         self.pump.drained();
-        let mut later = Later::default();
+        let mut later = std::mem::take(&mut inbound.spare);
         let mut progress = false;
         self.control.take_inbound(|from| {
             progress |= self.drain_from(&mut inbound, from, &mut later);
         });
         drop(inbound);
         later.run(self);
+        if let Some(mut inbound) = self.inbound.try_lock() {
+            inbound.spare = later;
+        }
         progress
     }
 
@@ -225,6 +230,7 @@ impl Inner {
         }
         self.on_host_died(&mut shell, dead, cause, &mut later);
         shell.flush(self, &mut later);
+        shell.wake_others(self);
         drop(shell);
         later.messages.push(ToNode::DeathHandled { process: dead });
         later.run(self);
@@ -268,14 +274,8 @@ impl Inner {
             }
             return;
         }
-        let message = Message {
-            kind: MessageKind::Cancel as u8,
-            form: 0,
-            contains: 0,
-            reserved: 0,
-            index: 0,
-            key,
-        };
+        let message =
+            Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index: 0, key };
         // A full channel means that the receiver is busy with what came before; the cancel is best effort,
         // and the caller has its answer already.
         if self.push_message(process, &message, &[]) {

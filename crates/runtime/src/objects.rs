@@ -76,7 +76,9 @@ impl Inner {
         let entry = match self.request(|request| ToNode::ExtentWanted { request, object, bytes })? {
             FromNode::ExtentGranted { entry, .. } => entry,
             FromNode::ExtentDenied { failure, .. } => return Err(failure.into()),
-            other => return Err(Error::System(format!("the node answered {other:?} to a request for memory"))),
+            other => {
+                return Err(Error::System(format!("the node answered {other:?} to a request for memory")));
+            }
         };
         let mut extent = match self.arena.write(entry) {
             Ok(extent) => extent,
@@ -97,7 +99,10 @@ impl Inner {
             match self.arena.pin(stored.entry) {
                 Ok(pin) => return Ok(pin),
                 Err(PinError::Gone) => {
-                    return Err(Error::Store(format!("object {} is not in the store any more", stored.object)));
+                    return Err(Error::Store(format!(
+                        "object {} is not in the store any more",
+                        stored.object
+                    )));
                 }
                 Err(PinError::NotResident) => {
                     let object = stored.object;
@@ -183,4 +188,3 @@ pub(crate) fn inner_references(value: &Encoded) -> (Vec<ObjectId>, Vec<aktis_pro
     let actors = value.actors().iter().map(crate::handle::ActorHandle::id).collect();
     (objects, actors)
 }
-

@@ -13,7 +13,9 @@ use aktis_logic::machine::submitter::{
 };
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader};
-use aktis_protocol::{ActorId, Failure, FailureKind, LaneId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey, limits};
+use aktis_protocol::{
+    ActorId, Failure, FailureKind, LaneId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey, limits,
+};
 use aktis_store::LaneProducer;
 use aktis_store::lane::TASK_PAYLOAD_BYTES_MAX;
 use std::borrow::Cow;
@@ -275,6 +277,13 @@ impl Shell {
         (Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index: 0, key }, header)
     }
 
+    /// A process died, perhaps with a wake-up that was meant for a task: somebody else gets it.
+    pub(crate) fn wake_others(&self, runtime: &Inner) {
+        for lane in self.lanes.iter().filter(|lane| runtime.control.lane_queued(lane.id) > 0) {
+            runtime.control.wake_idle(lane.shape);
+        }
+    }
+
     /// What a dead process had taken from the lanes of this one.
     pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
         self.lanes.iter_mut().flat_map(|lane| lane.producer.reclaim(dead)).collect()
@@ -311,7 +320,9 @@ impl Payload {
                 Outcome::Stored { entry, .. } => {
                     Resolved::Stored(Stored { object: handle.entry.id, entry: *entry })
                 }
-                Outcome::Failed(_) | Outcome::Refused(_) => unreachable!("a task whose input failed is not sent"),
+                Outcome::Failed(_) | Outcome::Refused(_) => {
+                    unreachable!("a task whose input failed is not sent")
+                }
             }
         }))
     }
@@ -319,6 +330,7 @@ impl Payload {
     fn input_failure(&self) -> Failure {
         let failure = |handle: &Handle| Some((handle.id(), handle.entry.outcome()?.failure()?));
         match self.arguments.handles().iter().find_map(failure) {
+            Some((_, failure)) if failure.kind == FailureKind::SessionClosed => failure,
             Some((object, failure)) => Failure::of_input(object, failure),
             None => Failure::new(FailureKind::InputFailed, "one of its inputs failed"),
         }
@@ -504,11 +516,22 @@ impl Inner {
 
     /// One return of a task is not referenced any more.
     pub(crate) fn on_handle_dropped(self: &Arc<Self>, key: TaskKey) {
-        let mut later = Later::default();
         let mut shell = self.submitter.lock();
-        shell.step(self, &mut later, |machine, out| machine.on_handle_dropped(key, out));
+        let shell_ref = &mut *shell;
+        shell_ref.machine.on_handle_dropped(key, &mut shell_ref.out);
+        // Nearly always there is just the one payload, to be dropped when the lock is free again.
+        let dropped = match shell.out.pop() {
+            Some(SubmitterEffect::Drop(payload)) if shell.out.is_empty() => Some(payload),
+            Some(other) => {
+                shell.out.push(other);
+                None
+            }
+            None => return,
+        };
+        let mut later = Later::default();
+        shell.obey(self, &mut later);
         drop(shell);
+        drop(dropped);
         later.run(self);
     }
-
 }

@@ -166,7 +166,8 @@ impl Inner {
 
     /// Blocks until fewer tasks are unfinished than may be.
     fn wait_for_room(self: &Arc<Self>) {
-        let has_room = || self.is_closed() || self.submitter.lock().machine.unfinished() < self.queued_tasks_max;
+        let has_room =
+            || self.is_closed() || self.submitter.lock().machine.unfinished() < self.queued_tasks_max;
         while !has_room() {
             if self.spin(None, &has_room) {
                 return;

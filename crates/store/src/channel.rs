@@ -52,6 +52,7 @@ impl Sender {
 
     /// Appends a message with the concatenation of `parts` as payload; false if there is no room now.
     /// The receiver sees it at once, but sleeps on unless its doorbell is rung.
+    #[inline]
     pub fn push(&mut self, message: &Message, parts: &[&[u8]]) -> bool {
         let payload: usize = parts.iter().map(|part| part.len()).sum();
         debug_assert!(payload <= PAYLOAD_BYTES_MAX);
@@ -80,6 +81,7 @@ impl Sender {
         true
     }
 
+    #[inline]
     fn has_room(&mut self, bytes: usize) -> bool {
         let fits = |head: u64, tail: u64| (tail - head) as usize + bytes <= CHANNEL_BYTES;
         if fits(self.head, self.tail) {
@@ -89,6 +91,7 @@ impl Sender {
         fits(self.head, self.tail)
     }
 
+    #[inline]
     fn ends(&self) -> &Ends {
         self.mapping.at(self.offset)
     }
@@ -110,6 +113,7 @@ impl Receiver {
     }
 
     /// Takes the next message, if there is one. Its space is given back when `take` returns.
+    #[inline]
     pub fn pop<R>(&mut self, take: impl FnOnce(&Message, &[u8]) -> R) -> Option<R> {
         loop {
             if self.head == self.tail {
@@ -136,15 +140,18 @@ impl Receiver {
     }
 
     /// Whether a message is there.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.ends().tail.load(Ordering::Acquire)
     }
 
+    #[inline]
     fn advance(&mut self, bytes: usize) {
         self.head += bytes as u64;
         self.ends().head.store(self.head, Ordering::Release);
     }
 
+    #[inline]
     fn ends(&self) -> &Ends {
         self.mapping.at(self.offset)
     }

@@ -82,6 +82,7 @@ unsafe impl Shared for Cell {}
 
 impl Cell {
     /// Says that the thread runs this task of this submitter.
+    #[inline]
     pub fn set(&self, submitter: ProcessSlot, key: TaskKey) {
         let word = u64::from(key.index) << 32 | u64::from(key.generation);
         self.key.store(word, Ordering::Relaxed);
@@ -89,11 +90,13 @@ impl Cell {
     }
 
     /// Says that the thread runs nothing. The task's completion was published before.
+    #[inline]
     pub fn clear(&self) {
         self.submitter.store(0, Ordering::Release);
     }
 
     /// What the thread runs.
+    #[inline]
     pub fn get(&self) -> Option<(ProcessSlot, TaskKey)> {
         let submitter = self.submitter.load(Ordering::Acquire).checked_sub(1)?;
         let word = self.key.load(Ordering::Relaxed);
@@ -147,10 +150,12 @@ impl Control {
         self.me
     }
 
+    #[inline]
     fn header(&self) -> &Header {
         self.mapping.at(HEADER)
     }
 
+    #[inline]
     fn page(&self, process: ProcessSlot) -> &ProcessPage {
         assert!((process.0 as usize) < PROCESSES_MAX);
         self.mapping.at(PROCESSES + process.0 as usize * size_of::<ProcessPage>())
@@ -197,6 +202,7 @@ impl Control {
     }
 
     /// The doorbell of this process.
+    #[inline]
     pub fn doorbell(&self) -> &Doorbell {
         &self.page(self.me).doorbell
     }
@@ -207,6 +213,7 @@ impl Control {
     }
 
     /// The running cells of a process, one for each of its threads.
+    #[inline]
     pub fn cells(&self, process: ProcessSlot) -> &[Cell] {
         assert!((process.0 as usize) < PROCESSES_MAX);
         let offset = CELLS + process.0 as usize * THREADS_MAX * size_of::<Cell>();
@@ -259,6 +266,7 @@ impl Control {
     }
 
     /// Tells a process that its channel from this one has messages, and wakes it if it sleeps.
+    #[inline]
     pub fn notify(&self, to: ProcessSlot) {
         fence(Ordering::SeqCst);
         let page = self.page(to);
@@ -271,11 +279,13 @@ impl Control {
     }
 
     /// Whether some channel to this process may have messages.
+    #[inline]
     pub fn has_inbound(&self) -> bool {
         self.page(self.me).inbound.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes the set of processes whose channels to this one may have messages.
+    #[inline]
     pub fn take_inbound(&self, mut visit: impl FnMut(ProcessSlot)) {
         for (index, word) in self.page(self.me).inbound.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -354,6 +364,7 @@ impl Control {
     }
 
     /// Changes whenever a lane is opened or closed.
+    #[inline]
     pub fn lanes_version(&self) -> u32 {
         self.header().lanes_version.load(Ordering::Acquire)
     }
@@ -378,6 +389,7 @@ impl Control {
 
     // Idle workers.
 
+    #[inline]
     fn shape(&self, shape: ShapeId) -> &ShapePage {
         assert!((shape.0 as usize) < SHAPES_MAX);
         self.mapping.at(SHAPES + shape.0 as usize * size_of::<ShapePage>())
@@ -401,16 +413,17 @@ impl Control {
     }
 
     /// Wakes one process that announced itself idle for this shape, if there is one. Call after a push.
+    #[inline]
     pub fn wake_idle(&self, shape: ShapeId) {
         fence(Ordering::SeqCst);
         let page = self.shape(shape);
         let mut summary = page.summary.load(Ordering::Relaxed);
         while summary != 0 {
             let index = summary.trailing_zeros() as usize;
-            summary &= summary - 1;
             let word = &page.idle[index];
             let bits = word.load(Ordering::SeqCst);
             if bits == 0 {
+                summary &= summary - 1;
                 page.summary.fetch_and(!(1 << index), Ordering::SeqCst);
                 if word.load(Ordering::SeqCst) != 0 {
                     page.summary.fetch_or(1 << index, Ordering::SeqCst);
@@ -418,8 +431,9 @@ impl Control {
                 continue;
             }
             let bit = bits & bits.wrapping_neg();
-            if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
-                let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
+            let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
+            // A process that died in its sleep has left its bit behind: the next one is woken instead.
+            if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 && self.is_alive(process) {
                 self.page(process).doorbell.call();
                 return;
             }
@@ -484,5 +498,21 @@ mod tests {
         assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 0);
         control.wake_idle(ShapeId(0));
         assert_eq!(control.shape(ShapeId(0)).summary.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_dead_process_does_not_take_a_wake_up_from_the_living() {
+        let control = Control::create().unwrap();
+        let idle = |slot| {
+            let process = ProcessSlot(slot);
+            control.start_process(process, 1);
+            let other = Control::open(control.fd().try_clone_to_owned().unwrap(), process).unwrap();
+            other.announce_idle(ShapeId(0));
+        };
+        idle(1);
+        idle(2);
+        control.mark_dead(ProcessSlot(1));
+        control.wake_idle(ShapeId(0));
+        assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 0, "both bits are gone");
     }
 }

@@ -33,6 +33,7 @@ pub struct Ticket(u32);
 impl Doorbell {
     /// Announces that the caller is about to sleep. Look for work after this, then [`sleep`](Self::sleep)
     /// or [`stay`](Self::stay).
+    #[inline]
     pub fn prepare(&self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let ticket = Ticket(self.sequence.load(Ordering::SeqCst));
@@ -41,6 +42,7 @@ impl Doorbell {
     }
 
     /// Takes back the announcement: there is work.
+    #[inline]
     pub fn stay(&self, _ticket: Ticket) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -57,21 +59,25 @@ impl Doorbell {
     }
 
     /// The caller is awake and looks for work again and again until it says otherwise.
+    #[inline]
     pub fn watch(&self) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The caller does not look any more.
+    #[inline]
     pub fn unwatch(&self) {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether somebody watches.
+    #[inline]
     pub fn is_watched(&self) -> bool {
         self.watchers.load(Ordering::SeqCst) != 0
     }
 
     /// Wakes one sleeper, if there is one and nobody watches. What was published before is visible to it.
+    #[inline]
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.watchers.load(Ordering::Relaxed) == 0 && self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -80,6 +86,7 @@ impl Doorbell {
     }
 
     /// Wakes one sleeper, if there is one, though others may watch: one more hand is wanted.
+    #[inline]
     pub fn call(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {

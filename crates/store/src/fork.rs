@@ -38,6 +38,7 @@ impl ForkMark {
     }
 
     /// Whether this is a forked child of the process that was marked.
+    #[inline]
     pub fn is_forked(&self) -> bool {
         // SAFETY: the page stays mapped while `self` lives, in the child too.
         unsafe { (*self.page).load(Ordering::Relaxed) == 0 }

@@ -62,6 +62,7 @@ pub(crate) struct LaneHead {
 unsafe impl Shared for LaneHead {}
 
 impl LaneHead {
+    #[inline]
     pub(crate) fn queued(&self) -> u64 {
         let head = self.head.load(Ordering::Acquire);
         self.tail.load(Ordering::Acquire).saturating_sub(head)
@@ -77,22 +78,27 @@ struct Place {
 }
 
 impl Place {
+    #[inline]
     fn head(&self) -> &LaneHead {
         self.mapping.at(self.head)
     }
 
+    #[inline]
     fn slot(&self, position: u64) -> usize {
         self.ring + (position as usize % LANE_SLOTS) * SLOT_BYTES
     }
 
+    #[inline]
     fn state(&self, slot: usize) -> &AtomicU64 {
         self.mapping.at(slot)
     }
 
+    #[inline]
     fn payloads(&self) -> usize {
         self.ring + LANE_SLOTS * SLOT_BYTES
     }
 
+    #[inline]
     fn header(&self, slot: usize) -> TaskHeader {
         let bytes = self.mapping.bytes(slot + SLOT_HEADER, size_of::<TaskHeader>());
         TaskHeader::read_from_bytes(bytes).expect("the slot holds a header")
@@ -117,6 +123,7 @@ impl LaneProducer {
     }
 
     /// Appends a task; gives its position, or `None` if there is no room now.
+    #[inline]
     pub fn push(&mut self, header: &TaskHeader, payload: &[u8]) -> Option<u64> {
         debug_assert!(payload.len() <= TASK_PAYLOAD_BYTES_MAX);
         let position = self.tail;
@@ -148,6 +155,7 @@ impl LaneProducer {
     }
 
     /// Marks the lane as having tasks; true if the node took it for idle and must be told.
+    #[inline]
     pub fn activate(&self) -> bool {
         let active = &self.place.head().active;
         active.load(Ordering::Relaxed) == 0 && active.swap(1, Ordering::SeqCst) == 0
@@ -173,6 +181,7 @@ impl LaneProducer {
         keys
     }
 
+    #[inline]
     fn is_free(&self, slot: usize, position: u64) -> bool {
         let now = self.place.state(slot).load(Ordering::Acquire);
         match position.checked_sub(LANE_SLOTS as u64) {
@@ -223,22 +232,26 @@ impl LaneConsumer {
     }
 
     /// Who submits here.
+    #[inline]
     pub fn submitter(&self) -> ProcessSlot {
         self.submitter
     }
 
     /// What the tasks need.
+    #[inline]
     pub fn shape(&self) -> ShapeId {
         self.shape
     }
 
     /// Whether there is something to claim.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.place.head().queued() == 0
     }
 
     /// Claims the oldest task for `worker`, if there is one. `take` copies it out and writes the running
     /// cell; the slot is given back when it returns.
+    #[inline]
     pub fn claim<R>(&self, worker: ProcessSlot, take: impl FnOnce(&TaskHeader, &[u8]) -> R) -> Option<R> {
         let head = &self.place.head().head;
         let mut position = head.load(Ordering::Acquire);
@@ -270,6 +283,7 @@ impl LaneConsumer {
         }
     }
 
+    #[inline]
     fn payload(&self, slot: usize) -> &[u8] {
         let mapping = &self.place.mapping;
         let bytes = mapping.bytes(slot + SLOT_LENGTHS, 8);
@@ -292,6 +306,7 @@ mod tests {
         (LaneProducer::new(mapping, 0, HEAD_BYTES), consumer)
     }
 
+    #[inline]
     fn header(index: u32) -> TaskHeader {
         TaskHeader {
             task: TaskId::default(),

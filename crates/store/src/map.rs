@@ -82,11 +82,13 @@ impl Mapping {
     }
 
     /// What lies at `offset`.
+    #[inline]
     pub(crate) fn at<T: Shared>(&self, offset: usize) -> &T {
         &self.slice(offset, 1)[0]
     }
 
     /// The `count` values that lie at `offset`.
+    #[inline]
     pub(crate) fn slice<T: Shared>(&self, offset: usize, count: usize) -> &[T] {
         let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
         assert!(end.is_some_and(|end| end <= self.len), "inside the mapping");
@@ -97,6 +99,7 @@ impl Mapping {
     }
 
     /// Copies `bytes` to `offset`. The caller owns that range, as its protocol says.
+    #[inline]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds; the caller's protocol makes this process the only one that touches the
@@ -107,6 +110,7 @@ impl Mapping {
     }
 
     /// The bytes at `offset`, which the caller's protocol keeps unchanged while they are borrowed.
+    #[inline]
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds; nobody writes to a range that was published until its reader gives it back.

@@ -33,12 +33,7 @@ pub(crate) fn again_after(before: &str, test: &str, part: &str) -> Command {
 }
 
 /// The same, with a small disk of its own over a directory; nothing where the system does not allow that.
-pub(crate) fn again_with_disk(
-    directory: &Path,
-    kilobytes: u32,
-    test: &str,
-    part: &str,
-) -> Option<Command> {
+pub(crate) fn again_with_disk(directory: &Path, kilobytes: u32, test: &str, part: &str) -> Option<Command> {
     let mount = |then: &str| {
         let directory = directory.display();
         let inside = format!("mount -t tmpfs -o size={kilobytes}k none {directory} && {then}");

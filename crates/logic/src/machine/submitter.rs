@@ -538,10 +538,17 @@ impl<P> Submitter<P> {
                 assert!(record.handles > 0 || record.lineage_users > 0, "an unused record is gone");
                 bytes += if record.payload.is_some() { record.bytes as usize } else { 0 };
             }
-            assert_eq!(record.missing > 0, record.stage == Stage::Waiting || record.stage == Stage::Finished && record.missing > 0);
+            assert_eq!(
+                record.missing > 0,
+                record.stage == Stage::Waiting || record.stage == Stage::Finished && record.missing > 0
+            );
         }
         for (key, record) in self.tasks.iter() {
-            assert_eq!(record.lineage_users, users.get(&key).copied().unwrap_or(0), "lineage users of {key:?}");
+            assert_eq!(
+                record.lineage_users,
+                users.get(&key).copied().unwrap_or(0),
+                "lineage users of {key:?}"
+            );
         }
         assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
     }

@@ -2,8 +2,8 @@
 
 use crate::runtime::{Inner, Runtime};
 use crate::worker::executor::{Executor, LOOKING, RUNNER, Runnable};
-use crate::worker::mailbox;
 use crate::worker::leases::Held;
+use crate::worker::mailbox;
 use crate::worker::run;
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ProcessSlot, TaskKey};
@@ -97,8 +97,8 @@ impl RunnerState {
     }
 
     pub(crate) fn on_task_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
-        let same = self.submitter.load(Ordering::Acquire) == from.0
-            && self.key.load(Ordering::Relaxed) == word(key);
+        let same =
+            self.submitter.load(Ordering::Acquire) == from.0 && self.key.load(Ordering::Relaxed) == word(key);
         if !same {
             return;
         }
@@ -272,10 +272,7 @@ impl Runner<'_> {
 
     fn may_run(&self, lane: &LaneConsumer) -> bool {
         RUNNER.with_borrow(|runner| {
-            runner
-                .as_ref()
-                .and_then(|(_, held)| held.as_ref())
-                .is_some_and(|held| held.shape == lane.shape())
+            runner.as_ref().and_then(|(_, held)| held.as_ref()).is_some_and(|held| held.shape == lane.shape())
         })
     }
 

@@ -52,8 +52,7 @@ pub(crate) fn spawn(runtime: &Arc<Inner>) {
         let executor = runtime.executor.as_ref().expect("the watch belongs to a worker");
         run(&runtime, executor);
     };
-    let spawned =
-        std::thread::Builder::new().name("aktis-watch".into()).stack_size(256 * 1024).spawn(body);
+    let spawned = std::thread::Builder::new().name("aktis-watch".into()).stack_size(256 * 1024).spawn(body);
     if let Err(error) = spawned {
         eprintln!("aktis: cannot start the watch of a worker: {error}");
     }

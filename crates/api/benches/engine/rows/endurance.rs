@@ -50,6 +50,7 @@ pub(super) fn measure(scale: Scale) -> Outcome {
     check("adding up all tasks", sum, tasks * (tasks - 1) / 2)?;
     let (first, last) = (memory[0], memory[memory.len() - 1]);
     let most = memory.iter().copied().fold(0.0, f64::max);
+    let middle = memory[memory.len() / 2];
     Ok(vec![
         Figure::new(
             format!("{millions} million tasks through one driver"),
@@ -59,6 +60,8 @@ pub(super) fn measure(scale: Scale) -> Outcome {
         .detail(format!("{WINDOW} in flight")),
         Figure::new("memory growth after the first million", last - first, Unit::Megabytes)
             .wanted(Bound::AtMost(GROWTH_MAX.max(first / 20.0)))
-            .detail(format!("all processes: {first:.1} MB, then {last:.1}; most {most:.1}")),
+            .detail(format!(
+                "all processes: {first:.1} MB, half-way {middle:.1}, at the end {last:.1}; most {most:.1}"
+            )),
     ])
 }

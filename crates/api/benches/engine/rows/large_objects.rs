@@ -28,17 +28,17 @@ pub(super) fn put(scale: Scale) -> Outcome {
     let rounds = scale.pick(10, 40);
     let (mut puts, mut copies, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let copy = memory.copy(&array).as_secs_f64();
         let (time, object) = timed(|| aktis::put(array.clone()))?;
         let stored = object.get()?;
         check("the bytes of an array", u64::from(stored[0]) + stored.len() as u64, 7 + PUT_BYTES as u64)?;
-        let put = time.as_secs_f64();
+        // The object is still held: the node frees nothing while the copy runs.
+        let (put, copy) = (time.as_secs_f64(), memory.copy(&array).as_secs_f64());
         puts.push(PUT_BYTES as f64 / put / 1e9);
         copies.push(PUT_BYTES as f64 / copy / 1e9);
         shares.push(copy / put);
     }
     let (puts, copies, shares) = (Samples::new(puts), Samples::new(copies), Samples::new(shares));
-    let detail = format!("median of {rounds}; each put against the copy before it: {:.2}", shares.median());
+    let detail = format!("median of {rounds}; each put against the copy after it: {:.2}", shares.median());
     Ok(vec![
         Figure::new("put of 100 MB arrays, steady", puts.median(), Unit::GigabytesPerSecond)
             .wanted(Bound::AtLeast(0.9 * copies.median()))

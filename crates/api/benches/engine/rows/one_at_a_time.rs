@@ -17,7 +17,7 @@ const TURNS: usize = 20;
 pub(super) fn tasks(scale: Scale) -> Outcome {
     let session = session()?;
     let _entered = session.enter();
-    measure("one task at a time", scale, || Ok(check("an empty task", empty::remote().get()?, 1)?))
+    measure("one task at a time", scale, || check("an empty task", empty::remote().get()?, 1))
 }
 
 /// A call of an actor at a time.

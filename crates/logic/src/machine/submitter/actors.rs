@@ -84,7 +84,8 @@ impl<P> Submitter<P> {
             return;
         }
         actor.forget_finished(&self.tasks);
-        let unfinished = |key: &TaskKey| self.tasks.get(*key).is_some_and(|record| record.stage != Stage::Finished);
+        let unfinished =
+            |key: &TaskKey| self.tasks.get(*key).is_some_and(|record| record.stage != Stage::Finished);
         actor.queue.retain(unfinished);
         if actor.queue.is_empty() && actor.sent.is_empty() {
             *actor = Actor::new(Place::Pending);
