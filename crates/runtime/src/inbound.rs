@@ -35,8 +35,12 @@ impl Inbound {
     }
 }
 
-/// A value as it comes in a message.
+/// An answer as it comes in a message.
 pub(crate) struct Arrived<'a> {
+    pub(crate) from: ProcessSlot,
+    pub(crate) kind: MessageKind,
+    pub(crate) key: TaskKey,
+    pub(crate) index: u32,
     pub(crate) form: ValueForm,
     pub(crate) contains: bool,
     pub(crate) payload: &'a [u8],
@@ -44,7 +48,7 @@ pub(crate) struct Arrived<'a> {
 
 impl Arrived<'_> {
     /// The outcome, and the object if the node counts this process as its holder.
-    pub(crate) fn into_outcome(self) -> (Outcome, Option<ObjectId>) {
+    fn outcome(&self) -> (Outcome, Option<ObjectId>) {
         match self.form {
             ValueForm::Inline if self.contains => {
                 let (object, bytes) = ObjectId::read_from_prefix(self.payload).expect("the id comes first");
@@ -125,8 +129,9 @@ impl Inner {
             MessageKind::Returned | MessageKind::StreamItem | MessageKind::StreamEnded => {
                 let shell = shell.get_or_insert_with(|| self.submitter.lock());
                 let Some(form) = ValueForm::from_u8(message.form) else { return };
-                let arrived = Arrived { form, contains: message.contains != 0, payload };
-                self.on_answer(shell, from, kind, message.key, message.index, arrived, later);
+                let (key, index, contains) = (message.key, message.index, message.contains != 0);
+                let arrived = Arrived { from, kind, key, index, form, contains, payload };
+                self.on_answer(shell, &arrived, later);
             }
             MessageKind::ActorCreate
             | MessageKind::ActorCall
@@ -151,14 +156,11 @@ impl Inner {
     pub(crate) fn on_answer(
         self: &Arc<Self>,
         shell: &mut Shell,
-        from: ProcessSlot,
-        kind: MessageKind,
-        key: TaskKey,
-        index: u32,
-        arrived: Arrived<'_>,
+        arrived: &Arrived<'_>,
         later: &mut Later,
     ) {
-        let (outcome, held) = arrived.into_outcome();
+        let (outcome, held) = arrived.outcome();
+        let &Arrived { from, kind, key, index, .. } = arrived;
         let wanted = shell.machine.record(key).filter(|record| record.stage() != Stage::Finished);
         let Some(payload) = wanted.and_then(|record| record.payload()) else {
             // Cancelled, or answered before: nobody wants it.

@@ -100,9 +100,17 @@ impl Answer {
         let id_first = self.contains && form == ValueForm::Inline;
         let prefix: &[u8] = if id_first { self.object.as_bytes() } else { &[] };
         if to == runtime.me {
-            let payload = [prefix, bytes].concat();
-            let arrived = Arrived { form, contains: self.contains, payload: &payload };
-            return runtime.answer_locally(kind, key, index, arrived);
+            let joined;
+            let payload = match prefix {
+                [] => bytes,
+                _ => {
+                    joined = [prefix, bytes].concat();
+                    &joined
+                }
+            };
+            let contains = self.contains;
+            let arrived = Arrived { from: to, kind, key, index, form, contains, payload };
+            return runtime.answer_locally(&arrived);
         }
         let (form, contains) = (form as u8, u8::from(self.contains));
         let message = Message { kind: kind as u8, form, contains, reserved: 0, index, key };
@@ -130,10 +138,10 @@ fn store_failure(error: Error) -> Failure {
 
 impl Inner {
     /// An answer for a task of this very process.
-    fn answer_locally(self: &Arc<Self>, kind: MessageKind, key: TaskKey, index: u32, arrived: Arrived<'_>) {
+    fn answer_locally(self: &Arc<Self>, arrived: &Arrived<'_>) {
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
-        self.on_answer(&mut shell, self.me, kind, key, index, arrived, &mut later);
+        self.on_answer(&mut shell, arrived, &mut later);
         shell.flush(self, &mut later);
         drop(shell);
         later.run(self);
