@@ -257,6 +257,7 @@ pub(crate) struct Later {
     pub(crate) messages: Vec<ToNode>,
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) payloads: Vec<crate::submit::Payload>,
+    pub(crate) streams: Vec<Arc<crate::stream::StreamState>>,
 }
 
 impl Later {
@@ -274,5 +275,6 @@ impl Later {
         }
         self.payloads.clear();
         self.entries.clear();
+        self.streams.clear();
     }
 }

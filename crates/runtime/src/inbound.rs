@@ -182,9 +182,11 @@ impl Inner {
                 };
                 if kind == MessageKind::StreamItem {
                     stream.add(self, from, index, outcome, held.is_some(), later);
+                    later.streams.push(stream);
                     return;
                 }
                 stream.end(outcome, later);
+                later.streams.push(stream);
                 shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
                 return;
             }
@@ -228,6 +230,9 @@ impl Inner {
         let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
         lost.extend(running.filter(|(submitter, _)| *submitter == self.me).map(|(_, key)| key));
         for key in lost {
+            if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
+                payload.returns.hold(&mut later);
+            }
             shell.step(self, &mut later, |machine, out| machine.on_lost(key, cause, out));
         }
         self.on_host_died(&mut shell, dead, cause, &mut later);

@@ -338,6 +338,20 @@ impl Payload {
 }
 
 impl Returns {
+    /// The process that ran the task died, maybe after it had given a return value to the store, held by
+    /// this process: the node is told when it is not wanted any more.
+    pub(crate) fn hold(&self, later: &mut Later) {
+        let entries = match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Several(entries) => entries,
+            Self::Stream(_) | Self::Nothing => &[],
+        };
+        for entry in entries.iter().filter_map(Weak::upgrade) {
+            entry.set_known();
+            later.entries.push(entry);
+        }
+    }
+
     /// Gives every return that has no value yet this failure.
     pub(crate) fn fail(&self, failure: &Arc<Failure>, later: &mut Later) {
         let mut fail = |entry: &Weak<Entry>| {
@@ -352,6 +366,7 @@ impl Returns {
             Self::Stream(stream) => {
                 if let Some(stream) = stream.upgrade() {
                     stream.fail(failure, later);
+                    later.streams.push(stream);
                 }
             }
             Self::Nothing => {}

@@ -198,6 +198,7 @@ impl Control {
         for word in &page.inbound {
             word.store(0, Ordering::Relaxed);
         }
+        page.doorbell.reset();
         page.state.store(0, Ordering::Release);
     }
 
@@ -498,6 +499,18 @@ mod tests {
         assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 0);
         control.wake_idle(ShapeId(0));
         assert_eq!(control.shape(ShapeId(0)).summary.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_watched_before_dying_does_not_keep_the_next_process_asleep() {
+        let control = Control::create().unwrap();
+        let process = ProcessSlot(1);
+        control.start_process(process, 1);
+        let dead = Control::open(control.fd().try_clone_to_owned().unwrap(), process).unwrap();
+        dead.doorbell().watch();
+        control.mark_dead(process);
+        control.wipe_process(process);
+        assert!(!control.page(process).doorbell.is_watched());
     }
 
     #[test]

@@ -94,6 +94,12 @@ impl Doorbell {
         }
     }
 
+    /// Forgets who slept and watched: they have died.
+    pub(crate) fn reset(&self) {
+        self.sleepers.store(0, Ordering::SeqCst);
+        self.watchers.store(0, Ordering::SeqCst);
+    }
+
     fn wake(&self) {
         self.sequence.fetch_add(1, Ordering::SeqCst);
         let _ = futex::wake(&self.sequence, futex::Flags::empty(), 1);

@@ -26,7 +26,7 @@ const SHAPE: ShapeId = ShapeId(0);
 
 /// The bytes that belong to a number: of lengths that fit into a slot, and of others.
 fn payload(index: u32) -> Vec<u8> {
-    vec![index as u8; (index * 7919 % 700) as usize]
+    vec![index as u8; (index.wrapping_mul(7919) % 700) as usize]
 }
 
 fn message(kind: MessageKind, index: u32, key: TaskKey) -> Message {
@@ -144,6 +144,14 @@ impl Worker {
             self.sent += 1;
         }
         control.notify(self.slot);
+    }
+}
+
+impl Drop for Worker {
+    /// Also when the test fails: nothing must go on without it.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -280,8 +288,7 @@ fn a_task_is_never_lost_nor_done_twice_when_claimants_are_killed() {
     assert_eq!(submitter.done, submitter.next, "each task was answered once");
     assert!(submitter.lost > 0, "no kill came in the middle of a task");
     assert_eq!(control.lane_queued(LANE), 0);
-    for mut worker in workers {
-        worker.child.kill().expect("killed");
-        assert_eq!(worker.child.wait().expect("reaped").signal(), Some(9));
+    for worker in &mut workers {
+        assert!(worker.child.try_wait().expect("asked").is_none(), "they still work");
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Executor {
     spinning: AtomicBool,
     runners: RwLock<Vec<Arc<RunnerState>>>,
     pub(crate) watch: Watch,
+    /// Whether threads may run: the process has all that user code needs.
+    started: AtomicBool,
     /// A running average of how long tasks and calls take, from samples.
     run_nanoseconds: AtomicU64,
 }
@@ -81,6 +83,7 @@ impl Executor {
             spinning: AtomicBool::new(false),
             runners: RwLock::default(),
             watch: Watch::default(),
+            started: AtomicBool::new(false),
             // Nothing is known yet: take work for long, and use every thread.
             run_nanoseconds: AtomicU64::new(1_000_000),
         }
@@ -93,12 +96,16 @@ impl Executor {
 
     /// Starts the first thread.
     pub(crate) fn start(&self, runtime: &Arc<Inner>) {
+        self.started.store(true, Ordering::Release);
         self.spawn_runner(runtime);
         watch::spawn(runtime);
     }
 
     /// Starts one more thread, if there may be one more.
     pub(crate) fn spawn_runner(&self, runtime: &Arc<Inner>) {
+        if !self.started.load(Ordering::Acquire) {
+            return;
+        }
         let index = self.threads.fetch_add(1, Ordering::AcqRel);
         if index >= THREADS_MAX {
             self.threads.fetch_sub(1, Ordering::AcqRel);
