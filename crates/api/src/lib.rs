@@ -67,6 +67,16 @@ pub use options::Quantity;
 pub use session::{Entered, ReadyAndRest, Session, SessionBuilder, init};
 pub use stream::{NextItem, ObjectStream};
 
+/// The guide and the first page, so that their programs are compiled and run as tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/rust.md")]
+    struct Guide;
+
+    #[doc = include_str!("../../../README.md")]
+    struct FirstPage;
+}
+
 #[doc(hidden)]
 pub mod __private {
     pub use crate::generated::*;

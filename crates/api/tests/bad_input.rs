@@ -380,3 +380,16 @@ fn references_of_an_ended_session_are_closed_in_the_next() {
     assert!(outcome.is_err(), "{outcome:?}");
     assert_eq!(square::remote(6).get().unwrap(), 36);
 }
+
+/// Nobody waits, so nobody takes in what comes: then the one who asks must.
+#[test]
+fn asking_again_and_again_is_as_good_as_waiting() {
+    let session = start();
+    let _entered = session.enter();
+    for x in 0..20 {
+        let object = square::remote(x);
+        eventually("it is ready", || object.is_ready());
+        let object = square::remote(x);
+        eventually("it is explained", || object.explain().contains("it has a value"));
+    }
+}

@@ -60,12 +60,12 @@ fn pid() -> u32 {
 }
 
 /// Kills each worker that comes up, after it has done some work, until `kills` are done.
-fn kill_workers(session: &Session, kills: u32, seed: u64, progress: &AtomicU64) {
+fn kill_workers(session: &Session, kills: usize, seed: u64, progress: &AtomicU64) {
     let mut dice = Dice::new(seed);
-    let (mut seen, mut killed) = (u64::MAX, 0);
+    let (mut seen, mut killed) = (u64::MAX, HashSet::new());
     let begin = Instant::now();
-    while killed < kills {
-        assert!(begin.elapsed() < PATIENCE, "{killed} of {kills} are killed");
+    while killed.len() < kills {
+        assert!(begin.elapsed() < PATIENCE, "{} of {kills} are killed", killed.len());
         // Now and then a worker dies before it has done anything at all.
         let early = dice.below(10) == 0;
         eventually("results come in", || early || progress.load(Ordering::Relaxed) != seen);
@@ -73,7 +73,7 @@ fn kill_workers(session: &Session, kills: u32, seed: u64, progress: &AtomicU64) 
         dice.dawdle(4000);
         for pid in session.worker_pids() {
             kill(pid);
-            killed += 1;
+            killed.insert(pid);
         }
     }
 }
@@ -116,7 +116,7 @@ fn batch(n: u64) -> Vec<(ObjectRef<u64>, u64)> {
 }
 
 /// Runs all kinds of tasks while workers are killed, and checks every result.
-fn survive(kills: u32, seed: u64) {
+fn survive(kills: usize, seed: u64) {
     let session = Session::builder().cpus(2).store_bytes(64 << 20).forward_output(false).start().unwrap();
     let progress = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -55,6 +55,8 @@ pub(crate) struct Shell {
     last_tick: Time,
     plan: Planned,
     newly_blocked: bool,
+    /// Whether it was said that workers cannot be started.
+    warned: bool,
     closing: bool,
 }
 
@@ -100,6 +102,7 @@ impl Shell {
             last_tick: Time::default(),
             plan: Planned::Awake,
             newly_blocked: false,
+            warned: false,
             closing: false,
             control,
             arena,
@@ -146,7 +149,7 @@ impl Shell {
     pub(crate) fn on_spawned(&mut self, process: ProcessSlot, spawned: io::Result<&WorkerProcess>) {
         let worker = match spawned {
             Ok(worker) => worker,
-            Err(error) => return self.on_process_died(process, stillborn(&error)),
+            Err(error) => return self.on_stillborn(process, &error),
         };
         self.control.start_process(process, worker.pid());
         let fds = [self.inbox.sender(), self.control.fd(), self.arena.index_fd(), self.arena.arena_fd()];
@@ -156,6 +159,17 @@ impl Shell {
         }
         self.step(NodeInput::WorkerSpawned { process, pid: worker.pid() });
         self.peers.entry(process).or_default().on_started(worker.link());
+    }
+
+    /// It is tried again, but not without a word: somebody may wait for it.
+    fn on_stillborn(&mut self, process: ProcessSlot, error: &io::Error) {
+        if !std::mem::replace(&mut self.warned, true) {
+            eprintln!(
+                "aktis: a worker process could not be started, and is tried again: {error}\n\
+                 hint: raise the limits on open files (ulimit -n) and on processes (ulimit -u)"
+            );
+        }
+        self.on_process_died(process, stillborn(error));
     }
 
     /// A worker process has ended.

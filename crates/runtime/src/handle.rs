@@ -52,8 +52,18 @@ impl Handle {
         Poll::Ready(value_of(&self.entry))
     }
 
-    /// Whether there is a value or a failure.
+    /// Whether there is a value or a failure. Who only asks and never waits takes in what has come, too.
     pub fn is_ready(&self) -> bool {
+        self.has_outcome() || {
+            if let Some(runtime) = self.entry.runtime().filter(|runtime| runtime.check_usable().is_ok()) {
+                runtime.drain();
+            }
+            self.has_outcome()
+        }
+    }
+
+    /// Whether a value or a failure has been taken in.
+    pub(crate) fn has_outcome(&self) -> bool {
         self.entry.outcome().is_some()
     }
 
@@ -77,6 +87,7 @@ impl Handle {
 
     /// Says why the object has no value yet, or what failed: sentences for people.
     pub fn explain(&self) -> String {
+        self.is_ready();
         match self.entry.outcome() {
             Some(Outcome::Inline(value)) => {
                 format!("it has a value of {} bytes, in this process", value.bytes().len())
@@ -120,7 +131,7 @@ impl Inner {
             let standing = match (route, stage) {
                 (_, Stage::Waiting) => {
                     let handles = record.payload().map_or(&[][..], |payload| payload.arguments.handles());
-                    let missing = handles.iter().filter(|handle| !handle.is_ready());
+                    let missing = handles.iter().filter(|handle| !handle.has_outcome());
                     Standing::Waiting { inputs: missing.map(Handle::id).collect() }
                 }
                 (Route::Lane(lane), Stage::Sent { position }) => {

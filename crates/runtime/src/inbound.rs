@@ -89,7 +89,11 @@ impl Inner {
         let mut later = std::mem::take(&mut inbound.spare);
         let mut progress = false;
         self.control.take_inbound(|from| {
-            progress |= self.drain_from(&mut inbound, from, &mut later);
+            // What a dead process has left is taken in when its death is told; after that its channel is
+            // given to others, and must not be kept open here.
+            if self.control.is_alive(from) {
+                progress |= self.drain_from(&mut inbound, from, &mut later);
+            }
         });
         drop(inbound);
         later.run(self);
@@ -302,7 +306,8 @@ impl Inner {
     /// The receiver is not notified.
     pub(crate) fn push_message(&self, to: ProcessSlot, message: &Message, parts: &[&[u8]]) -> bool {
         let mut sender = self.senders[to.0 as usize].lock();
-        if sender.is_none() {
+        // The channel to a dead process will be given to others.
+        if sender.is_none() && self.control.is_alive(to) {
             *sender = self.control.sender(to).map(Box::new);
         }
         match sender.as_mut() {

@@ -158,10 +158,7 @@ impl Inner {
         let mut known = self.known.lock();
         known.insert(object, Arc::downgrade(entry));
         entry.set_known();
-        // The node knows a stored object since it was sealed.
-        if !matches!(entry.outcome(), Some(Outcome::Stored { .. })) {
-            self.outbox.push(ToNode::Escaped { object, value: entry.escape_value() });
-        }
+        self.outbox.push(ToNode::Escaped { object, value: entry.escape_value() });
         drop(known);
         self.flush_outbox();
     }

@@ -64,7 +64,7 @@ impl Inner {
         timeout: Option<Duration>,
     ) -> Result<Vec<usize>, Error> {
         self.check_usable()?;
-        let ready = || handles.iter().filter(|handle| handle.is_ready()).count();
+        let ready = || handles.iter().filter(|handle| handle.has_outcome()).count();
         let count = count.min(handles.len());
         if ready() < count {
             self.block(
@@ -74,7 +74,7 @@ impl Inner {
                 |group| handles.iter().for_each(|handle| handle.entry.add_group(group)),
             );
         }
-        let positions = handles.iter().enumerate().filter(|(_, handle)| handle.is_ready());
+        let positions = handles.iter().enumerate().filter(|(_, handle)| handle.has_outcome());
         Ok(positions.map(|(position, _)| position).take(count).collect())
     }
 

@@ -4,6 +4,7 @@
 //!   and a disk, and objects to orders that would do harm;
 //! - [`program`] is what runs in a virtual process, and [`town`] a world with programs in it;
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
+//! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
@@ -11,6 +12,7 @@ pub mod index;
 pub mod program;
 pub mod random;
 pub mod scenario;
+pub mod submitter;
 pub mod town;
 pub mod wanderer;
 pub mod world;

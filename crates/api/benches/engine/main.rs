@@ -7,6 +7,7 @@
 //! `main`.
 
 mod arguments;
+mod cores;
 mod figure;
 mod isolation;
 mod memory;
@@ -19,6 +20,11 @@ mod warm_copy;
 
 use arguments::{Arguments, Part};
 use std::process::ExitCode;
+
+/// A million tasks are millions of small allocations, in the driver and its workers: a program that submits so
+/// many chooses its allocator, and so does this one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Why a row, or the whole program, did not get to its end.
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -5,7 +5,9 @@
 
 use crate::Failure;
 use crate::arguments::PEER;
+use crate::cores::{OnCore, Placement};
 use crate::isolation::die_with_parent;
+use crate::samples::microseconds;
 use aktis_protocol::{ProcessSlot, TaskKey};
 use aktis_store::Control;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,11 +15,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 const HERE: ProcessSlot = ProcessSlot(0);
 const THERE: ProcessSlot = ProcessSlot(1);
 /// The round after which the peer ends.
 const LAST: u32 = u32::MAX;
+/// On a busy machine a spinning round trip may take a whole turn of the scheduler.
+const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What carries the turn from one process to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,7 @@ pub(crate) struct Call {
 pub(crate) struct Peer {
     child: Child,
     near: Option<End>,
+    core: usize,
     round: u32,
 }
 
@@ -53,7 +59,8 @@ enum End {
 
 impl Peer {
     /// Starts this program once more, at the far end.
-    pub(crate) fn start(way: Way) -> Result<Self, Failure> {
+    pub(crate) fn start(way: Way, placement: Placement) -> Result<Self, Failure> {
+        let (core, far_core) = placement.cores()?;
         let mut command = Command::new("/proc/self/exe");
         command.args([PEER, way.name()]).stdout(Stdio::piped());
         let near = match way {
@@ -70,18 +77,35 @@ impl Peer {
                 End::Socket(near)
             }
         };
+        let far_core = OnCore::enter(far_core)?;
         let mut child = command.spawn()?;
-        drop(command);
+        drop((far_core, command)); // With the command goes our copy of the far end.
         let stdout = child.stdout.take().ok_or("its output is not a pipe")?;
-        let peer = Self { child, near: Some(near), round: 0 };
+        let peer = Self { child, near: Some(near), core, round: 0 };
         if BufReader::new(stdout).lines().next().is_none() {
             return Err("the other end of a round trip did not start".into());
         }
         Ok(peer)
     }
 
+    /// Microseconds of each of `count` round trips, or of fewer if they are slow; the mean of each `together` that
+    /// are timed as one.
+    pub(crate) fn times(&mut self, count: usize, together: u32) -> Result<Vec<f64>, Failure> {
+        let _core = OnCore::enter(self.core)?;
+        let begin = Instant::now();
+        let mut times = Vec::with_capacity(count);
+        while times.len() < count && begin.elapsed() < TIME_MAX {
+            let begin = Instant::now();
+            for _ in 0..together {
+                self.round_trip()?;
+            }
+            times.push(microseconds(begin.elapsed()) / f64::from(together));
+        }
+        Ok(times)
+    }
+
     /// Goes there and back once.
-    pub(crate) fn round_trip(&mut self) -> Result<(), Failure> {
+    fn round_trip(&mut self) -> Result<(), Failure> {
         self.round += 1;
         let near = self.near.as_ref().ok_or("the peer has ended")?;
         near.give(self.round)?;

@@ -470,6 +470,7 @@ impl<P> Submitter<P> {
         }
         if let Route::Actor(actor) = route {
             self.actors[actor.0 as usize].forget_finished(&self.tasks);
+            self.slim(actor);
             self.free_if_closed(actor, out);
         }
         self.forget_if_unused(key, out);

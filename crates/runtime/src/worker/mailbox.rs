@@ -18,7 +18,7 @@ use aktis_protocol::hot::{CallHeader, MessageKind};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -29,7 +29,11 @@ const BATCH: usize = 64;
 #[derive(Default)]
 pub(crate) struct Hosted {
     mailboxes: Mutex<IdMap<ActorId, Arc<Mailbox>>>,
+    count: AtomicUsize,
 }
+
+/// With more actors than this, idle ones keep no memory for calls to come.
+const MANY: usize = 256;
 
 /// One actor.
 pub(crate) struct Mailbox {
@@ -57,7 +61,7 @@ enum Life {
     /// It takes calls.
     Ready(ActorState),
     /// It is gone; calls get this failure.
-    Ended(Failure),
+    Ended(Box<Failure>),
 }
 
 struct Item {
@@ -101,6 +105,7 @@ impl Executor {
         if kind == MessageKind::ActorCreate {
             let mailbox = Arc::new(Mailbox::new(header.actor, None, header.concurrency, Arc::default()));
             mailboxes.insert(header.actor, mailbox.clone());
+            self.hosted.count.store(mailboxes.len(), Ordering::Relaxed);
             drop(mailboxes);
             return mailbox.add(runtime, self, item);
         }
@@ -118,6 +123,10 @@ impl Executor {
 }
 
 impl Hosted {
+    fn are_many(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > MANY
+    }
+
     /// Constructs an actor that the node manages.
     pub(crate) fn host(
         &self,
@@ -172,6 +181,7 @@ impl Hosted {
         let mut mailboxes = self.mailboxes.lock();
         if mailboxes.get(&mailbox.actor).is_some_and(|other| Arc::ptr_eq(other, mailbox)) {
             mailboxes.remove(&mailbox.actor);
+            self.count.store(mailboxes.len(), Ordering::Relaxed);
         }
     }
 }
@@ -275,6 +285,9 @@ impl Mailbox {
         }
         let schedule = !state.scheduled && !state.queue.is_empty();
         state.scheduled |= schedule;
+        if state.queue.is_empty() && executor.hosted.are_many() {
+            state.queue = VecDeque::new();
+        }
         drop(state);
         if schedule {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
@@ -316,7 +329,7 @@ impl Mailbox {
         state.life = match (result, &state.life) {
             (_, Life::Ended(failure)) => Life::Ended(failure.clone()),
             (Ok(actor), _) => Life::Ready(actor),
-            (Err(_), _) => Life::Ended(ended.clone().expect("it failed")),
+            (Err(_), _) => Life::Ended(Box::new(ended.clone().expect("it failed"))),
         };
         drop(state);
         match (self.incarnation, ended) {
@@ -388,7 +401,7 @@ impl Mailbox {
 
     fn refuse(&self, runtime: &Arc<Inner>, item: &Item) {
         let failure = match &self.inner.lock().life {
-            Life::Ended(failure) => failure.clone(),
+            Life::Ended(failure) => (**failure).clone(),
             _ => Failure::new(FailureKind::ActorDied, "its actor is gone"),
         };
         let function = run::find(item.function).map_or("", |function| function.name);
@@ -407,7 +420,7 @@ impl Mailbox {
         let mut state = self.inner.lock();
         let schedule = !state.scheduled && !state.queue.is_empty();
         state.scheduled |= schedule;
-        let before = std::mem::replace(&mut state.life, Life::Ended(failure.clone()));
+        let before = std::mem::replace(&mut state.life, Life::Ended(Box::new(failure.clone())));
         drop(state);
         if schedule {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
@@ -418,7 +431,7 @@ impl Mailbox {
     }
 
     fn end(self: &Arc<Self>, runtime: &Arc<Inner>, _executor: &Executor, failure: Failure) {
-        let before = std::mem::replace(&mut self.inner.lock().life, Life::Ended(failure.clone()));
+        let before = std::mem::replace(&mut self.inner.lock().life, Life::Ended(Box::new(failure.clone())));
         if !matches!(before, Life::Ended(_)) {
             self.bury(runtime, before.into_state(), failure);
         }

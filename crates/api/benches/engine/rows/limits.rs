@@ -3,16 +3,14 @@
 use super::Outcome;
 use crate::Failure;
 use crate::arguments::Scale;
+use crate::cores::Placement::{OneCore, TwoCores};
 use crate::figure::{Figure, Unit};
 use crate::peer::{Peer, Way};
 use crate::progress;
-use crate::samples::{Samples, microseconds};
+use crate::samples::Samples;
 use crate::warm_copy::WarmMemory;
-use std::time::{Duration, Instant};
 
-const WARM_UP: u32 = 200;
-/// On a busy machine a spinning round trip may take a whole turn of the scheduler.
-const TIME_MAX: Duration = Duration::from_secs(5);
+const WARM_UP: usize = 200;
 const COPY_BYTES: usize = 100_000_000;
 
 /// Measures all of them.
@@ -20,37 +18,25 @@ pub(super) fn measure(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     // A spinning round trip is about as short as a look at the clock: many are timed together.
     let ways = [
-        (Way::Spinning, 100, "limit: round trip, spinning on a shared word"),
-        (Way::Futex, 1, "limit: round trip, futex"),
-        (Way::Stream, 1, "limit: round trip, Unix stream socket"),
-        (Way::Seqpacket, 1, "limit: round trip, Unix seqpacket socket"),
+        (Way::Spinning, TwoCores, 100, "spinning on a shared word"),
+        (Way::Futex, OneCore, 1, "futex, on one core"),
+        (Way::Futex, TwoCores, 1, "futex, between cores"),
+        (Way::Stream, OneCore, 1, "Unix stream socket, on one core"),
+        (Way::Stream, TwoCores, 1, "Unix stream socket, between cores"),
+        (Way::Seqpacket, OneCore, 1, "Unix seqpacket socket, on one core"),
+        (Way::Seqpacket, TwoCores, 1, "Unix seqpacket socket, between cores"),
     ];
-    for (way, together, name) in ways {
+    for (way, placement, together, name) in ways {
+        let name = format!("limit: round trip, {name}");
         progress::say(format_args!("  {name}"));
-        let samples = round_trips(way, together, scale.pick(2_000, 20_000))?;
+        let mut peer = Peer::start(way, placement)?;
+        peer.times(WARM_UP, together)?;
+        let samples = Samples::new(peer.times(scale.pick(2_000, 20_000), together)?);
         let detail = format!("median; least {:.2}, p99 {:.2}", samples.least(), samples.quantile(0.99));
         figures.push(Figure::new(name, samples.median(), Unit::Microseconds).detail(detail));
     }
     figures.push(warm_copy(scale.pick(10, 30))?);
     Ok(figures)
-}
-
-/// Microseconds of each of `count` round trips; the mean of each `together` that are timed as one.
-fn round_trips(way: Way, together: u32, count: u32) -> Result<Samples, Failure> {
-    let mut peer = Peer::start(way)?;
-    for _ in 0..WARM_UP {
-        peer.round_trip()?;
-    }
-    let begin = Instant::now();
-    let mut times = Vec::new();
-    while times.len() < count as usize && begin.elapsed() < TIME_MAX {
-        let begin = Instant::now();
-        for _ in 0..together {
-            peer.round_trip()?;
-        }
-        times.push(microseconds(begin.elapsed()) / f64::from(together));
-    }
-    Ok(Samples::new(times))
 }
 
 fn warm_copy(rounds: u32) -> Result<Figure, Failure> {

@@ -5,6 +5,7 @@ use super::tasks::empty;
 use super::{Outcome, check, session};
 use crate::Failure;
 use crate::arguments::Scale;
+use crate::cores::Placement;
 use crate::figure::{Bound, Figure, Unit};
 use crate::peer::{Peer, Way};
 use crate::samples::{Samples, microseconds, timed};
@@ -34,14 +35,16 @@ pub(super) fn actor_calls(scale: Scale) -> Outcome {
 
 fn measure(name: &str, scale: Scale, mut call: impl FnMut() -> Result<(), Failure>) -> Outcome {
     let in_turn = scale.pick(2_000, 20_000) / TURNS;
-    let mut sockets = [Peer::start(Way::Stream)?, Peer::start(Way::Seqpacket)?];
+    // On one core, where a socket is fastest.
+    let start = |way| Peer::start(way, Placement::OneCore);
+    let mut sockets = [start(Way::Stream)?, start(Way::Seqpacket)?];
     let mut socket_times = [Vec::new(), Vec::new()];
     let mut call_times = Vec::new();
     repeat(in_turn, &mut call)?;
     for _ in 0..TURNS {
         call_times.extend(repeat(in_turn, &mut call)?);
         for (socket, times) in sockets.iter_mut().zip(&mut socket_times) {
-            times.extend(repeat(in_turn / 2, &mut || socket.round_trip())?);
+            times.extend(socket.times(in_turn / 2, 1)?);
         }
     }
     let calls = Samples::new(call_times);
@@ -51,7 +54,7 @@ fn measure(name: &str, scale: Scale, mut call: impl FnMut() -> Result<(), Failur
     let median = Figure::new(format!("{name}, median"), calls.median(), Unit::Microseconds)
         .wanted(Bound::AtMost(socket))
         .goal(GOAL)
-        .limit("Unix socket", socket)
+        .limit("Unix socket, one core", socket)
         .detail(format!("least {:.2}", calls.least()));
     let tail = Figure::new(format!("{name}, p99"), calls.quantile(0.99), Unit::Microseconds);
     Ok(vec![median, tail])

@@ -23,7 +23,7 @@ pub enum Place {
 pub(super) struct Actor {
     pub(super) place: Place,
     pub(super) queue: VecDeque<TaskKey>,
-    sent: VecDeque<TaskKey>,
+    pub(super) sent: VecDeque<TaskKey>,
     /// Nobody will call it again: its place is free as soon as its calls are finished.
     closing: bool,
 }
@@ -44,7 +44,20 @@ impl Actor {
     }
 }
 
+/// With more actors than this, idle ones keep no memory for calls to come.
+const MANY: usize = 256;
+
 impl<P> Submitter<P> {
+    /// Gives back the memory of an actor without calls, where there are many actors.
+    pub(super) fn slim(&mut self, index: ActorIndex) {
+        if self.actors.len() > MANY {
+            let actor = &mut self.actors[index.0 as usize];
+            if actor.queue.is_empty() && actor.sent.is_empty() {
+                (actor.queue, actor.sent) = Default::default();
+            }
+        }
+    }
+
     /// Adds an actor.
     pub fn open_actor(&mut self, place: Place) -> ActorIndex {
         let actor = Actor::new(place);

@@ -190,3 +190,79 @@ fn calls_keep_their_order_when_inputs_come_late_and_when_the_actor_restarts() {
     story.machine.on_actor_restarting(actor, &cause, &mut story.out);
     assert_eq!(story.failed(), ["call", "call"], "no retry is left");
 }
+
+#[test]
+fn a_lost_task_owes_all_its_returns_again() {
+    let mut story = Story::new(LINEAGE);
+    let route = Route::Lane(story.lane);
+    let submission =
+        Submission { task: TaskId::default(), route, returns: 2, retries: 1, bytes: 100, payload: "a" };
+    let a = story.machine.on_submitted(submission, &[]);
+    story.send_all();
+    assert!(story.returned(a, false));
+    story.machine.on_lost(a, &Story::cause(), &mut story.out);
+    assert_eq!(story.send_all(), [a]);
+    assert!(story.returned(a, false) && story.machine.is_unfinished(a), "the second return is missing");
+    assert!(story.returned(a, false) && !story.machine.is_unfinished(a));
+}
+
+#[test]
+fn a_call_that_ends_before_it_is_sent_lets_those_behind_it_go_on() {
+    for cancel in [true, false] {
+        let mut story = Story::new(LINEAGE);
+        let actor = story.machine.open_actor(Place::Alive(ProcessSlot(1)));
+        let input = [Input::Elsewhere(ObjectId::default())];
+        let first = story.submit_to(Route::Actor(actor), "first", 0, &input);
+        let second = story.submit_to(Route::Actor(actor), "second", 0, &[]);
+        assert_eq!(story.machine.next_call(actor), None);
+        if cancel {
+            story.machine.on_cancelled(first, &mut story.out);
+        } else {
+            story.machine.on_elsewhere_resolved(ObjectId::default(), true, &mut story.out);
+        }
+        let flush = |effect: &_| matches!(effect, SubmitterEffect::Flush(flushed) if *flushed == actor);
+        assert!(story.out.iter().any(flush), "{:?}", story.out);
+        assert_eq!(story.machine.next_call(actor), Some((second, ProcessSlot(1))));
+    }
+}
+
+#[test]
+fn a_closing_actor_that_restarts_stays_until_calls_with_retries_are_finished() {
+    let mut story = Story::new(LINEAGE);
+    let actor = story.machine.open_actor(Place::Alive(ProcessSlot(1)));
+    let again = story.submit_to(Route::Actor(actor), "again", 1, &[]);
+    let once = story.submit_to(Route::Actor(actor), "once", 0, &[]);
+    for call in [again, once] {
+        assert_eq!(story.machine.next_call(actor), Some((call, ProcessSlot(1))));
+        story.machine.on_call_sent(actor, call);
+    }
+    story.machine.close_actor(actor, &mut story.out);
+    let cause = Submitter::<()>::actor_failure(&Story::cause());
+    story.machine.on_actor_restarting(actor, &cause, &mut story.out);
+    let closed = |effect: &_| matches!(effect, SubmitterEffect::Closed(_));
+    assert!(!story.out.iter().any(closed), "{:?}", story.out);
+    assert_eq!(story.failed(), ["once"]);
+    story.machine.on_actor_alive(actor, ProcessSlot(2), &mut story.out);
+    assert_eq!(story.machine.next_call(actor), Some((again, ProcessSlot(2))));
+    story.machine.on_call_sent(actor, again);
+    story.returned(again, false);
+    assert!(story.out.iter().any(closed), "{:?}", story.out);
+}
+
+#[test]
+fn finished_calls_behind_a_long_one_are_forgotten() {
+    let mut story = Story::new(LINEAGE);
+    let actor = story.machine.open_actor(Place::Alive(ProcessSlot(1)));
+    let long = story.submit_to(Route::Actor(actor), "long", 0, &[]);
+    story.machine.on_call_sent(actor, long);
+    for _ in 0..10_000 {
+        let call = story.submit_to(Route::Actor(actor), "short", 0, &[]);
+        story.machine.on_call_sent(actor, call);
+        story.machine.on_returned(call, false, &mut story.out);
+        story.drop_handle(call);
+        story.out.clear();
+    }
+    assert!(story.machine.actors[0].sent.len() < 1000, "{} calls", story.machine.actors[0].sent.len());
+    story.machine.on_actor_dead(actor, &Submitter::<()>::actor_failure(&Story::cause()), &mut story.out);
+    assert_eq!(story.failed(), ["long"]);
+}

@@ -1,0 +1,297 @@
+//! What must hold: a simple book of all errands, kept without looking at the machine.
+//!
+//! It is told each event before the machine is, and says which effects must come out. It searches where the
+//! machine keeps lists, so that the two can hardly be wrong in the same way.
+
+use super::errand::{Errand, Fate, Need, Order};
+use aktis_logic::machine::submitter::{
+    ActorIndex, Cancelled, LaneIndex, Place, Route, Stage, SubmitterConfig,
+};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Effects that must come out of the machine for the last event.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    /// These fail for a reason of their own. One that is also in `for_input` may fail either way.
+    pub(super) failed: BTreeMap<usize, FailureKind>,
+    /// These fail for an input.
+    pub(super) for_input: BTreeSet<usize>,
+    /// These tickets are not needed any more.
+    pub(super) dropped: BTreeSet<usize>,
+    /// The places of these actors are free.
+    pub(super) closed: BTreeSet<ActorIndex>,
+    /// These records are gone.
+    pub(super) forgotten: BTreeSet<usize>,
+}
+
+/// An actor, as its caller must see it.
+pub(super) struct Callee {
+    pub(super) place: Place,
+    pub(super) closing: bool,
+}
+
+/// The book. See the module.
+pub(super) struct Oracle {
+    config: SubmitterConfig,
+    pub(super) errands: Vec<Errand>,
+    /// What must be on record.
+    pub(super) on_record: BTreeSet<usize>,
+    pub(super) numbers: BTreeMap<TaskKey, usize>,
+    /// Finished errands whose tickets are kept, oldest first.
+    lineage: VecDeque<usize>,
+    pub(super) things: BTreeMap<ObjectId, Fate>,
+    pub(super) actors: BTreeMap<ActorIndex, Callee>,
+    pub(super) expected: Expected,
+}
+
+impl Oracle {
+    pub(super) fn new(config: SubmitterConfig) -> Self {
+        Self {
+            config,
+            errands: Vec::new(),
+            on_record: BTreeSet::new(),
+            numbers: BTreeMap::new(),
+            lineage: VecDeque::new(),
+            things: BTreeMap::new(),
+            actors: BTreeMap::new(),
+            expected: Expected::default(),
+        }
+    }
+
+    /// What became of an input.
+    pub(super) fn fate(&self, need: Need) -> Fate {
+        match need {
+            Need::Errand(number, _) => self.errands[number].fate,
+            Need::Thing(object) => self.things[&object],
+        }
+    }
+
+    /// The errands that are not finished, in the order of submission.
+    pub(super) fn open(&self) -> impl Iterator<Item = usize> {
+        self.on_record.iter().copied().filter(|&number| self.errands[number].is_open())
+    }
+
+    /// The calls of an actor that are not finished, in the order of submission.
+    pub(super) fn open_calls(&self, actor: ActorIndex) -> impl Iterator<Item = usize> {
+        self.open().filter(move |&number| self.errands[number].order.route == Route::Actor(actor))
+    }
+
+    /// How many inputs an errand waits for.
+    pub(super) fn missing(&self, number: usize) -> usize {
+        let needs = &self.errands[number].order.needs;
+        needs.iter().filter(|need| self.fate(**need) == Fate::Open).count()
+    }
+
+    /// How far an errand must be.
+    pub(super) fn stage(&self, number: usize) -> Stage {
+        match self.errands[number] {
+            Errand { fate: Fate::Value | Fate::Failed, .. } => Stage::Finished,
+            Errand { sent: Some(position), .. } => Stage::Sent { position },
+            _ if self.missing(number) > 0 => Stage::Waiting,
+            _ => Stage::Queued,
+        }
+    }
+
+    /// What could be sent into a lane.
+    pub(super) fn sendable(&self, lane: LaneIndex) -> Vec<usize> {
+        let in_lane = |number: &usize| self.errands[*number].order.route == Route::Lane(lane);
+        self.open().filter(in_lane).filter(|number| self.stage(*number) == Stage::Queued).collect()
+    }
+
+    /// The one call that may be sent to an actor, and where to.
+    pub(super) fn next_call(&self, actor: ActorIndex) -> Option<(usize, ProcessSlot)> {
+        let Place::Alive(process) = self.actors.get(&actor)?.place else { return None };
+        let first = self.open_calls(actor).find(|number| self.errands[*number].sent.is_none())?;
+        (self.stage(first) == Stage::Queued).then_some((first, process))
+    }
+
+    /// Bytes of the tickets of finished errands.
+    pub(super) fn lineage_bytes(&self) -> usize {
+        self.lineage.iter().map(|&number| self.errands[number].order.bytes as usize).sum()
+    }
+
+    pub(super) fn on_submitted(&mut self, order: Order, key: TaskKey) -> usize {
+        let number = self.errands.len();
+        assert!(self.numbers.insert(key, number).is_none(), "{key:?} is given twice");
+        self.errands.push(Errand::new(order, key));
+        self.on_record.insert(number);
+        number
+    }
+
+    pub(super) fn on_sent(&mut self, number: usize, position: u64) {
+        let errand = &mut self.errands[number];
+        assert!(errand.may_run_again(), "errand {number} ran {} times before", errand.runs);
+        errand.runs += 1;
+        errand.arrived = 0;
+        errand.sent = Some(position);
+    }
+
+    /// Says whether the answer must be kept.
+    pub(super) fn on_returned(&mut self, number: usize, failed: bool) -> bool {
+        let errand = &mut self.errands[number];
+        if !errand.is_open() {
+            return false;
+        }
+        errand.arrived += 1;
+        if failed {
+            self.expected.dropped.insert(number);
+            self.finish(number, Fate::Failed);
+        } else if errand.arrived >= errand.order.returns {
+            self.finish_with_values(number);
+        }
+        self.sweep();
+        true
+    }
+
+    pub(super) fn on_thing_resolved(&mut self, object: ObjectId, failed: bool) {
+        self.things.insert(object, if failed { Fate::Failed } else { Fate::Value });
+        if failed {
+            self.fail_users(|errand| errand.order.needs.contains(&Need::Thing(object)));
+        }
+        self.sweep();
+    }
+
+    pub(super) fn on_lost(&mut self, number: usize, kind: FailureKind) {
+        let errand = &mut self.errands[number];
+        if !errand.is_open() || errand.sent.is_none() {
+            return;
+        }
+        if errand.may_run_again() {
+            errand.sent = None;
+        } else {
+            self.fail(number, kind);
+        }
+        self.sweep();
+    }
+
+    pub(super) fn on_cancelled(&mut self, number: usize) -> Cancelled {
+        let found = match self.stage(number) {
+            Stage::Finished => return Cancelled::TooLate,
+            Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
+            Stage::Sent { position } => Cancelled::Sent(self.errands[number].order.route, position),
+        };
+        self.on_failed(number, FailureKind::Cancelled);
+        found
+    }
+
+    pub(super) fn on_failed(&mut self, number: usize, kind: FailureKind) {
+        self.fail(number, kind);
+        self.sweep();
+    }
+
+    pub(super) fn on_input_failed(&mut self, number: usize) {
+        if self.errands[number].is_open() {
+            self.expected.for_input.insert(number);
+            self.finish(number, Fate::Failed);
+        }
+        self.sweep();
+    }
+
+    pub(super) fn on_handle_dropped(&mut self, number: usize) {
+        self.errands[number].handles -= 1;
+        self.sweep();
+    }
+
+    pub(super) fn on_actor_restarting(&mut self, actor: ActorIndex, kind: &FailureKind) {
+        self.callee(actor).place = Place::Pending;
+        let sent = self.open_calls(actor).filter(|number| self.errands[*number].sent.is_some());
+        for number in sent.collect::<Vec<_>>() {
+            self.on_lost(number, kind.clone());
+        }
+        self.sweep();
+    }
+
+    pub(super) fn on_actor_dead(&mut self, actor: ActorIndex, failure: &Failure) {
+        self.callee(actor).place = Place::Dead(Box::new(failure.clone()));
+        self.fail_all(self.open_calls(actor).collect(), &failure.kind);
+    }
+
+    pub(super) fn on_actor_closing(&mut self, actor: ActorIndex) {
+        self.callee(actor).closing = true;
+        self.sweep();
+    }
+
+    pub(super) fn on_closed(&mut self, kind: &FailureKind) {
+        self.fail_all(self.open().collect(), kind);
+    }
+
+    pub(super) fn callee(&mut self, actor: ActorIndex) -> &mut Callee {
+        self.actors.get_mut(&actor).expect("an open actor")
+    }
+
+    /// All of them have a reason of their own; those that also wait for another may fail for that.
+    fn fail_all(&mut self, numbers: Vec<usize>, kind: &FailureKind) {
+        for &number in &numbers {
+            self.fail(number, kind.clone());
+        }
+        self.expected.failed.extend(numbers.into_iter().map(|number| (number, kind.clone())));
+        self.sweep();
+    }
+
+    fn fail(&mut self, number: usize, kind: FailureKind) {
+        if self.errands[number].is_open() {
+            self.expected.failed.insert(number, kind);
+            self.finish(number, Fate::Failed);
+        }
+    }
+
+    fn finish(&mut self, number: usize, fate: Fate) {
+        let errand = &mut self.errands[number];
+        errand.fate = fate;
+        errand.ticket = false;
+        if fate == Fate::Failed {
+            self.fail_users(|errand| errand.needs_errand(number));
+        }
+    }
+
+    fn fail_users(&mut self, uses: impl Fn(&Errand) -> bool) {
+        for user in self.open().filter(|user| uses(&self.errands[*user])).collect::<Vec<_>>() {
+            if self.errands[user].is_open() {
+                self.expected.for_input.insert(user);
+                self.finish(user, Fate::Failed);
+            }
+        }
+    }
+
+    fn finish_with_values(&mut self, number: usize) {
+        self.finish(number, Fate::Value);
+        let errand = &mut self.errands[number];
+        if !self.config.lineage || errand.handles == 0 || matches!(errand.order.route, Route::Actor(_)) {
+            self.expected.dropped.insert(number);
+            return;
+        }
+        errand.ticket = true;
+        self.lineage.push_back(number);
+        while self.lineage_bytes() > self.config.lineage_bytes_max {
+            let oldest = self.lineage.pop_front().expect("somebody takes the bytes");
+            self.errands[oldest].ticket = false;
+            self.expected.dropped.insert(oldest);
+        }
+    }
+
+    /// Takes what nobody needs off the record, until nothing changes; then frees actors.
+    fn sweep(&mut self) {
+        while let Some(number) = self.on_record.iter().copied().find(|&number| self.is_unused(number)) {
+            self.on_record.remove(&number);
+            self.expected.forgotten.insert(number);
+            if std::mem::take(&mut self.errands[number].ticket) {
+                self.expected.dropped.insert(number);
+            }
+            self.lineage.retain(|kept| *kept != number);
+        }
+        let closing = self.actors.iter().filter(|(_, callee)| callee.closing).map(|(actor, _)| *actor);
+        for actor in closing.collect::<Vec<_>>() {
+            if self.open_calls(actor).next().is_none() {
+                self.actors.remove(&actor);
+                self.expected.closed.insert(actor);
+            }
+        }
+    }
+
+    fn is_unused(&self, number: usize) -> bool {
+        let errand = &self.errands[number];
+        let computed_from_it = || self.lineage.iter().any(|&user| self.errands[user].needs_errand(number));
+        !errand.is_open() && errand.handles == 0 && !computed_from_it()
+    }
+}
