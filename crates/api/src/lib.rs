@@ -1,6 +1,6 @@
 //! A distributed execution framework for AI applications: tasks, actors and shared objects.
 //!
-//! ```no_run
+//! ```
 //! use aktis::prelude::*;
 //!
 //! #[remote]

@@ -277,7 +277,8 @@ fn too_few_descriptors_are_an_error_and_no_hang() {
         let text = said(&output_within(command, PATIENCE));
         let works = text.contains("\nworks: 9");
         let refused = text.contains("\nrefused: ") && text.contains("hint: raise the limits on open files");
-        let waits = text.contains("\nwaits: ") && text.contains("aktis: a worker process could not be started");
+        let waits =
+            text.contains("\nwaits: ") && text.contains("aktis: a worker process could not be started");
         assert!(works || refused || waits, "with {limit} descriptors: {text}");
         assert!(works || text.contains("Too many open files"), "with {limit} descriptors: {text}");
         assert!(works || limit < 32, "32 are enough: {text}");

@@ -157,12 +157,7 @@ impl Inner {
     }
 
     /// A return value or a stream's item has arrived for a task of this process.
-    pub(crate) fn on_answer(
-        self: &Arc<Self>,
-        shell: &mut Shell,
-        arrived: &Arrived<'_>,
-        later: &mut Later,
-    ) {
+    pub(crate) fn on_answer(self: &Arc<Self>, shell: &mut Shell, arrived: &Arrived<'_>, later: &mut Later) {
         let (outcome, held) = arrived.outcome();
         let &Arrived { from, kind, key, index, .. } = arrived;
         let wanted = shell.machine.record(key).filter(|record| record.stage() != Stage::Finished);

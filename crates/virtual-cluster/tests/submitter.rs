@@ -3,8 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const SEEDS: u64 = 600;
-const STEPS: u32 = 600;
+const SEEDS: u64 = 800;
+const STEPS: u32 = 500;
 
 #[test]
 fn every_errand_comes_to_its_end_in_any_order() {

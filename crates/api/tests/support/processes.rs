@@ -19,9 +19,24 @@ pub(crate) fn part() -> Option<String> {
 
 /// This program again: it runs only the test with this name, which finds its part.
 pub(crate) fn again(test: &str, part: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let program = std::env::current_exe().expect("this program");
+    let mut command = if interrupts_are_ignored() {
+        // Some shells start what runs in the background so, and it would be inherited.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(PART, part);
     command
+}
+
+fn interrupts_are_ignored() -> bool {
+    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
 /// The same, by way of a shell that first runs `before`.

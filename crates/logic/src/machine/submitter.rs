@@ -95,6 +95,7 @@ pub struct Record<P> {
     route: Route,
     stage: Stage,
     missing: u32,
+    returns: u32,
     returns_missing: u32,
     handles: u32,
     retries: u32,
@@ -142,6 +143,18 @@ impl<P> Record<P> {
     /// What it is, if that is still on record.
     pub fn payload(&self) -> Option<&P> {
         self.payload.as_ref()
+    }
+
+    /// Its worker is lost: it can be sent again, and owes all its returns again; false if no retry is left.
+    fn try_again(&mut self) -> bool {
+        if self.retries == 0 {
+            return false;
+        }
+        self.retries -= 1;
+        self.attempt += 1;
+        self.returns_missing = self.returns;
+        self.stage = Stage::Queued;
+        true
     }
 }
 
@@ -249,6 +262,7 @@ impl<P> Submitter<P> {
             route: submission.route,
             stage: Stage::Queued,
             missing: 0,
+            returns: submission.returns,
             returns_missing: submission.returns,
             handles: submission.returns,
             retries: submission.retries,
@@ -379,16 +393,14 @@ impl<P> Submitter<P> {
             return;
         }
         let Route::Lane(lane) = record.route else { return };
-        if record.retries == 0 {
-            let tries = record.attempt + 1;
-            let message = format!("its worker died, and no retry is left after {tries} tries: {cause}");
-            let failure = Failure::new(FailureKind::WorkerDied(cause.clone()), message);
-            return self.finish(key, Finish::Failed(failure), out);
+        if record.try_again() {
+            self.lanes[lane.0 as usize].push_front(key);
+            return;
         }
-        record.retries -= 1;
-        record.attempt += 1;
-        record.stage = Stage::Queued;
-        self.lanes[lane.0 as usize].push_front(key);
+        let tries = record.attempt + 1;
+        let message = format!("its worker died, and no retry is left after {tries} tries: {cause}");
+        let failure = Failure::new(FailureKind::WorkerDied(cause.clone()), message);
+        self.finish(key, Finish::Failed(failure), out);
     }
 
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
@@ -449,7 +461,7 @@ impl<P> Submitter<P> {
         out: &mut Out<P>,
     ) {
         let Some(record) = self.tasks.get_mut(key) else { return };
-        record.stage = Stage::Finished;
+        let was_waiting = std::mem::replace(&mut record.stage, Stage::Finished) == Stage::Waiting;
         self.unfinished -= 1;
         if record.edges.as_ref().is_some_and(|edges| !edges.dependents.is_empty()) {
             finished.push((key, !matches!(how, Finish::Returned)));
@@ -469,9 +481,7 @@ impl<P> Submitter<P> {
             }));
         }
         if let Route::Actor(actor) = route {
-            self.actors[actor.0 as usize].forget_finished(&self.tasks);
-            self.slim(actor);
-            self.free_if_closed(actor, out);
+            self.on_call_finished(actor, was_waiting, out);
         }
         self.forget_if_unused(key, out);
     }

@@ -5,8 +5,8 @@
 //! 2. An exclusive call (`&mut self`) runs alone; others run together, up to the actor's concurrency.
 //! 3. `scheduled` is true exactly while a thread has the mailbox or will pop it.
 
-use crate::codec::ArgumentReader;
-use crate::registry::{ActorState, AsyncReturn, Call, FunctionBody};
+use crate::codec::{ArgumentReader, ShortBytes};
+use crate::registry::{self, ActorState, AsyncReturn, Call, Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
 use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
@@ -30,6 +30,8 @@ const BATCH: usize = 64;
 pub(crate) struct Hosted {
     mailboxes: Mutex<IdMap<ActorId, Arc<Mailbox>>>,
     count: AtomicUsize,
+    /// The actor that was called last: calls come in runs.
+    last: Mutex<Option<Arc<Mailbox>>>,
 }
 
 /// With more actors than this, idle ones keep no memory for calls to come.
@@ -69,9 +71,11 @@ struct Item {
     from: ProcessSlot,
     key: TaskKey,
     task: TaskId,
-    function: FunctionId,
+    /// What to run, or the failure that says that this program does not have it.
+    function: Option<&'static Function>,
+    id: FunctionId,
     attempt: u32,
-    bytes: Box<[u8]>,
+    bytes: ShortBytes,
 }
 
 /// A call for an actor that is not here: refused by a thread that holds no lock.
@@ -97,10 +101,18 @@ impl Executor {
             from,
             key,
             task: header.task,
-            function: header.function,
+            function: registry::find(header.function),
+            id: header.function,
             attempt: header.attempt,
             bytes: bytes.into(),
         };
+        if kind == MessageKind::ActorCall {
+            match self.hosted.find(header.actor) {
+                Some(mailbox) => mailbox.add(runtime, self, item),
+                None => self.push_runnable(runtime, Runnable::Refusal(from, key, header.task)),
+            }
+            return;
+        }
         let mut mailboxes = self.hosted.mailboxes.lock();
         if kind == MessageKind::ActorCreate {
             let mailbox = Arc::new(Mailbox::new(header.actor, None, header.concurrency, Arc::default()));
@@ -114,15 +126,21 @@ impl Executor {
         match mailbox {
             Some(mailbox) if kind == MessageKind::ActorKill => mailbox.kill(runtime, self),
             Some(mailbox) => mailbox.add(runtime, self, item),
-            None if kind == MessageKind::ActorCall => {
-                self.push_runnable(runtime, Runnable::Refusal(from, key, header.task));
-            }
             None => {}
         }
     }
 }
 
 impl Hosted {
+    fn find(&self, actor: ActorId) -> Option<Arc<Mailbox>> {
+        let mut last = self.last.lock();
+        if let Some(mailbox) = last.as_ref().filter(|mailbox| mailbox.actor == actor) {
+            return Some(mailbox.clone());
+        }
+        *last = self.mailboxes.lock().get(&actor).cloned();
+        last.clone()
+    }
+
     fn are_many(&self) -> bool {
         self.count.load(Ordering::Relaxed) > MANY
     }
@@ -138,13 +156,15 @@ impl Hosted {
     ) {
         let mailbox = Arc::new(Mailbox::new(spec.actor, Some(incarnation), spec.concurrency, gpus.into()));
         self.mailboxes.lock().insert(spec.actor, mailbox.clone());
+        *self.last.lock() = None;
         let [high, low] = spec.actor.to_words();
         let item = Item {
             kind: MessageKind::ActorCreate,
             from: runtime.me,
             key: TaskKey { index: u32::MAX, generation: u32::MAX },
             task: TaskId::from_words([high, low]),
-            function: spec.constructor,
+            function: registry::find(spec.constructor),
+            id: spec.constructor,
             attempt: incarnation,
             bytes: spec.arguments.into(),
         };
@@ -163,9 +183,10 @@ impl Hosted {
             from: runtime.me,
             key: TaskKey { index: u32::MAX, generation: u32::MAX },
             task: TaskId::default(),
-            function: FunctionId::default(),
+            function: None,
+            id: FunctionId::default(),
             attempt: 0,
-            bytes: Box::default(),
+            bytes: ShortBytes::default(),
         };
         mailbox.add(runtime, executor, item);
     }
@@ -182,6 +203,8 @@ impl Hosted {
         if mailboxes.get(&mailbox.actor).is_some_and(|other| Arc::ptr_eq(other, mailbox)) {
             mailboxes.remove(&mailbox.actor);
             self.count.store(mailboxes.len(), Ordering::Relaxed);
+            drop(mailboxes);
+            *self.last.lock() = None;
         }
     }
 }
@@ -306,16 +329,16 @@ impl Mailbox {
         }
     }
 
-    fn construct(&self, runtime: &Arc<Inner>, runner: &RunnerState, item: Item) {
+    fn construct(&self, runtime: &Arc<Inner>, runner: &RunnerState, mut item: Item) {
         let context = self.context(runtime, &item);
         let mut name = "";
-        let result = run::find(item.function).and_then(|function| {
+        let result = item.function().and_then(|function| {
             name = function.name;
             let FunctionBody::Constructor(body) = function.body else {
                 return Err(Failure::new(FailureKind::UnknownFunction, "it is not a constructor"));
             };
             let before = context.enter(function.name, Arc::default());
-            let mut call = Call::new(ArgumentReader::new(&*item.bytes, &runner.runtime));
+            let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
             let result = catch(|| body(&mut call));
             drop(call);
             run::leave(runtime, before);
@@ -352,12 +375,12 @@ impl Mailbox {
         runtime: &Arc<Inner>,
         executor: &Executor,
         runner: &RunnerState,
-        item: Item,
+        mut item: Item,
         actor: ActorState,
         exclusive: bool,
     ) -> bool {
         let context = self.context(runtime, &item);
-        let function = match run::find(item.function) {
+        let function = match item.function() {
             Ok(function) => function,
             Err(failure) => {
                 context.answer(Err(failure.at("", item.task)));
@@ -366,7 +389,7 @@ impl Mailbox {
         };
         let cancelled = runner.begin(item.from, item.key);
         let before = context.enter(function.name, cancelled.clone());
-        let mut call = Call::new(ArgumentReader::new(&*item.bytes, &runner.runtime));
+        let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
         let at = |failure: Failure| failure.at(function.name, item.task);
         let outcome = match function.body {
             FunctionBody::Method { run, .. } => Ok(catch(|| run(&mut call, &actor)).map_err(at)),
@@ -404,7 +427,7 @@ impl Mailbox {
             Life::Ended(failure) => (**failure).clone(),
             _ => Failure::new(FailureKind::ActorDied, "its actor is gone"),
         };
-        let function = run::find(item.function).map_or("", |function| function.name);
+        let function = item.function.map_or("", |function| function.name);
         let answer = Answer::failed(item.task.returns(0), failure.at(function, item.task));
         answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
     }
@@ -462,9 +485,13 @@ impl Life {
 }
 
 impl Item {
+    fn function(&self) -> Result<&'static Function, Failure> {
+        self.function.ok_or_else(|| run::unknown(self.id))
+    }
+
     fn is_exclusive(&self) -> bool {
-        match run::find(self.function).map(|function| &function.body) {
-            Ok(FunctionBody::Method { exclusive, .. } | FunctionBody::AsyncMethod { exclusive, .. }) => {
+        match self.function.map(|function| &function.body) {
+            Some(FunctionBody::Method { exclusive, .. } | FunctionBody::AsyncMethod { exclusive, .. }) => {
                 *exclusive
             }
             _ => true,

@@ -1,7 +1,7 @@
 //! Runs a function: decodes, calls, catches, answers.
 
 use crate::codec::{ArgumentReader, Encoded};
-use crate::registry::{self, Call, Function, FunctionBody, Items};
+use crate::registry::{self, Call, FunctionBody, Items};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use crate::worker::reply::Answer;
@@ -46,16 +46,14 @@ pub(crate) fn catch<R>(code: impl FnOnce() -> Result<R, Failure>) -> Result<R, F
     })
 }
 
-/// The function with this id, or the failure that says that this program does not have it.
-pub(crate) fn find(function: FunctionId) -> Result<&'static Function, Failure> {
-    registry::find(function).ok_or_else(|| {
-        Failure::new(
-            FailureKind::UnknownFunction,
-            format!(
-                "this worker's program has no function with id {function}: it is not the same build as the caller's\nhint: restart the program after building it; a library whose functions are used must be named somewhere in the code"
-            ),
-        )
-    })
+/// The failure that says that this program does not have a function.
+pub(crate) fn unknown(function: FunctionId) -> Failure {
+    Failure::new(
+        FailureKind::UnknownFunction,
+        format!(
+            "this worker's program has no function with id {function}: it is not the same build as the caller's\nhint: restart the program after building it; a library whose functions are used must be named somewhere in the code"
+        ),
+    )
 }
 
 /// Runs a task from a lane and answers it.
@@ -68,10 +66,10 @@ pub(crate) fn run_task(
     gpus: Arc<[u32]>,
 ) {
     let task = header.task;
-    let function = match find(header.function) {
-        Ok(function) => function,
-        Err(failure) => {
-            let answer = Answer::failed(task.returns(0), failure.at("", task));
+    let function = match registry::find(header.function) {
+        Some(function) => function,
+        None => {
+            let answer = Answer::failed(task.returns(0), unknown(header.function).at("", task));
             return answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
         }
     };

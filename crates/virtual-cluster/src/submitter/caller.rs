@@ -7,6 +7,9 @@ use aktis_logic::machine::submitter::{ActorIndex, Input, Place, Route, Submissio
 use aktis_protocol::{Failure, FailureKind, ProcessSlot, SessionId, TaskId};
 use std::collections::BTreeSet;
 
+/// Actors that are open at most: few, so that much happens to each.
+const ACTORS_MAX: usize = 6;
+
 /// What the program has.
 pub(super) struct Caller {
     /// Whether tickets hold references to their inputs, as the payloads of real tasks do.
@@ -109,7 +112,7 @@ impl Trial {
     /// Something to compute from; seldom something that failed, so that most errands run.
     fn any_need(&mut self) -> Option<Need> {
         let need = if self.random.chance(70) { self.held_need() } else { Some(self.thing()) };
-        need.filter(|need| self.oracle.fate(*need) != Fate::Failed || self.random.chance(5))
+        need.filter(|need| self.oracle.fate(*need) != Fate::Failed || self.random.chance(2))
     }
 
     /// Rather a recent one, so that chains grow.
@@ -179,6 +182,9 @@ impl Trial {
     }
 
     pub(super) fn open_actor(&mut self) {
+        if self.oracle.actors.len() >= ACTORS_MAX {
+            return;
+        }
         let place = match self.random.below(3) {
             0 => Place::Pending,
             _ => Place::Alive(self.workers.any_slot(&mut self.random)),
@@ -227,7 +233,7 @@ impl Trial {
             |(actor, callee): (&ActorIndex, &Callee)| (callee.place == Place::Pending).then_some(*actor);
         let pending: Vec<_> = self.oracle.actors.iter().filter_map(pending).collect();
         let Some(actor) = self.random.pick(&pending) else { return };
-        if self.random.chance(25) {
+        if self.random.chance(10) {
             let failure = Failure::new(FailureKind::ActorDied, "it could not be started");
             return self.end_actor(actor, &failure);
         }
@@ -257,7 +263,7 @@ impl Trial {
         let open = self.oracle.things.iter().filter(|(_, fate)| **fate == Fate::Open);
         let open: Vec<_> = open.map(|(object, _)| *object).collect();
         let Some(object) = self.random.pick(&open) else { return };
-        let failed = self.random.chance(20);
+        let failed = self.random.chance(7);
         self.oracle.on_thing_resolved(object, failed);
         self.tell("an object from elsewhere", |machine, effects| {
             machine.on_elsewhere_resolved(object, failed, effects);

@@ -106,6 +106,16 @@ impl Oracle {
         (self.stage(first) == Stage::Queued).then_some((first, process))
     }
 
+    /// The objects from elsewhere that open errands wait for.
+    pub(super) fn awaited(&self) -> BTreeSet<ObjectId> {
+        let needs = self.open().flat_map(|number| &self.errands[number].order.needs);
+        let awaited = |need: &Need| match *need {
+            Need::Thing(object) if self.things[&object] == Fate::Open => Some(object),
+            _ => None,
+        };
+        needs.filter_map(awaited).collect()
+    }
+
     /// Bytes of the tickets of finished errands.
     pub(super) fn lineage_bytes(&self) -> usize {
         self.lineage.iter().map(|&number| self.errands[number].order.bytes as usize).sum()
@@ -194,7 +204,7 @@ impl Oracle {
     }
 
     pub(super) fn on_actor_restarting(&mut self, actor: ActorIndex, kind: &FailureKind) {
-        self.callee(actor).place = Place::Pending;
+        self.place(actor, Place::Pending);
         let sent = self.open_calls(actor).filter(|number| self.errands[*number].sent.is_some());
         for number in sent.collect::<Vec<_>>() {
             self.on_lost(number, kind.clone());
@@ -203,7 +213,7 @@ impl Oracle {
     }
 
     pub(super) fn on_actor_dead(&mut self, actor: ActorIndex, failure: &Failure) {
-        self.callee(actor).place = Place::Dead(Box::new(failure.clone()));
+        self.place(actor, Place::Dead(Box::new(failure.clone())));
         self.fail_all(self.open_calls(actor).collect(), &failure.kind);
     }
 
@@ -214,6 +224,13 @@ impl Oracle {
 
     pub(super) fn on_closed(&mut self, kind: &FailureKind) {
         self.fail_all(self.open().collect(), kind);
+    }
+
+    /// A place that was freed a moment ago is nobody's: what happens to it does not matter.
+    fn place(&mut self, actor: ActorIndex, place: Place) {
+        if let Some(callee) = self.actors.get_mut(&actor) {
+            callee.place = place;
+        }
     }
 
     pub(super) fn callee(&mut self, actor: ActorIndex) -> &mut Callee {

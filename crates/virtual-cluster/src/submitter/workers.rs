@@ -166,7 +166,7 @@ impl Trial {
     /// A worker has one more return of something that it runs.
     pub(super) fn answer(&mut self) {
         let slot = self.workers.any_slot(&mut self.random);
-        let failed = self.random.chance(8);
+        let failed = self.random.chance(4);
         let worker = self.workers.workers.get_mut(&slot).expect("slots are not given back");
         if worker.runs.is_empty() {
             return;

@@ -20,23 +20,30 @@ pub enum Place {
     Dead(Box<Failure>),
 }
 
+/// Finished calls behind one that takes long are forgotten when this many were sent, or twice as many as are
+/// unfinished: often enough to bound memory, seldom enough to cost nothing.
+const FORGET_AT_MIN: u32 = 64;
+
 pub(super) struct Actor {
     pub(super) place: Place,
     pub(super) queue: VecDeque<TaskKey>,
     pub(super) sent: VecDeque<TaskKey>,
+    /// When this many are `sent`, those among them that are finished are forgotten.
+    forget_at: u32,
     /// Nobody will call it again: its place is free as soon as its calls are finished.
     closing: bool,
 }
 
 impl Actor {
     fn new(place: Place) -> Self {
-        Self { place, queue: VecDeque::new(), sent: VecDeque::new(), closing: false }
+        let (queue, sent) = (VecDeque::new(), VecDeque::new());
+        Self { place, queue, sent, forget_at: FORGET_AT_MIN, closing: false }
     }
 
     /// Forgets calls at the front of the sent ones that are finished.
     pub(super) fn forget_finished<P>(&mut self, tasks: &Slab<Record<P>>) {
         while let Some(&key) = self.sent.front() {
-            if tasks.get(key).is_some_and(|record| record.stage != Stage::Finished) {
+            if tasks.get(key).is_some_and(is_unfinished) {
                 break;
             }
             self.sent.pop_front();
@@ -44,12 +51,16 @@ impl Actor {
     }
 }
 
+fn is_unfinished<P>(record: &Record<P>) -> bool {
+    record.stage != Stage::Finished
+}
+
 /// With more actors than this, idle ones keep no memory for calls to come.
 const MANY: usize = 256;
 
 impl<P> Submitter<P> {
     /// Gives back the memory of an actor without calls, where there are many actors.
-    pub(super) fn slim(&mut self, index: ActorIndex) {
+    fn slim(&mut self, index: ActorIndex) {
         if self.actors.len() > MANY {
             let actor = &mut self.actors[index.0 as usize];
             if actor.queue.is_empty() && actor.sent.is_empty() {
@@ -91,15 +102,24 @@ impl<P> Submitter<P> {
         indices.filter(|index| lives_there(&self.actors[index.0 as usize])).collect()
     }
 
-    pub(super) fn free_if_closed(&mut self, index: ActorIndex, out: &mut Out<P>) {
+    /// A call is finished: those behind it may be sendable now if it was waiting, and the actor may go.
+    pub(super) fn on_call_finished(&mut self, index: ActorIndex, was_waiting: bool, out: &mut Out<P>) {
+        let actor = &mut self.actors[index.0 as usize];
+        actor.forget_finished(&self.tasks);
+        if was_waiting && matches!(actor.place, Place::Alive(_)) {
+            out.push(SubmitterEffect::Flush(index));
+        }
+        self.slim(index);
+        self.free_if_closed(index, out);
+    }
+
+    fn free_if_closed(&mut self, index: ActorIndex, out: &mut Out<P>) {
         let actor = &mut self.actors[index.0 as usize];
         if !actor.closing {
             return;
         }
         actor.forget_finished(&self.tasks);
-        let unfinished =
-            |key: &TaskKey| self.tasks.get(*key).is_some_and(|record| record.stage != Stage::Finished);
-        actor.queue.retain(unfinished);
+        actor.queue.retain(|key| self.tasks.get(*key).is_some_and(is_unfinished));
         if actor.queue.is_empty() && actor.sent.is_empty() {
             *actor = Actor::new(Place::Pending);
             self.free_actors.push(index.0);
@@ -132,6 +152,10 @@ impl<P> Submitter<P> {
         let front = actor.queue.pop_front();
         debug_assert_eq!(front, Some(key));
         actor.sent.push_back(key);
+        if actor.sent.len() >= actor.forget_at as usize {
+            actor.sent.retain(|key| self.tasks.get(*key).is_some_and(is_unfinished));
+            actor.forget_at = (2 * actor.sent.len() as u32).max(FORGET_AT_MIN);
+        }
         if let Some(record) = self.tasks.get_mut(key) {
             record.stage = Stage::Sent { position: 0 };
         }
@@ -149,23 +173,20 @@ impl<P> Submitter<P> {
         let actor = &mut self.actors[index.0 as usize];
         actor.place = Place::Pending;
         let sent = std::mem::take(&mut actor.sent);
-        let mut again = Vec::new();
+        let (mut again, mut lost) = (Vec::new(), Vec::new());
         for key in sent {
             let Some(record) = self.tasks.get_mut(key) else { continue };
             if !matches!(record.stage, Stage::Sent { .. }) {
                 continue;
             }
-            if record.retries > 0 {
-                record.retries -= 1;
-                record.attempt += 1;
-                record.stage = Stage::Queued;
-                again.push(key);
-            } else {
-                self.fail(key, cause.clone(), out);
-            }
+            if record.try_again() { again.push(key) } else { lost.push(key) }
         }
+        // First what stays: an actor that is being closed goes when no call of it is left.
         for key in again.into_iter().rev() {
             self.actors[index.0 as usize].queue.push_front(key);
+        }
+        for key in lost {
+            self.fail(key, cause.clone(), out);
         }
     }
 
