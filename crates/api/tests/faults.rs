@@ -234,3 +234,21 @@ fn a_death_without_retries_names_the_signal_and_the_last_words() {
         assert_eq!(square::remote(3).get().unwrap(), 9, "the session goes on");
     }
 }
+
+/// Writing to a reader that is gone is an error in Rust programs, and not the end of the process.
+#[remote]
+fn write_to_nobody() -> String {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    match std::io::Write::write(&mut writer, b"hello") {
+        Ok(_) => "written".to_owned(),
+        Err(error) => error.kind().to_string(),
+    }
+}
+
+#[test]
+fn a_broken_pipe_is_an_error_in_workers_as_it_is_in_drivers() {
+    let session = support::start();
+    let _entered = session.enter();
+    assert_eq!(write_to_nobody::remote().get_timeout(PATIENCE).unwrap(), write_to_nobody());
+}

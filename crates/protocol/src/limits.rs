@@ -5,8 +5,6 @@
 pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 /// Bytes of an encoded value up to which it travels inside messages instead of the object store.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
-/// Arguments of one call.
-pub const ARGUMENTS_MAX: usize = 12;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Different resource shapes that one session may use.
@@ -27,7 +25,5 @@ pub const STREAM_AHEAD_DEFAULT: u32 = 64;
 pub const STDERR_LINES_KEPT: usize = 20;
 /// Bytes of one such line; the rest is cut.
 pub const STDERR_LINE_BYTES_MAX: usize = 500;
-/// How often a lost object may cause upstream tasks to run again, in one recovery.
-pub const RECONSTRUCTION_DEPTH_MAX: usize = 1000;
 /// Objects that the store of one node may hold, in memory and on disk together.
 pub const STORED_OBJECTS_MAX: u32 = 1 << 20;

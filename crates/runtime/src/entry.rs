@@ -10,7 +10,7 @@ use crate::codec::Value;
 use crate::error::Error;
 use crate::runtime::Inner;
 use aktis_protocol::control::{SharedValue, ToNode};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, TaskKey};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, TaskKey};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -252,6 +252,10 @@ impl Drop for Entry {
 /// What is to be done once no lock is held.
 #[derive(Default)]
 pub(crate) struct Later {
+    /// Shapes of which tasks were queued: a worker may have to be woken.
+    pub(crate) queued: Wakes<ShapeId>,
+    /// Processes that messages were sent to: they may have to be woken.
+    pub(crate) sent: Wakes<ProcessSlot>,
     pub(crate) groups: Vec<Arc<WaitGroup>>,
     pub(crate) wakers: Vec<Waker>,
     pub(crate) messages: Vec<ToNode>,
@@ -263,6 +267,8 @@ pub(crate) struct Later {
 impl Later {
     /// Does it, and is empty again. The caller holds no lock.
     pub(crate) fn run(&mut self, runtime: &Arc<Inner>) {
+        self.queued.drain(|shape| runtime.control.wake_idle(shape));
+        self.sent.drain(|process| runtime.control.notify(process));
         if !self.messages.is_empty() {
             runtime.outbox.extend(self.messages.drain(..));
         }
@@ -276,5 +282,30 @@ impl Later {
         self.payloads.clear();
         self.entries.clear();
         self.streams.clear();
+    }
+}
+
+/// Whom to wake: nearly always one, so that one needs no memory.
+#[derive(Default)]
+pub(crate) struct Wakes<T> {
+    first: Option<T>,
+    others: Vec<T>,
+}
+
+impl<T: Copy + PartialEq> Wakes<T> {
+    pub(crate) fn add(&mut self, whom: T) {
+        match self.first {
+            None => self.first = Some(whom),
+            Some(first) if first == whom => {}
+            Some(_) if self.others.contains(&whom) => {}
+            Some(_) => self.others.push(whom),
+        }
+    }
+
+    fn drain(&mut self, wake: impl Fn(T)) {
+        if let Some(first) = self.first.take() {
+            wake(first);
+            self.others.drain(..).for_each(wake);
+        }
     }
 }

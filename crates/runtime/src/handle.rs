@@ -240,7 +240,7 @@ impl Stream {
         let runtime = self.state.runtime().clone();
         runtime.check_usable()?;
         let state = &self.state;
-        let done = runtime.block(timeout, 1, || state.is_ready(), |group| state.add_group(group));
+        let done = runtime.block(timeout, 1, || state.is_ready(), |group| state.add_group(group))?;
         match self.state.take() {
             Some(item) if done => Ok(item),
             _ => Err(Error::TimedOut(timeout.unwrap_or_default())),

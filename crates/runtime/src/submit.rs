@@ -201,7 +201,7 @@ impl Shell {
             if lane.producer.activate() {
                 later.messages.push(ToNode::LaneActive { lane: lane.id });
             }
-            runtime.control.wake_idle(lane.shape);
+            later.queued.add(lane.shape);
         }
     }
 
@@ -215,12 +215,11 @@ impl Shell {
 
     /// Sends the calls of an actor that can be sent, in order.
     pub(crate) fn flush_actor(&mut self, runtime: &Arc<Inner>, index: ActorIndex, later: &mut Later) {
-        let mut notify = None;
         while let Some((key, process)) = self.machine.next_call(index) {
             let record = self.machine.record(key).expect("queued calls are on record");
             let payload = record.payload().expect("a queued call has its payload");
             let bytes = payload.final_bytes();
-            if bytes.len() > TASK_PAYLOAD_BYTES_MAX {
+            if bytes.len() > TASK_PAYLOAD_BYTES_MAX - size_of::<CallHeader>() {
                 self.fail_oversized(runtime, key, bytes.len(), later);
                 continue;
             }
@@ -237,7 +236,9 @@ impl Shell {
                 }
                 break;
             }
-            notify = (process != runtime.me).then_some(process);
+            if process != runtime.me {
+                later.sent.add(process);
+            }
             self.machine.on_call_sent(index, key);
             if verb == Verb::Release {
                 self.step(runtime, later, |machine, out| {
@@ -246,9 +247,6 @@ impl Shell {
                 });
                 break;
             }
-        }
-        if let Some(process) = notify {
-            runtime.control.notify(process);
         }
     }
 

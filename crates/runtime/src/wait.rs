@@ -45,7 +45,8 @@ impl Inner {
             if TaskContext::is_task(entry.id.task()) {
                 return Err(Error::WaitsForItself(entry.id));
             }
-            let done = self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group));
+            let done =
+                self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group))?;
             if !done && TaskContext::is_cancelled() {
                 return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
             }
@@ -72,42 +73,42 @@ impl Inner {
                 count,
                 || ready() >= count,
                 |group| handles.iter().for_each(|handle| handle.entry.add_group(group)),
-            );
+            )?;
         }
         let positions = handles.iter().enumerate().filter(|(_, handle)| handle.has_outcome());
         Ok(positions.map(|(position, _)| position).take(count).collect())
     }
 
-    /// Blocks until `done`, or the time is over: then gives false. `register` makes whatever may change
-    /// `done` count the group down, `count` times in all.
+    /// Blocks until `done`, or the time is over: then gives false. Fails if too many threads wait.
+    /// `register` makes whatever may change `done` count the group down, `count` times in all.
     pub(crate) fn block(
         self: &Arc<Self>,
         timeout: Option<Duration>,
         count: usize,
         done: impl Fn() -> bool,
         register: impl FnOnce(&Arc<WaitGroup>),
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         if self.spin(deadline, &done) {
-            return true;
+            return Ok(true);
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return false;
+            return Ok(false);
         }
-        let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self));
+        let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self)).transpose()?;
         let group = WaitGroup::new(count);
         register(&group);
         self.pump.want_now();
         loop {
             if group.is_done() || done() {
-                return true;
+                return Ok(true);
             }
             if TaskContext::is_cancelled() {
-                return false;
+                return Ok(false);
             }
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => std::thread::park(),
-                Some(Duration::ZERO) => return done(),
+                Some(Duration::ZERO) => return Ok(done()),
                 Some(left) => std::thread::park_timeout(left),
             }
         }
@@ -172,7 +173,7 @@ impl Inner {
             if self.spin(None, &has_room) {
                 return;
             }
-            let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self));
+            let _blocked = self.executor.as_ref().and_then(|executor| executor.enter_blocked(self).ok());
             self.pump.want_now();
             std::thread::park_timeout(Duration::from_micros(500));
         }

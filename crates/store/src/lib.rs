@@ -19,6 +19,7 @@ pub mod index;
 pub mod lane;
 pub mod map;
 pub mod populate;
+pub mod signals;
 pub mod spill;
 mod touched;
 
@@ -32,4 +33,5 @@ pub use index::EntryState;
 pub use lane::{LaneConsumer, LaneProducer};
 pub use map::Mapping;
 pub use populate::Populator;
+pub use signals::ignore_broken_pipes;
 pub use spill::{SpillFile, SpillRefused};

@@ -36,6 +36,7 @@ pub(crate) fn is_linked() -> bool {
 }
 
 fn run(link: Arc<WorkerLink>) -> ! {
+    aktis_store::ignore_broken_pipes();
     let parts = Parts {
         me: link.slot(),
         session: link.session(),

@@ -7,6 +7,7 @@
 //!    (see `watch`).
 //! 3. A thread that blocks inside `get` gives its lease to others meanwhile.
 
+use crate::error::Error;
 use crate::registry::ActorState;
 use crate::runtime::{Inner, Runtime};
 use crate::worker::leases::{Held, Leases};
@@ -48,6 +49,8 @@ pub(crate) struct Executor {
     runnable_count: AtomicUsize,
     pub(crate) hosted: Hosted,
     threads: AtomicUsize,
+    /// Threads that wait inside `get` and the like.
+    blocked: AtomicUsize,
     sleeping: AtomicUsize,
     spinning: AtomicBool,
     runners: RwLock<Vec<Arc<RunnerState>>>,
@@ -79,6 +82,7 @@ impl Executor {
             runnable_count: AtomicUsize::new(0),
             hosted: Hosted::default(),
             threads: AtomicUsize::new(0),
+            blocked: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
             spinning: AtomicBool::new(false),
             runners: RwLock::default(),
@@ -269,7 +273,18 @@ impl Executor {
     }
 
     /// The running thread is about to block: its lease serves others until the guard goes.
-    pub(crate) fn enter_blocked<'a>(&'a self, runtime: &'a Arc<Inner>) -> Blocked<'a> {
+    ///
+    /// The last thread is refused: it must be left to take in what the others wait for.
+    pub(crate) fn enter_blocked<'a>(&'a self, runtime: &'a Arc<Inner>) -> Result<Blocked<'a>, Error> {
+        let is_runner = RUNNER.with_borrow(Option::is_some);
+        if is_runner && self.blocked.fetch_add(1, Ordering::AcqRel) + 1 >= THREADS_MAX {
+            self.blocked.fetch_sub(1, Ordering::AcqRel);
+            return Err(Error::System(format!(
+                "{} threads of this worker process wait for other tasks, and none would be left to run them\n\
+                 hint: return references instead of waiting for them, or let tasks that wait be `isolated`",
+                THREADS_MAX - 1
+            )));
+        }
         let held = RUNNER.with_borrow_mut(|runner| {
             let (_, held) = runner.as_mut()?;
             // GPUs are not handed on: the task's data is on them.
@@ -296,7 +311,7 @@ impl Executor {
             self.add_hand(runtime);
         }
         self.announce_idle(runtime);
-        Blocked { executor: self, runtime, held, state }
+        Ok(Blocked { executor: self, runtime, held, state })
     }
 
     /// The node orders something that only workers do.
@@ -354,6 +369,7 @@ pub(crate) struct Blocked<'a> {
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         if let Some(state) = &self.state {
+            self.executor.blocked.fetch_sub(1, Ordering::AcqRel);
             state.start_watching(self.runtime);
         }
         let Some(held) = self.held.take() else { return };

@@ -180,7 +180,7 @@ fn wait_for_consumer(
     };
     let behind = || sent.saturating_sub(runner.stream_consumed.load(Ordering::Acquire)) >= ahead.max(1);
     if behind() && !gone() {
-        let _blocked = runtime.executor.as_ref().map(|executor| executor.enter_blocked(runtime));
+        let _blocked = runtime.executor.as_ref().and_then(|executor| executor.enter_blocked(runtime).ok());
         while behind() && !gone() {
             // The message that moves things on unparks this thread; the death of the consumer does not.
             std::thread::park_timeout(std::time::Duration::from_millis(100));
