@@ -72,14 +72,7 @@ impl Inner {
         let id = ActorId::created_by(task);
         let index = self.submitter.lock().open_light_actor(self, id);
         let entry = self.actor_entry(id, index, options.call_retries, false, None);
-        let payload = Payload {
-            function: Some(constructor),
-            arguments,
-            returns: Returns::Nothing,
-            name: None,
-            verb: Verb::Create,
-            number: options.concurrency.max(1),
-        };
+        let payload = Payload::creation(constructor, arguments, options.concurrency);
         self.record_call(task, index, payload, 1, 0);
         ActorHandle { entry }
     }
@@ -94,14 +87,7 @@ impl Inner {
         for handle in arguments.handles() {
             handle.get(None)?;
         }
-        let payload = Payload {
-            function: Some(constructor),
-            arguments,
-            returns: Returns::Nothing,
-            name: None,
-            verb: Verb::Create,
-            number: 0,
-        };
+        let payload = Payload::creation(constructor, arguments, options.concurrency);
         let bytes = payload.final_bytes().into_owned();
         if bytes.len() > limits::CONTROL_MESSAGE_BYTES_MAX / 2 {
             return Err(Error::Invalid(format!(

@@ -14,9 +14,6 @@ pub type ActorState = Arc<dyn Any + Send + Sync>;
 /// What a function gives: its return values, each with its position, in order.
 pub type Returns = Result<Vec<Encoded>, Failure>;
 
-/// The future of an asynchronous method.
-pub type ReturnsFuture = Pin<Box<dyn Future<Output = Returns> + Send>>;
-
 /// One item at a time, until there are no more.
 pub type Items = Box<dyn Iterator<Item = Result<Encoded, Failure>>>;
 

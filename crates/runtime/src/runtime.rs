@@ -15,7 +15,7 @@ use crate::worker::context::TaskContext;
 use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
+    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, TaskId, limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -120,19 +120,11 @@ impl Inner {
         }))
     }
 
-    /// Opens the lane of the default shape and the channel to the shared worker.
+    /// Opens the lane of the default shape: the first of all.
     pub(crate) fn open_default_lane(self: &Arc<Self>) -> Result<(), Error> {
-        let shape = Arc::new(Shape::default());
-        let wanted = (*shape).clone();
-        let answer =
-            self.request(|request| aktis_protocol::control::ToNode::LaneWanted { request, shape: wanted })?;
-        match answer {
-            aktis_protocol::control::FromNode::LaneOpened { lane: Ok(lane), .. } => {
-                self.add_lane(&shape, lane);
-                Ok(())
-            }
-            other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
-        }
+        let lane = self.lane_of(&Arc::default())?;
+        debug_assert_eq!(lane, crate::submit::DEFAULT_LANE);
+        Ok(())
     }
 
     /// The id of the next task or object that the calling code makes.

@@ -60,6 +60,18 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
+    /// The creation of an actor that runs `concurrency` calls at once.
+    pub(crate) fn creation(constructor: &'static Function, arguments: Arguments, concurrency: u32) -> Self {
+        Self {
+            function: Some(constructor),
+            arguments,
+            returns: Returns::Nothing,
+            name: None,
+            verb: Verb::Create,
+            number: concurrency.max(1),
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_else(|| self.function.map_or("", |function| function.name))
     }
@@ -502,7 +514,7 @@ impl Inner {
     }
 
     /// The lane of a shape, asking the node for one at first use.
-    fn lane_of(self: &Arc<Self>, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
+    pub(crate) fn lane_of(self: &Arc<Self>, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
         if let Some(lane) = self.submitter.lock().by_shape.get(shape) {
             return Ok(*lane);
         }
@@ -515,7 +527,7 @@ impl Inner {
     }
 
     /// Takes a new lane into use.
-    pub(crate) fn add_lane(&self, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
+    fn add_lane(&self, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
         let mut shell = self.submitter.lock();
         if let Some(lane) = shell.by_shape.get(shape) {
             return *lane;

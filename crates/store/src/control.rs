@@ -11,6 +11,7 @@ use aktis_protocol::limits::{LANES_MAX, PROCESSES_MAX, SHAPES_MAX, THREADS_MAX};
 use aktis_protocol::{LaneId, ProcessSlot, ShapeId, TaskKey};
 use parking_lot::Mutex;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -107,7 +108,7 @@ impl Cell {
 #[derive(Default)]
 struct Heap {
     next: usize,
-    free_lanes: Vec<usize>,
+    free_lanes: VecDeque<usize>,
     free_channels: Vec<usize>,
 }
 
@@ -314,10 +315,7 @@ impl Control {
     /// Makes a lane (node only).
     pub fn open_lane(&self, lane: LaneId, submitter: ProcessSlot, shape: ShapeId) -> io::Result<()> {
         let mut heap = self.heap.lock();
-        let ring = match heap.free_lanes.pop() {
-            Some(offset) => offset,
-            None => heap.extend(LANE_BYTES)?,
-        };
+        let ring = heap.take_lane()?;
         let head = self.lane(lane);
         head.submitter.store(submitter.0, Ordering::Relaxed);
         head.shape.store(shape.0, Ordering::Relaxed);
@@ -337,7 +335,7 @@ impl Control {
         if head.open.swap(0, Ordering::AcqRel) == 1 {
             let ring = head.ring.load(Ordering::Relaxed) as usize;
             self.mapping.punch(ring, LANE_BYTES);
-            self.heap.lock().free_lanes.push(ring);
+            self.heap.lock().free_lanes.push_back(ring);
             self.header().lanes_version.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -442,7 +440,18 @@ impl Control {
     }
 }
 
+/// So many closed lanes rest before their memory is used again: a thread that was looking into one sees it
+/// empty, and not another one's tasks.
+const LANES_RESTING: usize = 32;
+
 impl Heap {
+    fn take_lane(&mut self) -> io::Result<usize> {
+        match self.free_lanes.len() > LANES_RESTING {
+            true => Ok(self.free_lanes.pop_front().expect("there are some")),
+            false => self.extend(LANE_BYTES),
+        }
+    }
+
     fn extend(&mut self, bytes: usize) -> io::Result<usize> {
         let offset = self.next;
         if offset == 0 || offset + bytes > SEGMENT_BYTES {
@@ -487,6 +496,24 @@ mod tests {
         assert_eq!((lanes[0].submitter(), lanes[0].shape()), (ProcessSlot(0), ShapeId(7)));
         control.close_lane(LaneId(2));
         assert!(control.lane_consumers().is_empty());
+    }
+
+    #[test]
+    fn a_closed_lane_rests_before_its_memory_is_used_again() {
+        let control = Control::create().unwrap();
+        let ring = |lane: LaneId| control.lane(lane).ring.load(Ordering::Relaxed);
+        control.open_lane(LaneId(0), ProcessSlot(0), ShapeId(0)).unwrap();
+        let first = ring(LaneId(0));
+        let mut again = 0;
+        loop {
+            control.close_lane(LaneId(0));
+            control.open_lane(LaneId(0), ProcessSlot(0), ShapeId(0)).unwrap();
+            again += 1;
+            if ring(LaneId(0)) == first {
+                break;
+            }
+        }
+        assert!(again > LANES_RESTING, "used again after {again}");
     }
 
     #[test]

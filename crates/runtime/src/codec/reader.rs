@@ -6,7 +6,7 @@ use super::short::ShortBytes;
 use super::value::Value;
 use crate::error::Error;
 use crate::runtime::Runtime;
-use aktis_protocol::{Failure, FailureKind, ObjectId};
+use aktis_protocol::{Failure, FailureKind};
 use serde::de::DeserializeOwned;
 
 /// Reads a call's arguments, one after another.
@@ -16,8 +16,6 @@ pub struct ArgumentReader {
     /// The session, if any argument needs it: most calls have only plain values, and counting one more
     /// user of the session would have all threads write to one place.
     runtime: Option<Runtime>,
-    /// Values in the object store that were opened, to find out which are still read afterwards.
-    opened: Vec<(ObjectId, Value)>,
 }
 
 impl ArgumentReader {
@@ -26,7 +24,7 @@ impl ArgumentReader {
     pub fn new(bytes: impl Into<ShortBytes>, runtime: &Runtime) -> Self {
         let bytes = bytes.into();
         let runtime = needs_runtime(bytes.as_slice()).then(|| runtime.clone());
-        Self { bytes, position: 0, runtime, opened: Vec::new() }
+        Self { bytes, position: 0, runtime }
     }
 
     /// The next argument; `name` is for the message of an error.
@@ -39,19 +37,12 @@ impl ArgumentReader {
             Some(Item::Stored(stored)) => {
                 let runtime = self.runtime.as_ref().expect("stored arguments keep the runtime");
                 let value = runtime.open(stored).map_err(|error| unopened(name, error))?;
-                let decoded = decode_in(self.runtime.as_ref(), &value);
-                self.opened.push((stored.object, value));
-                decoded
+                decode_in(self.runtime.as_ref(), &value)
             }
             Some(Item::Handle(_)) => Err("the reference was not resolved".to_owned()),
             None => Err("there are fewer arguments than the function takes".to_owned()),
         };
         decoded.map_err(|problem| refused(name, &problem))
-    }
-
-    /// The stored objects whose memory something still reads, although the call has ended.
-    pub fn pins_still_used(&self) -> Vec<ObjectId> {
-        self.opened.iter().filter(|(_, value)| value.is_shared()).map(|(object, _)| *object).collect()
     }
 }
 

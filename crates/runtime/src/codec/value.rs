@@ -56,23 +56,6 @@ impl Value {
         }
     }
 
-    /// How many bytes of this process's heap the value keeps.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            Place::Heap(bytes) => bytes.len() + 16,
-            Place::Short { .. } | Place::Owned(_) => 0,
-        }
-    }
-
-    /// Whether somebody else reads the same memory.
-    pub fn is_shared(&self) -> bool {
-        match &self.0 {
-            Place::Short { .. } => false,
-            Place::Heap(bytes) => Arc::strong_count(bytes) > 1,
-            Place::Owned(owner) => Arc::strong_count(owner) > 1,
-        }
-    }
-
     /// Whether references to objects or actors are inside.
     pub fn contains(&self) -> bool {
         super::table::Table::of(self.bytes()).is_ok_and(|table| table.is_some_and(|table| table.contains()))
@@ -101,15 +84,5 @@ mod tests {
             assert_eq!(Value::inline(&bytes).clone().bytes(), bytes);
             assert_eq!(Value::pinned(Arc::new(bytes.clone())).bytes(), bytes);
         }
-    }
-
-    #[test]
-    fn sharing_is_noticed() {
-        let value = Value::pinned(Arc::new(vec![1_u8, 2]));
-        assert!(!value.is_shared());
-        let other = value.clone();
-        assert!(value.is_shared());
-        drop(other);
-        assert!(!value.is_shared());
     }
 }
