@@ -113,6 +113,7 @@ impl Inner {
         let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
         self.actors.lock().insert(id, Arc::downgrade(&entry));
         self.send_to_node(ToNode::ActorWanted { spec });
+        self.run_deferred();
         Ok(ActorHandle { entry })
     }
 
@@ -226,6 +227,7 @@ impl Inner {
         drop(shell);
         drop(actors);
         self.flush_outbox();
+        self.run_deferred();
     }
 
     /// A handle of an actor that was found inside a value, or by name.
@@ -248,6 +250,7 @@ impl Inner {
         self.outbox.push(ToNode::ActorHeld { actor: id });
         drop(actors);
         self.flush_outbox();
+        self.run_deferred();
         ActorHandle { entry }
     }
 
@@ -383,11 +386,12 @@ impl Inner {
     }
 
     /// Says where an actor is.
-    pub(crate) fn explain_actor(&self, actor: &ActorEntry) -> String {
+    pub(crate) fn explain_actor(self: &Arc<Self>, actor: &ActorEntry) -> String {
         let shell = self.submitter.lock();
         let place = shell.machine.actor_place(actor.index).clone();
         let pending = shell.actors[actor.index.0 as usize].pending.clone();
         drop(shell);
+        self.run_deferred();
         match place {
             Place::Pending => {
                 let reason = pending.as_deref().unwrap_or("its process is being started");

@@ -265,8 +265,14 @@ pub(crate) struct Later {
 }
 
 impl Later {
-    /// Does it, and is empty again. The caller holds no lock.
+    /// Does it, and is empty again; then does what others have left. The caller holds no lock.
     pub(crate) fn run(&mut self, runtime: &Arc<Inner>) {
+        self.run_once(runtime);
+        runtime.run_deferred();
+    }
+
+    /// Does it, and is empty again.
+    pub(crate) fn run_once(&mut self, runtime: &Arc<Inner>) {
         self.queued.drain(|shape| runtime.control.wake_idle(shape));
         self.sent.drain(|process| runtime.control.notify(process));
         if !self.messages.is_empty() {

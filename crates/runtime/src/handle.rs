@@ -147,6 +147,7 @@ impl Inner {
             };
             (name, standing)
         };
+        self.run_deferred();
         let text = match standing {
             Standing::Waiting { inputs } => {
                 let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();

@@ -4,6 +4,7 @@
 
 mod actors;
 pub mod codec;
+mod deferred;
 mod entry;
 pub mod error;
 pub mod handle;

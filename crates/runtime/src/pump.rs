@@ -135,9 +135,9 @@ fn run(runtime: &Weak<Inner>) {
 }
 
 /// Sleeps on the doorbell while something is unfinished; else lets the pump park.
-fn rest(runtime: &Inner) {
+fn rest(runtime: &Arc<Inner>) {
     let pump = &runtime.pump;
-    let unfinished = || runtime.submitter.lock().machine.unfinished() > 0;
+    let unfinished = || runtime.unfinished() > 0;
     if !unfinished() {
         pump.wanted.store(false, Ordering::SeqCst);
         if !unfinished() {

@@ -1,6 +1,7 @@
 //! The runtime of one process in one session: what everything else hangs on.
 
 use crate::codec::{Arguments, Encoded, Value};
+use crate::deferred::Deferred;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle, Stream};
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) link: OnceLock<Link>,
     pub(crate) fork: ForkMark,
     pub(crate) submitter: Mutex<Shell>,
+    pub(crate) deferred: Deferred,
     pub(crate) inbound: Mutex<Inbound>,
     pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
     /// Objects that others may know too, by id.
@@ -100,6 +102,7 @@ impl Inner {
             link: OnceLock::new(),
             fork,
             submitter: Mutex::new(Shell::new(parts.lineage)),
+            deferred: Deferred::default(),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
@@ -376,6 +379,7 @@ impl Runtime {
 
     /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
     pub fn statistics(&self) -> Statistics {
+        self.0.run_deferred();
         let shell = self.0.submitter.lock();
         Statistics {
             unfinished_tasks: shell.machine.unfinished(),

@@ -541,20 +541,20 @@ impl Inner {
 
     /// One return of a task is not referenced any more.
     pub(crate) fn on_handle_dropped(self: &Arc<Self>, key: TaskKey) {
-        let mut shell = self.submitter.lock();
+        let Some(mut shell) = self.submitter.try_lock() else { return self.defer_drop(key) };
         let shell_ref = &mut *shell;
         shell_ref.machine.on_handle_dropped(key, &mut shell_ref.out);
         // Nearly always there is just the one payload, to be dropped when the lock is free again.
+        let mut later = Later::default();
         let dropped = match shell.out.pop() {
             Some(SubmitterEffect::Drop(payload)) if shell.out.is_empty() => Some(payload),
             Some(other) => {
                 shell.out.push(other);
+                shell.obey(self, &mut later);
                 None
             }
-            None => return,
+            None => None,
         };
-        let mut later = Later::default();
-        shell.obey(self, &mut later);
         drop(shell);
         drop(dropped);
         later.run(self);

@@ -153,10 +153,7 @@ impl Inner {
 
     /// After a submission: now and then takes in completions, and waits when too much is unfinished.
     pub(crate) fn tend_after_submit(self: &Arc<Self>) {
-        let (tend, unfinished) = TaskContext::count_submission(|| {
-            let shell = self.submitter.lock();
-            shell.machine.unfinished()
-        });
+        let (tend, unfinished) = TaskContext::count_submission(|| self.unfinished());
         if tend {
             self.drain();
         }
@@ -165,10 +162,16 @@ impl Inner {
         }
     }
 
+    /// How many tasks and calls of this process are not finished.
+    pub(crate) fn unfinished(self: &Arc<Self>) -> usize {
+        let unfinished = self.submitter.lock().machine.unfinished();
+        self.run_deferred();
+        unfinished
+    }
+
     /// Blocks until fewer tasks are unfinished than may be.
     fn wait_for_room(self: &Arc<Self>) {
-        let has_room =
-            || self.is_closed() || self.submitter.lock().machine.unfinished() < self.queued_tasks_max;
+        let has_room = || self.is_closed() || self.unfinished() < self.queued_tasks_max;
         while !has_room() {
             if self.spin(None, &has_room) {
                 return;

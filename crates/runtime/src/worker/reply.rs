@@ -1,7 +1,6 @@
 //! Answers: from an encoded result to the submitter's memory.
 
 use crate::codec::Encoded;
-use crate::entry::Later;
 use crate::error::Error;
 use crate::inbound::Arrived;
 use crate::objects::{Placed, inner_references};
@@ -137,16 +136,6 @@ fn store_failure(error: Error) -> Failure {
 }
 
 impl Inner {
-    /// An answer for a task of this very process.
-    fn answer_locally(self: &Arc<Self>, arrived: &Arrived<'_>) {
-        let mut later = Later::default();
-        let mut shell = self.submitter.lock();
-        self.on_answer(&mut shell, arrived, &mut later);
-        shell.flush(self, &mut later);
-        drop(shell);
-        later.run(self);
-    }
-
     /// Tells the node which references a value holds: they live as long as it does.
     pub(crate) fn tell_contents(&self, container: ObjectId, holder: ProcessSlot, value: &Encoded) {
         let (mut objects, mut actors) = inner_references(value);
