@@ -55,6 +55,7 @@ pub use actor::{ActorRef, kill};
 pub use aktis_macros::{actor, remote};
 pub use aktis_protocol::{ActorId, Amount, DeathCause, ObjectId, Resources, TaskId};
 pub use aktis_runtime::runtime::Context;
+pub use aktis_runtime::runtime::Statistics;
 pub use argument::IntoArg;
 pub use array::{Array, Element};
 pub use current::{

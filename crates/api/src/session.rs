@@ -5,6 +5,7 @@ use crate::object_ref::ObjectRef;
 use crate::options::{CPU, GPU, MEMORY, Quantity};
 use aktis_protocol::{Amount, Resources};
 use aktis_runtime::runtime::EnterGuard;
+use aktis_runtime::runtime::Statistics;
 use aktis_runtime::{Config, Encoded, Runtime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -81,6 +82,11 @@ impl Session {
     /// What the session's node has in all.
     pub fn resources(&self) -> Resources {
         self.runtime.resources()
+    }
+
+    /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
+    pub fn statistics(&self) -> Statistics {
+        self.runtime.statistics()
     }
 
     /// The process ids of the workers.

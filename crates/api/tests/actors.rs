@@ -102,6 +102,17 @@ fn each_actor_has_its_own_state() {
 }
 
 #[test]
+fn nothing_stays_on_record_when_actors_and_their_answers_are_gone() {
+    let session = start();
+    let _entered = session.enter();
+    let counters: Vec<_> = (2_000..2_100).map(Counter::remote).collect();
+    let totals: Vec<_> = counters.iter().map(|counter| counter.add(1)).collect();
+    session.get_all(&totals).unwrap();
+    drop((counters, totals));
+    eventually("the records go", || session.statistics().recorded_tasks == 0);
+}
+
+#[test]
 fn handles_travel() {
     let session = start();
     let _entered = session.enter();

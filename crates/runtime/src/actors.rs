@@ -30,7 +30,7 @@ pub(crate) struct ActorEntry {
     call_retries: u32,
     managed: AtomicBool,
     /// What the constructor was given, kept alive: a restart needs it again.
-    _kept: Option<Arguments>,
+    _kept: Option<Box<Arguments>>,
 }
 
 impl Drop for ActorEntry {
@@ -73,7 +73,9 @@ impl Inner {
         let index = self.submitter.lock().open_light_actor(self, id);
         let entry = self.actor_entry(id, index, options.call_retries, false, None);
         let payload = Payload::creation(constructor, arguments, options.concurrency);
-        self.record_call(task, index, payload, 1, 0);
+        let creation = self.record_call(task, index, payload, 1, 0);
+        // Nobody refers to what the constructor returns: its record goes with the answer.
+        self.on_handle_dropped(creation);
         ActorHandle { entry }
     }
 
@@ -126,7 +128,14 @@ impl Inner {
         kept: Option<Arguments>,
     ) -> Arc<ActorEntry> {
         let managed = AtomicBool::new(managed);
-        Arc::new(ActorEntry { id, runtime: self.clone(), index, call_retries, managed, _kept: kept })
+        Arc::new(ActorEntry {
+            id,
+            runtime: self.clone(),
+            index,
+            call_retries,
+            managed,
+            _kept: kept.map(Box::new),
+        })
     }
 
     fn record_call(

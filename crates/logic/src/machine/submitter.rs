@@ -195,7 +195,9 @@ pub struct Submitter<P> {
     config: SubmitterConfig,
     tasks: Slab<Record<P>>,
     lanes: Vec<VecDeque<TaskKey>>,
-    actors: Vec<Actor>,
+    /// Boxed: a table of a million grows without copying them.
+    #[expect(clippy::vec_box, reason = "growing moves pointers, not actors")]
+    actors: Vec<Box<Actor>>,
     free_actors: Vec<u32>,
     elsewhere: BTreeMap<ObjectId, Vec<TaskKey>>,
     unfinished: usize,

@@ -71,7 +71,7 @@ impl<P> Submitter<P> {
 
     /// Adds an actor.
     pub fn open_actor(&mut self, place: Place) -> ActorIndex {
-        let actor = Actor::new(place);
+        let actor = Box::new(Actor::new(place));
         match self.free_actors.pop() {
             Some(index) => {
                 self.actors[index as usize] = actor;
@@ -121,7 +121,7 @@ impl<P> Submitter<P> {
         actor.forget_finished(&self.tasks);
         actor.queue.retain(|key| self.tasks.get(*key).is_some_and(is_unfinished));
         if actor.queue.is_empty() && actor.sent.is_empty() {
-            *actor = Actor::new(Place::Pending);
+            **actor = Actor::new(Place::Pending);
             self.free_actors.push(index.0);
             out.push(SubmitterEffect::Closed(index));
         }
