@@ -10,7 +10,7 @@
 //!            | postcard | buffers, each at a multiple of 64 from the start of the value
 //! ```
 //!
-//! The lower seven bits of the flags are a [fingerprint](decode::fingerprint) of the value's type, so
+//! The lower seven bits of the flags are a fingerprint of the value's type, so
 //! that nearly every attempt to decode it as another type is found out, at no cost in bytes.
 //!
 //! Invariants:
