@@ -1,6 +1,6 @@
 //! One submitter under faults, from a seed: a caller that asks for random things, and workers that die.
 //!
-//! The machine is the product's own. Every event is told to the [`oracle`] first, and then:
+//! The machine is the product's own. Every event is told to the `oracle` first, and then:
 //! 1. The machine's effects are exactly those that the oracle expects, and each ticket comes out once.
 //! 2. Every record is as far as the oracle says, and what nobody can ask for is not on record.
 //! 3. A call that may be sent was announced: by a flush, by its submission, or because its channel was full.
