@@ -12,6 +12,7 @@ use aktis_protocol::control::FromNode;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -106,7 +107,9 @@ impl NodeThread {
         }
         let timeout = plan.timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // Interrupted by a signal: as if nothing had happened.
-        let _ = rustix::event::poll(&mut descriptors, timeout.as_ref());
+        if rustix::event::poll(&mut descriptors, timeout.as_ref()) == Err(Errno::INVAL) {
+            poll_one_by_one(&mut descriptors);
+        }
         if !descriptors[0].revents().is_empty() {
             self.shared.bell.hear();
         }
@@ -173,6 +176,17 @@ impl NodeThread {
             self.bury(&news);
             self.shared.shell.lock().on_wakeup();
         }
+    }
+}
+
+/// For when the limit on open files was lowered below their number, which is more than one call then takes.
+fn poll_one_by_one(descriptors: &mut [PollFd<'_>]) {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    for descriptor in descriptors.iter_mut() {
+        let _ = rustix::event::poll(std::slice::from_mut(descriptor), Some(&at_once));
+    }
+    if descriptors.iter().all(|descriptor| descriptor.revents().is_empty()) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
