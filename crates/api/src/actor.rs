@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::object_ref::{Explain, ObjectRef};
 use aktis_protocol::ActorId;
 use aktis_runtime::codec::{deserialize_actor, serialize_actor};
-use aktis_runtime::{ActorHandle, ActorOptions, Arguments, Function, Runtime};
+use aktis_runtime::{ActorHandle, ActorOptions, Arguments, CallOptions, Function, Runtime};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Debug, Formatter};
@@ -53,7 +53,7 @@ impl Actor {
             let runtime = Runtime::current()?;
             let mut arguments = Arguments::new();
             add(&mut arguments, &runtime)?;
-            handle.call(method, arguments)
+            handle.call(method, &CallOptions::default(), arguments)
         }))
     }
 

@@ -7,8 +7,8 @@
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later};
 use crate::error::Error;
-use crate::handle::{ActorHandle, Handle};
-use crate::options::ActorOptions;
+use crate::handle::{ActorHandle, Handle, Stream};
+use crate::options::{ActorOptions, CallOptions};
 use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Payload, Returns, Shell, Verb};
@@ -159,22 +159,75 @@ impl Inner {
         self: &Arc<Self>,
         actor: &ActorEntry,
         function: &'static Function,
+        options: &CallOptions,
         arguments: Arguments,
     ) -> Result<Handle, Error> {
         self.check_usable()?;
         let task = self.next_task();
         let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
+        let returns = Returns::One(Arc::downgrade(&entry));
+        let key = self.call_method(actor, task, function, options, arguments, returns, 1);
+        entry.set_key(key);
+        Ok(Handle { entry })
+    }
+
+    /// Calls a method with several return values.
+    pub(crate) fn call_actor_several(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+        count: u32,
+    ) -> Result<Vec<Handle>, Error> {
+        self.check_usable()?;
+        let task = self.next_task();
+        let (handles, returns) = self.several_returns(task, count);
+        let key = self.call_method(actor, task, function, options, arguments, returns, count);
+        handles.iter().for_each(|handle| handle.entry.set_key(key));
+        Ok(handles)
+    }
+
+    /// Calls a method that streams.
+    pub(crate) fn call_actor_stream(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+    ) -> Result<Stream, Error> {
+        self.check_usable()?;
+        let task = self.next_task();
+        let stream = self.new_stream(task);
+        let key = self.call_method(actor, task, function, options, arguments, stream.returns(), 1);
+        stream.set_key(key);
+        Ok(stream)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a call is, part by part")]
+    fn call_method(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        task: TaskId,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+        returns: Returns,
+        count: u32,
+    ) -> TaskKey {
+        let stream = matches!(returns, Returns::Stream(_));
+        let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
         let payload = Payload {
             function: Some(function),
             arguments,
-            returns: Returns::One(Arc::downgrade(&entry)),
-            name: None,
+            returns,
+            name: options.name.clone(),
             verb: Verb::Call,
-            number: 0,
+            number: if stream { ahead } else { 0 },
         };
-        let key = self.record_call(task, actor.index, payload, 1, actor.call_retries);
-        entry.set_key(key);
-        Ok(Handle { entry })
+        // A stream that was partly consumed cannot begin anew without repeating items.
+        let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
+        self.record_call(task, actor.index, payload, count, retries)
     }
 
     /// The last handle in this process is gone.

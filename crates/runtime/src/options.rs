@@ -30,6 +30,17 @@ impl TaskOptions {
     }
 }
 
+/// How to call a method of an actor.
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// How often it is called again after its actor died under it; `None` is what the actor says.
+    pub retries: Option<u32>,
+    /// Another name for people to see.
+    pub name: Option<Arc<str>>,
+    /// How far a streaming method may be ahead of its consumer; `None` is the default.
+    pub stream_ahead: Option<u32>,
+}
+
 /// How to create an actor.
 #[derive(Clone, Debug, Default)]
 pub struct ActorOptions {
@@ -82,6 +93,8 @@ pub struct Config {
     pub lineage: bool,
     /// Whether workers' output is forwarded to this process's.
     pub forward_output: bool,
+    /// What a task needs that says nothing about it.
+    pub default_shape: Arc<Shape>,
 }
 
 impl Default for Config {
@@ -99,6 +112,7 @@ impl Default for Config {
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             lineage: true,
             forward_output: true,
+            default_shape: Arc::default(),
         }
     }
 }

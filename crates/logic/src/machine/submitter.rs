@@ -150,7 +150,10 @@ impl<P> Record<P> {
         if self.retries == 0 {
             return false;
         }
-        self.retries -= 1;
+        // The largest number stands for any number of times.
+        if self.retries != u32::MAX {
+            self.retries -= 1;
+        }
         self.attempt += 1;
         self.returns_missing = self.returns;
         self.stage = Stage::Queued;
@@ -403,6 +406,19 @@ impl<P> Submitter<P> {
         let message = format!("its worker died, and no retry is left after {tries} tries: {cause}");
         let failure = Failure::new(FailureKind::WorkerDied(cause.clone()), message);
         self.finish(key, Finish::Failed(failure), out);
+    }
+
+    /// An attempt failed, and says that another may succeed. True if there will be one.
+    pub fn on_attempt_failed(&mut self, key: TaskKey, out: &mut Out<P>) -> bool {
+        let Some(record) = self.tasks.get_mut(key) else { return false };
+        if !matches!(record.stage, Stage::Sent { .. }) || !record.try_again() {
+            return false;
+        }
+        match record.route {
+            Route::Lane(lane) => self.lanes[lane.0 as usize].push_back(key),
+            Route::Actor(actor) => self.call_again(actor, key, out),
+        }
+        true
     }
 
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
