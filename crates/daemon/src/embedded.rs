@@ -5,16 +5,34 @@ use crate::delivery::{Deliver, Delivery};
 use crate::node_thread::{NodeThread, Shared};
 use crate::output::Forwarder;
 use crate::shell::Shell;
+use crate::template::{Keeper, TemplateProgram, TemplateStatus};
 use aktis_logic::machine::node::NodeConfig;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::{ProcessSlot, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+/// What worker processes run.
+#[derive(Clone, Debug)]
+pub enum WorkerProgram {
+    /// The driver's own program, started again with an argument. One worker is shared by many tasks and actors.
+    ThisProgram,
+    /// Forks of a template: a process that has loaded what they need and then calls
+    /// [`serve_template`](crate::serve_template). Each runs one thing at a time.
+    Template {
+        /// The program to start, and its arguments.
+        command: Vec<OsString>,
+        /// Environment variables that it gets besides the driver's own.
+        environment: Vec<(OsString, OsString)>,
+    },
+}
 
 /// What a node starts with.
 #[derive(Clone, Debug)]
@@ -29,6 +47,8 @@ pub struct NodeOptions {
     pub spill_bytes_max: u64,
     /// Whether what workers print is printed by the driver.
     pub forward_output: bool,
+    /// What workers run.
+    pub workers: WorkerProgram,
 }
 
 /// Why a node did not start.
@@ -63,6 +83,7 @@ pub struct EmbeddedNode {
     control: Arc<Control>,
     arena: Arc<Arena>,
     shared: Arc<Shared>,
+    template: Option<Arc<TemplateStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     thread_id: ThreadId,
     pid: u32,
@@ -83,6 +104,7 @@ impl EmbeddedNode {
             store_bytes: options.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
+            shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
         };
         let directory = options.spill_directory;
         let mut shell =
@@ -93,13 +115,21 @@ impl EmbeddedNode {
         let forwarder = options.forward_output.then(|| Forwarder::new(bell.clone()));
         let closing = AtomicBool::new(false);
         let shared = Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing });
-        let node_thread = NodeThread::new(shared.clone(), inbox, session, forwarder);
+        let (keeper, template) = match options.workers {
+            WorkerProgram::ThisProgram => (None, None),
+            WorkerProgram::Template { command, environment } => {
+                let status = Arc::<TemplateStatus>::default();
+                let program = TemplateProgram { command, environment };
+                (Some(Keeper::new(program, session, status.clone())), Some(status))
+            }
+        };
+        let node_thread = NodeThread::new(shared.clone(), inbox, session, keeper, forwarder);
         let builder = std::thread::Builder::new().name("aktis-node".to_owned());
         let thread = builder.spawn(move || node_thread.run()).map_err(system("a thread"))?;
         let thread_id = thread.thread().id();
         let pid = std::process::id();
         let thread = Mutex::new(Some(thread));
-        Ok(Arc::new(Self { session, control, arena, shared, thread, thread_id, pid }))
+        Ok(Arc::new(Self { session, control, arena, shared, template, thread, thread_id, pid }))
     }
 
     /// The session: a random number.
@@ -155,6 +185,17 @@ impl EmbeddedNode {
     /// The worker processes that run, and their process ids.
     pub fn processes(&self) -> Vec<(ProcessSlot, u32)> {
         self.shared.shell.lock().processes()
+    }
+
+    /// Waits until the template can fork workers, if they are forked. The error says why it cannot: at once if it has
+    /// ended several times, else when the time is over.
+    pub fn wait_for_template(&self, patience: Duration) -> Result<(), String> {
+        self.template.as_ref().map_or(Ok(()), |template| template.wait_until_ready(patience))
+    }
+
+    /// The template's process id, while there is one that can fork workers.
+    pub fn template_pid(&self) -> Option<u32> {
+        self.template.as_ref().and_then(|template| template.pid())
     }
 
     /// A child made by `fork` has none of the threads, and its parent's workers are not its own.

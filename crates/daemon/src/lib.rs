@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. Messages of all processes reach the machine in an order that respects cause and effect.
-//! 2. Every worker process is a child of the node's thread and dies with it, also by `kill -9`.
+//! 2. Every worker process is a child of the node's thread, or of a template process that is, and dies with it,
+//!    also by `kill -9`.
 //! 3. Nothing that a user's code can block (its output, its locks, its disk) blocks the node's thread.
 //! 4. No descriptor of the node is inherited by processes that users start.
 
@@ -23,6 +24,8 @@ mod output;
 mod peer;
 mod shell;
 mod spawn;
+pub mod template;
 
-pub use embedded::{EmbeddedNode, NodeOptions, StartError};
+pub use embedded::{EmbeddedNode, NodeOptions, StartError, WorkerProgram};
 pub use link::{LinkError, WorkerLink};
+pub use template::{ForkOutcome, ForkedWorker, serve_template};

@@ -66,7 +66,18 @@ impl WorkerLink {
 
     fn connect(arguments: WorkerArguments) -> Result<Self, LinkError> {
         die_with(arguments.parent)?;
-        let socket = take_stdin()?;
+        Self::greeted(arguments, take_stdin()?)
+    }
+
+    /// The link of a process that was forked from a template, which has got these.
+    pub(crate) fn forked(arguments: &str, socket: OwnedFd) -> Result<Self, LinkError> {
+        let unreadable = || LinkError::Arguments(arguments.to_owned());
+        let parsed = WorkerArguments::parse(arguments).and_then(Result::ok).ok_or_else(unreadable)?;
+        Self::greeted(parsed, socket)
+    }
+
+    /// Waits for the node's first message.
+    fn greeted(arguments: WorkerArguments, socket: OwnedFd) -> Result<Self, LinkError> {
         let [inbox, control, index, arena] = receive_greeting(&socket)?;
         Ok(Self {
             control: Arc::new(Control::open(control, arguments.slot)?),
@@ -131,7 +142,7 @@ impl WorkerLink {
 }
 
 /// Makes the system kill this process when the thread that started it ends.
-fn die_with(parent: u32) -> Result<(), LinkError> {
+pub(crate) fn die_with(parent: u32) -> Result<(), LinkError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
     // It may have ended before: then somebody else is the parent by now.
     let parent_now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
@@ -139,7 +150,7 @@ fn die_with(parent: u32) -> Result<(), LinkError> {
 }
 
 /// Moves the socket away from the standard input, which is empty afterwards.
-fn take_stdin() -> Result<OwnedFd, LinkError> {
+pub(crate) fn take_stdin() -> Result<OwnedFd, LinkError> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let nothing = rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(io::Error::from)?;

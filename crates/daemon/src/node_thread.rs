@@ -1,4 +1,4 @@
-//! The node's thread: parent of all workers, it waits for their messages, their words and their end.
+//! The node's thread: parent of all workers or of their template, it waits for their messages, their words and their end.
 //!
 //! Workers are started here and nowhere else, because the system ends them when the *thread* that started them ends.
 
@@ -7,12 +7,14 @@ use crate::delivery::Delivery;
 use crate::output::Forwarder;
 use crate::shell::{Plan, Shell};
 use crate::spawn::WorkerProcess;
-use aktis_protocol::SessionId;
+use crate::template::{Keeper, Tidings};
 use aktis_protocol::control::FromNode;
+use aktis_protocol::{ProcessSlot, SessionId};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +37,8 @@ pub(crate) struct NodeThread {
     inbox: OwnedFd,
     session: SessionId,
     workers: Vec<WorkerProcess>,
+    /// What workers are forked from, if they are.
+    template: Option<Keeper>,
     forwarder: Option<Forwarder>,
 }
 
@@ -46,14 +50,22 @@ struct News {
     died: bool,
 }
 
+/// What there is to be read.
+#[derive(Default)]
+struct AllNews {
+    workers: Vec<News>,
+    template: bool,
+}
+
 impl NodeThread {
     pub(crate) fn new(
         shared: Arc<Shared>,
         inbox: OwnedFd,
         session: SessionId,
+        template: Option<Keeper>,
         forwarder: Option<Forwarder>,
     ) -> Self {
-        Self { shared, inbox, session, workers: Vec::new(), forwarder }
+        Self { shared, inbox, session, workers: Vec::new(), template, forwarder }
     }
 
     /// Runs until the session closes, and then ends everything.
@@ -64,6 +76,7 @@ impl NodeThread {
             let plan = self.shared.shell.lock().plan();
             let news = self.wait(&plan);
             self.take_in(&news);
+            self.listen(&news);
             self.bury(&news);
             self.shared.shell.lock().on_wakeup();
             self.shared.delivery.run();
@@ -74,30 +87,64 @@ impl NodeThread {
     fn start_workers(&mut self) {
         loop {
             // Not under the lock: starting a process takes its time.
-            let Some(order) = self.shared.shell.lock().next_spawn_order() else { return };
-            let spawned = WorkerProcess::spawn(&order, self.session);
-            let mut shell = self.shared.shell.lock();
-            match spawned {
-                Ok(worker) => {
-                    shell.on_spawned(order.process, Ok(&worker));
-                    self.workers.push(worker);
+            let Some(order) = self.shared.shell.lock().next_spawn_order() else { break };
+            match &mut self.template {
+                Some(template) => template.order(order),
+                None => self.on_spawned(order.process, WorkerProcess::spawn(&order, self.session)),
+            }
+        }
+        if let Some(template) = &mut self.template {
+            let tidings = template.turn();
+            self.on_tidings(tidings);
+        }
+    }
+
+    fn on_spawned(&mut self, process: ProcessSlot, spawned: io::Result<WorkerProcess>) {
+        let mut shell = self.shared.shell.lock();
+        match spawned {
+            Ok(worker) => {
+                shell.on_spawned(process, Ok(&worker));
+                self.workers.push(worker);
+            }
+            Err(error) => shell.on_spawned(process, Err(error)),
+        }
+    }
+
+    /// Hears what the template has to say.
+    fn listen(&mut self, news: &AllNews) {
+        if let Some(template) = self.template.as_mut().filter(|_| news.template) {
+            let tidings = template.listen(self.forwarder.as_ref());
+            self.on_tidings(tidings);
+        }
+    }
+
+    fn on_tidings(&mut self, tidings: Vec<Tidings>) {
+        for tiding in tidings {
+            match tiding {
+                Tidings::Born(worker) => self.on_spawned(worker.process, Ok(*worker)),
+                Tidings::Stillborn(process, error) => self.on_spawned(process, Err(error)),
+                Tidings::Ended(pid, ending) => {
+                    self.workers.iter_mut().any(|worker| worker.on_reported(pid, ending));
                 }
-                Err(error) => shell.on_spawned(order.process, Err(error)),
+                Tidings::Died(how) => self.workers.iter_mut().for_each(|worker| worker.on_orphaned(&how)),
             }
         }
     }
 
     /// Waits until something happens or the time is over, and tells what workers have to say.
-    fn wait(&self, plan: &Plan) -> Vec<News> {
+    fn wait(&self, plan: &Plan) -> AllNews {
         let full = self.forwarder.as_ref().is_some_and(Forwarder::is_full);
         let mut descriptors = vec![readable(&self.shared.bell), readable(&self.inbox)];
         descriptors.extend(plan.blocked.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)));
+        let of_template = descriptors.len();
+        let template = self.template.iter().flat_map(|template| template.descriptors(full));
+        descriptors.extend(template.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         // For each watched descriptor: whose it is, and what it tells.
         let mut watched = Vec::new();
         let first = descriptors.len();
         for (position, worker) in self.workers.iter().enumerate() {
             let outputs = [worker.stdout.pipe(), worker.stderr.pipe()].map(|pipe| pipe.filter(|_| !full));
-            let meanings = [(outputs[0], STDOUT), (outputs[1], STDERR), (Some(worker.pidfd.as_fd()), DIED)];
+            let meanings = [(outputs[0], STDOUT), (outputs[1], STDERR), (worker.unended(), DIED)];
             for (descriptor, tells) in meanings {
                 if let Some(descriptor) = descriptor {
                     descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -105,7 +152,7 @@ impl NodeThread {
                 }
             }
         }
-        let timeout = plan.timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = self.timeout(plan).and_then(|timeout| Timespec::try_from(timeout).ok());
         // Interrupted by a signal: as if nothing had happened.
         if rustix::event::poll(&mut descriptors, timeout.as_ref()) == Err(Errno::INVAL) {
             poll_one_by_one(&mut descriptors);
@@ -113,18 +160,28 @@ impl NodeThread {
         if !descriptors[0].revents().is_empty() {
             self.shared.bell.hear();
         }
+        let heard = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        let template = descriptors[of_template..first].iter().any(heard);
         let mut news = vec![News::default(); self.workers.len()];
         for (descriptor, (position, tells)) in descriptors[first..].iter().zip(watched) {
-            if !descriptor.revents().is_empty() {
+            if heard(descriptor) {
                 tells(&mut news[position]);
             }
         }
-        news
+        AllNews { workers: news, template }
+    }
+
+    /// How long to wait at most.
+    fn timeout(&self, plan: &Plan) -> Option<Duration> {
+        let template = self.template.as_ref().and_then(Keeper::due);
+        let due = self.workers.iter().filter_map(WorkerProcess::due).chain(template).min();
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        [plan.timeout, left].into_iter().flatten().min()
     }
 
     /// Reads some of what workers have printed.
-    fn take_in(&mut self, news: &[News]) {
-        for (worker, news) in self.workers.iter_mut().zip(news) {
+    fn take_in(&mut self, news: &AllNews) {
+        for (worker, news) in self.workers.iter_mut().zip(&news.workers) {
             if news.stdout {
                 worker.stdout.read_some(self.forwarder.as_ref());
             }
@@ -135,8 +192,16 @@ impl NodeThread {
     }
 
     /// Reports the workers that have died, with their last words.
-    fn bury(&mut self, news: &[News]) {
-        for position in (0..news.len()).rev().filter(|position| news[*position].died) {
+    fn bury(&mut self, news: &AllNews) {
+        let now = Instant::now();
+        for position in (0..self.workers.len()).rev() {
+            let died = news.workers.get(position).is_some_and(|news| news.died);
+            if died {
+                self.workers[position].on_ended(now);
+            }
+            if !self.workers[position].is_over(died, now) {
+                continue;
+            }
             let mut worker = self.workers.swap_remove(position);
             worker.stdout.finish(self.forwarder.as_ref());
             worker.stderr.finish(self.forwarder.as_ref());
@@ -156,6 +221,9 @@ impl NodeThread {
             worker.stderr.finish(self.forwarder.as_ref());
         }
         self.workers.clear();
+        if let Some(template) = &mut self.template {
+            template.close(self.forwarder.as_ref());
+        }
         if let Some(disk) = disk {
             let _ = disk.join();
         }
@@ -173,6 +241,7 @@ impl NodeThread {
             }
             let news = self.wait(&Plan { timeout: Some(left), blocked: Vec::new() });
             self.take_in(&news);
+            self.listen(&news);
             self.bury(&news);
             self.shared.shell.lock().on_wakeup();
         }

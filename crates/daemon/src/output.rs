@@ -41,10 +41,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(pipe: OwnedFd, stream: Stream, pid: u32) -> io::Result<Self> {
+    /// The output of a process, which is called `who` before each line.
+    pub(crate) fn new(pipe: OwnedFd, stream: Stream, who: &str) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(&pipe)?;
         rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
-        let prefix = format!("(aktis worker {pid}) ");
+        let prefix = format!("(aktis {who}) ");
         Ok(Self { pipe: Some(pipe), stream, prefix, partial: Vec::new(), tail: VecDeque::new() })
     }
 
@@ -221,7 +222,7 @@ mod tests {
 
     fn output(stream: Stream) -> (Output, std::fs::File) {
         let (read, write) = rustix::pipe::pipe().expect("pipe");
-        (Output::new(read, stream, 7).expect("output"), write.into())
+        (Output::new(read, stream, "worker 7").expect("output"), write.into())
     }
 
     #[test]

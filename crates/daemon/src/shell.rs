@@ -299,7 +299,7 @@ impl Shell {
             NodeEffect::Send { to, message } => self.send(to, message),
             NodeEffect::StartWorker { process, kind, gpus } => {
                 self.peers.insert(process, Peer::default());
-                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus });
+                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus, environment: String::new() });
             }
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {

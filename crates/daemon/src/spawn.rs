@@ -7,6 +7,7 @@ use crate::arguments::WorkerArguments;
 use crate::inbox;
 use crate::output::{Output, Stream};
 use crate::peer::PeerLink;
+use crate::template::wait_for_end;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::{DeathCause, ProcessSlot, SessionId};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,13 +16,19 @@ use rustix::process::{Pid, PidfdFlags};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The bytes of the first message; a worker of another version would not know them.
 pub(crate) const GREETING: &[u8] = b"aktis 1";
 /// The descriptors that come with it: the inbox's sender, the control segment, the index, the arena.
 pub(crate) const GREETING_DESCRIPTORS: usize = 4;
+
+/// How long the template's report of a worker's end is waited for.
+const REPORT_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a killed process is waited for when the session closes.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 const GPU_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
@@ -30,6 +37,49 @@ pub(crate) struct SpawnOrder {
     pub(crate) process: ProcessSlot,
     pub(crate) kind: WorkerKind,
     pub(crate) gpus: Vec<u32>,
+    /// How it is to be set up; only a forked worker is told.
+    pub(crate) environment: String,
+}
+
+impl SpawnOrder {
+    /// Environment variables that are different in the worker.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        if self.gpus.is_empty() {
+            return Vec::new();
+        }
+        let visible = visible_gpus(&self.gpus, std::env::var(GPU_VARIABLE).ok().as_deref());
+        vec![(GPU_VARIABLE.to_owned(), visible)]
+    }
+}
+
+/// How a process ended; neither is known if somebody else has reaped it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) signal: Option<i32>,
+    pub(crate) exit_code: Option<i32>,
+}
+
+impl Ending {
+    pub(crate) fn of(status: Option<ExitStatus>) -> Self {
+        Self {
+            signal: status.and_then(|status| status.signal()),
+            exit_code: status.and_then(|status| status.code()),
+        }
+    }
+}
+
+/// Who a worker is a child of, and so who learns how it ended.
+enum Parent {
+    /// The node's thread.
+    Node(Child),
+    /// The template, which has to report it.
+    Template {
+        /// When it was seen that the worker has ended.
+        ended_at: Option<Instant>,
+        report: Option<Ending>,
+    },
+    /// A template that has ended, as these lines say.
+    DeadTemplate { ended: bool, how: Vec<String> },
 }
 
 /// A worker process that runs, as the node's thread sees it.
@@ -37,9 +87,10 @@ pub(crate) struct WorkerProcess {
     pub(crate) process: ProcessSlot,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
-    pub(crate) pidfd: Arc<OwnedFd>,
+    pid: u32,
+    pidfd: Arc<OwnedFd>,
     socket: Arc<OwnedFd>,
-    child: Child,
+    parent: Parent,
 }
 
 impl WorkerProcess {
@@ -57,14 +108,13 @@ impl WorkerProcess {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        if !order.gpus.is_empty() {
-            command.env(GPU_VARIABLE, visible_gpus(&order.gpus, std::env::var(GPU_VARIABLE).ok().as_deref()));
-        }
+        command.envs(order.variables());
         let mut child = command.spawn()?;
-        match watch(&mut child) {
+        match watch(&mut child, "worker") {
             Ok((stdout, stderr, pidfd)) => {
-                let (pidfd, socket) = (Arc::new(pidfd), Arc::new(ours));
-                Ok(Self { process: order.process, stdout, stderr, pidfd, socket, child })
+                let (pid, pidfd, socket) = (child.id(), Arc::new(pidfd), Arc::new(ours));
+                let parent = Parent::Node(child);
+                Ok(Self { process: order.process, stdout, stderr, pid, pidfd, socket, parent })
             }
             Err(error) => {
                 let _ = child.kill();
@@ -74,9 +124,75 @@ impl WorkerProcess {
         }
     }
 
+    /// A worker that the template has forked.
+    pub(crate) fn forked(
+        process: ProcessSlot,
+        pid: u32,
+        pidfd: OwnedFd,
+        socket: OwnedFd,
+        stdout: Output,
+        stderr: Output,
+    ) -> Self {
+        let (pidfd, socket) = (Arc::new(pidfd), Arc::new(socket));
+        let parent = Parent::Template { ended_at: None, report: None };
+        Self { process, stdout, stderr, pid, pidfd, socket, parent }
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
+    }
+
+    /// What tells of its end, unless that is known.
+    pub(crate) fn unended(&self) -> Option<BorrowedFd<'_>> {
+        let known = matches!(self.parent, Parent::Template { ended_at: Some(_), .. });
+        (!known).then_some(self.pidfd.as_fd())
+    }
+
+    /// The process has ended.
+    pub(crate) fn on_ended(&mut self, now: Instant) {
+        match &mut self.parent {
+            Parent::Node(_) => {}
+            Parent::Template { ended_at, .. } => *ended_at = Some(now),
+            Parent::DeadTemplate { ended, .. } => *ended = true,
+        }
+    }
+
+    /// The template says how a process ended; false if it was not this one.
+    pub(crate) fn on_reported(&mut self, pid: u32, ending: Ending) -> bool {
+        match &mut self.parent {
+            Parent::Template { report: report @ None, .. } if self.pid == pid => {
+                *report = Some(ending);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The template has ended: so will the worker, and nobody will report how.
+    pub(crate) fn on_orphaned(&mut self, how: &[String]) {
+        if let Parent::Template { ended_at, report: None } = self.parent {
+            self.parent = Parent::DeadTemplate { ended: ended_at.is_some(), how: how.to_vec() };
+            self.kill();
+        }
+    }
+
+    /// Whether it has ended, and all is known about it that can be.
+    pub(crate) fn is_over(&self, ended: bool, now: Instant) -> bool {
+        match &self.parent {
+            Parent::Node(_) => ended,
+            Parent::Template { report: Some(_), .. } => true,
+            Parent::Template { ended_at, .. } => ended_at.is_some_and(|at| at + REPORT_PATIENCE <= now),
+            Parent::DeadTemplate { ended, .. } => *ended,
+        }
+    }
+
+    /// When the template's report is not waited for any longer.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match self.parent {
+            Parent::Template { ended_at, report: None } => ended_at.map(|at| at + REPORT_PATIENCE),
+            _ => None,
+        }
     }
 
     /// Sends the first message, which lets the worker begin.
@@ -100,25 +216,33 @@ impl WorkerProcess {
 
     /// How the process ended, once it has. Its outputs have been read to the end.
     pub(crate) fn reap(&mut self) -> DeathCause {
-        // A failure means that the user's code has reaped all children of this process.
-        let status = self.child.wait().ok();
-        DeathCause {
-            pid: self.pid(),
-            signal: status.and_then(|status| status.signal()),
-            exit_code: status.and_then(|status| status.code()),
-            stderr_tail: self.stderr.tail(),
-        }
+        let mut stderr_tail = self.stderr.tail();
+        let ending = match &mut self.parent {
+            // A failure means that the user's code has reaped all children of this process.
+            Parent::Node(child) => Ending::of(child.wait().ok()),
+            Parent::Template { report: Some(report), .. } => *report,
+            Parent::Template { .. } => {
+                wait_for_end(&self.pidfd, LAST_WAIT);
+                Ending::default()
+            }
+            Parent::DeadTemplate { how, .. } => {
+                stderr_tail.append(how);
+                Ending::default()
+            }
+        };
+        DeathCause { pid: self.pid, signal: ending.signal, exit_code: ending.exit_code, stderr_tail }
     }
 }
 
 /// What tells of a child's words and its end.
-fn watch(child: &mut Child) -> io::Result<(Output, Output, OwnedFd)> {
+pub(crate) fn watch(child: &mut Child, what: &str) -> io::Result<(Output, Output, OwnedFd)> {
+    let who = format!("{what} {}", child.id());
     let missing = || io::Error::other("its output is not a pipe");
     let (stdout, stderr) =
         (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
     Ok((
-        Output::new(stdout.into(), Stream::Stdout, child.id())?,
-        Output::new(stderr.into(), Stream::Stderr, child.id())?,
+        Output::new(stdout.into(), Stream::Stdout, &who)?,
+        Output::new(stderr.into(), Stream::Stderr, &who)?,
         rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
     ))
 }

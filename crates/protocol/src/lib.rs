@@ -8,6 +8,7 @@ pub mod hot;
 pub mod ids;
 pub mod limits;
 pub mod resources;
+pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use ids::{

@@ -17,6 +17,8 @@ pub const THREADS_MAX: usize = 512;
 pub const LINEAGE_BYTES_MAX: usize = 256 << 20;
 /// Bytes of one control message between a process and its node.
 pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of one message between a node and its template process.
+pub const TEMPLATE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Times that a task is run again after the death of its worker, unless told otherwise.
 pub const TASK_RETRIES_DEFAULT: u32 = 3;
 /// Items that a streaming task may be ahead of its consumer, unless told otherwise.

@@ -13,7 +13,7 @@ use crate::registry::Function;
 use crate::submit::Shell;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
@@ -204,6 +204,7 @@ impl Runtime {
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
             forward_output: config.forward_output,
+            workers: WorkerProgram::ThisProgram,
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {

@@ -1,8 +1,9 @@
-//! Notices that this process is a fork of the one that started the session.
+//! Forking, and noticing that this process is a fork of the one that started the session.
 
 #![allow(unsafe_code)]
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_int;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +16,26 @@ pub struct ForkMark {
 unsafe impl Send for ForkMark {}
 // SAFETY: as above.
 unsafe impl Sync for ForkMark {}
+
+unsafe extern "C" {
+    #[link_name = "fork"]
+    fn system_fork() -> c_int;
+}
+
+/// Forks this process, which must have one thread only: gives the child's process id, and `None` in the child.
+pub fn fork() -> io::Result<Option<u32>> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("a process with {threads} threads cannot be forked safely")));
+    }
+    // SAFETY: this is the only thread, so nobody can be inside an allocation or hold a lock: the child is as
+    // able to go on as the parent.
+    match unsafe { system_fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid as u32)),
+    }
+}
 
 const PAGE: usize = 4096;
 

@@ -33,6 +33,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
+        shared_worker: random.chance(60),
     };
     let mut town = Town::new(config, random);
     town.world.trace = trace;

@@ -2,7 +2,7 @@
 
 use crate::worker::sign_of_life;
 use crate::{MANNERS, STORY};
-use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{Amount, DeathCause, EntryRef, ObjectId, ProcessSlot, Resources, TaskId};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-type Test = (&'static str, fn());
+pub(crate) type Test = (&'static str, fn());
 
 /// All tests, by name.
 pub(crate) const TESTS: &[Test] = &[
@@ -50,38 +50,39 @@ pub(crate) fn play(story: &str) {
     }
 }
 
-fn driver(story: &str, manners: &str) -> Command {
+pub(crate) fn driver(story: &str, manners: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.env(STORY, story).env(MANNERS, manners).stdin(Stdio::null());
     command
 }
 
-fn tell(story: &str, manners: &str) {
+pub(crate) fn tell(story: &str, manners: &str) {
     let status = driver(story, manners).status().expect("started");
     assert!(status.success(), "the driver of `{story}` ended with {status}");
 }
 
 // In the driver.
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Driver {
-    node: Arc<EmbeddedNode>,
+pub(crate) struct Driver {
+    pub(crate) node: Arc<EmbeddedNode>,
     answers: Receiver<FromNode>,
 }
 
-fn options() -> NodeOptions {
+pub(crate) fn options() -> NodeOptions {
     NodeOptions {
         resources: Resources::none().with(CPU, Amount::units(2)),
         store_bytes: 1 << 20,
         spill_directory: std::env::temp_dir(),
         spill_bytes_max: u64::MAX,
         forward_output: true,
+        workers: WorkerProgram::ThisProgram,
     }
 }
 
 impl Driver {
-    fn start(options: NodeOptions) -> Self {
+    pub(crate) fn start(options: NodeOptions) -> Self {
         let (sender, answers) = channel();
         let deliver = Box::new(move |message| drop(sender.send(message)));
         Self { node: EmbeddedNode::start(options, deliver).expect("started"), answers }
@@ -94,7 +95,7 @@ impl Driver {
         driver
     }
 
-    fn wait_for<T>(&self, mut wanted: impl FnMut(FromNode) -> Option<T>) -> T {
+    pub(crate) fn wait_for<T>(&self, mut wanted: impl FnMut(FromNode) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -107,7 +108,11 @@ impl Driver {
 
     /// Waits until a worker has said that it is alive, and tells who.
     fn worker_pid(&self) -> u32 {
-        let object = sign_of_life(self.node.session());
+        self.pid_in(sign_of_life(self.node.session()))
+    }
+
+    /// Waits for an object that is a process id.
+    pub(crate) fn pid_in(&self, object: ObjectId) -> u32 {
         self.node.send(ToNode::Subscribed { object });
         let value = self.wait_for(|answer| match answer {
             FromNode::ObjectResolved { object: resolved, value } if resolved == object => Some(value),
@@ -117,7 +122,7 @@ impl Driver {
         u32::from_le_bytes(bytes.try_into().expect("four bytes"))
     }
 
-    fn death(&self) -> (ProcessSlot, DeathCause) {
+    pub(crate) fn death(&self) -> (ProcessSlot, DeathCause) {
         self.wait_for(|answer| match answer {
             FromNode::ProcessDied { process, cause } => Some((process, cause)),
             _ => None,
@@ -144,16 +149,16 @@ impl Driver {
     }
 }
 
-fn pidfd(pid: u32) -> rustix::fd::OwnedFd {
+pub(crate) fn pidfd(pid: u32) -> rustix::fd::OwnedFd {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).expect("it runs")
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     rustix::process::pidfd_send_signal(pidfd(pid), Signal::KILL).expect("killed");
 }
 
-fn exists(pid: u32) -> bool {
+pub(crate) fn exists(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 

@@ -1,13 +1,32 @@
 //! The worker in the stories: it does as [`MANNERS`](crate::MANNERS) says.
 
-use aktis_daemon::WorkerLink;
+use aktis_daemon::{ForkOutcome, WorkerLink, serve_template};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
-use aktis_protocol::{ObjectId, SessionId, TaskId};
+use aktis_protocol::{ObjectId, ProcessSlot, SessionId, TaskId};
 use std::process::Command;
 
 /// An object whose value a worker tells when it has its first lease.
 pub(crate) fn sign_of_life(session: SessionId) -> ObjectId {
     TaskId::root(session).child(77).returns(0)
+}
+
+/// An object whose value a forked worker in this place tells when it has started.
+pub(crate) fn sign_of_place(session: SessionId, process: ProcessSlot) -> ObjectId {
+    TaskId::root(session).child(100 + u64::from(process.0)).returns(0)
+}
+
+/// What a template does: as [`MANNERS`](crate::MANNERS) says, too.
+pub(crate) fn be_template() -> ! {
+    let manners = std::env::var(crate::MANNERS).unwrap_or_default();
+    eprintln!("a template's words");
+    let forked = serve_template(|| match manners.as_str() {
+        "cannot fork" => Err(std::io::Error::other("there is no fork today")),
+        "dies of the fork" => std::process::exit(7),
+        _ => Ok(aktis_store::fork::fork()?.map_or(ForkOutcome::Child, ForkOutcome::Parent)),
+    });
+    let worker = forked.expect("a worker or nothing");
+    assert_eq!(worker.environment, "");
+    work(&worker.link)
 }
 
 /// How many descriptors a child of this process finds.
@@ -38,12 +57,15 @@ pub(crate) fn work(link: &WorkerLink) -> ! {
         _ => {}
     }
     link.send(&ToNode::Started).expect("the node listens");
+    if std::env::var_os(crate::TEMPLATE).is_some() {
+        tell(link, sign_of_place(link.session(), link.slot()));
+    }
     let mut told = false;
     while let Some(message) = link.receive() {
         match message {
             FromNode::LeaseGranted { .. } if !told => {
                 told = true;
-                tell(link);
+                tell(link, sign_of_life(link.session()));
             }
             FromNode::Shutdown if manners != "deaf" => std::process::exit(0),
             _ => {}
@@ -52,8 +74,8 @@ pub(crate) fn work(link: &WorkerLink) -> ! {
     std::process::exit(1)
 }
 
-fn tell(link: &WorkerLink) {
+fn tell(link: &WorkerLink, object: ObjectId) {
     let bytes = std::process::id().to_le_bytes().to_vec();
     let value = Some(SharedValue::Inline { bytes, contains: false });
-    link.send(&ToNode::Escaped { object: sign_of_life(link.session()), value }).expect("the node listens");
+    link.send(&ToNode::Escaped { object, value }).expect("the node listens");
 }

@@ -32,7 +32,9 @@ use crate::directory::Directory;
 use crate::ledger::Ledger;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, Resources, Shape, ShapeId};
+use aktis_protocol::{
+    Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, Resources, Shape, ShapeId,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use leases::{FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
@@ -228,13 +230,23 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
+    /// Whether one worker runs tasks and actors on many threads. If not, all workers are isolated, and some
+    /// are started ahead of demand.
+    pub shared_worker: bool,
 }
+
+/// Isolated workers that are started ahead of demand at most, where there is no shared one.
+pub const PRESTARTED_WORKERS_MAX: usize = 8;
 
 /// The machine.
 #[derive(Debug)]
 pub struct Node {
     ledger: Ledger,
     roster: roster::Roster,
+    /// Whether there is to be a shared worker.
+    shared_wanted: bool,
+    /// How many workers of the default shape are kept though nothing is queued.
+    prestarted: usize,
     shared_failures: leases::StartFailures,
     /// Whether a shared worker has ever been ready.
     shared_ever_started: bool,
@@ -257,10 +269,17 @@ impl Node {
     /// A node with nothing on it but the driver.
     pub fn new(config: NodeConfig) -> Self {
         let mut leases = leases::Leases::default();
-        let default = leases.intern(&Shape::default());
+        let shared_wanted = config.shared_worker;
+        let default = leases.intern(&Shape { isolated: !shared_wanted, ..Shape::default() });
         debug_assert_eq!(default, Some(leases::DEFAULT_SHAPE));
         Self {
             memory: memory::Memory::new(&config),
+            prestarted: if shared_wanted {
+                0
+            } else {
+                whole_cpus(&config.resources).min(PRESTARTED_WORKERS_MAX)
+            },
+            shared_wanted,
             ledger: Ledger::new(config.resources),
             roster: roster::Roster::new(),
             shared_failures: leases::StartFailures::default(),
@@ -276,9 +295,12 @@ impl Node {
         }
     }
 
-    /// Orders the first worker.
+    /// Orders the first workers.
     pub fn start(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        self.start_shared(now, out);
+        match self.shared_wanted {
+            true => self.start_shared(now, out),
+            false => self.prestart(out),
+        }
     }
 
     fn on_received(&mut self, now: Time, from: ProcessSlot, message: ToNode, out: &mut Effects<NodeEffect>) {
@@ -334,6 +356,10 @@ impl Node {
         debug_assert!(self.roster.is_live(to), "{to} is sent {message:?}");
         out.push(NodeEffect::Send { to, message });
     }
+}
+
+fn whole_cpus(resources: &Resources) -> usize {
+    (resources.get(aktis_protocol::resources::CPU).0 / Amount::ONE.0) as usize
 }
 
 impl Machine for Node {

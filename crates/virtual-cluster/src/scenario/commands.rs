@@ -51,6 +51,7 @@ impl Stage {
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
+            shared_worker: line.word(1) != Ok("template"),
         };
         self.world = Some(World::new(config));
         self.settle()

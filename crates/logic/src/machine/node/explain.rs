@@ -35,7 +35,7 @@ impl Node {
         if !isolated && self.roster.shared().is_none() {
             return format!("{are_queued}; {}", self.shared_text());
         }
-        if self.roster.starting(shape) > 0 {
+        if self.leases.starting(shape, &self.roster) > 0 {
             return format!("{are_queued}; a worker process is being started");
         }
         if let Some(failures) = self.leases.start_failures.get(&shape) {

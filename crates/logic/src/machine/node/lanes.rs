@@ -1,8 +1,8 @@
 //! Lanes and channels opened, demand reported, leases returned.
 
-use super::roster::Role;
+use super::roster::{Role, Stage};
 use super::supply::Claim;
-use super::{IDLE_MICROSECONDS_MAX, Node, NodeEffect};
+use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, Lease, RequestId};
@@ -26,7 +26,8 @@ impl Node {
         shape: &Shape,
         out: &mut Effects<NodeEffect>,
     ) -> Result<LaneId, String> {
-        let Some(shape) = self.leases.intern(shape) else {
+        let isolated = shape.isolated || !self.shared_wanted;
+        let Some(shape) = self.leases.intern(&Shape { isolated, ..shape.clone() }) else {
             return Err(format!(
                 "this session uses {} different combinations of resources, which is the limit\n\
                  hint: round the amounts that tasks ask for, so that more of them are alike",
@@ -124,9 +125,9 @@ impl Node {
         let Some(held) = self.leases.remove(lease, from) else { return };
         let gpus = held.allocation.gpus().to_vec();
         self.ledger.release(held.allocation);
-        if let Some(Role::TaskRunner(shape)) = self.roster.get(from).map(|process| process.role) {
-            let until = Time(now.0 + IDLE_MICROSECONDS_MAX);
-            self.leases.idle.insert(from, super::leases::IdleWorker { shape, gpus, until });
+        let runner = self.roster.get(from).filter(|process| process.stage == Stage::Alive);
+        if let Some(Role::TaskRunner(shape)) = runner.map(|process| process.role) {
+            self.set_idle(now, from, shape, gpus);
         }
         // A default lease that comes back by itself is not needed now: handing it out again would only
         // send it to and fro.

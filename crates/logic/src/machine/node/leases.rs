@@ -43,8 +43,8 @@ pub(super) struct IdleWorker {
     pub(super) shape: ShapeId,
     /// The GPUs it was started with: it cannot see others.
     pub(super) gpus: Vec<GpuShare>,
-    /// It is ended then.
-    pub(super) until: Time,
+    /// It is ended then; one that was started ahead of demand, never.
+    pub(super) until: Option<Time>,
 }
 
 /// Repeated failures to start workers: at first tried again at once, then less and less often.
@@ -146,6 +146,22 @@ impl Leases {
     /// How many leases of a shape are held.
     pub(super) fn count(&self, shape: ShapeId) -> usize {
         self.leases.values().filter(|lease| lease.shape == shape).count()
+    }
+
+    /// How many leases of a shape wait for their worker to start.
+    pub(super) fn starting(&self, shape: ShapeId, roster: &Roster) -> u64 {
+        let leases = self.leases.values().filter(|lease| lease.shape == shape);
+        leases.filter(|lease| roster.is_starting(lease.holder)).count() as u64
+    }
+
+    /// Whether a process has a lease.
+    pub(super) fn is_holder(&self, process: ProcessSlot) -> bool {
+        self.leases.values().any(|lease| lease.holder == process)
+    }
+
+    /// How many idle workers stay however long they are idle.
+    pub(super) fn kept(&self) -> usize {
+        self.idle.values().filter(|idle| idle.until.is_none()).count()
     }
 
     /// Whether the shape may have another lease, as far as bounds other than resources go.

@@ -1,11 +1,12 @@
 //! Starting workers, ending them, and what follows when one dies.
 
-use super::leases::DEFAULT_SHAPE;
+use super::leases::{DEFAULT_SHAPE, IdleWorker};
 use super::roster::{DRIVER, Role, Stage};
 use super::{Node, NodeEffect, START_FAILURES_FREE, WorkerKind};
+use crate::ledger::GpuShare;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
-use aktis_protocol::{DeathCause, ProcessSlot};
+use aktis_protocol::{DeathCause, ProcessSlot, ShapeId};
 
 /// How long a worker for one shape stays without work.
 pub const IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
@@ -49,7 +50,10 @@ impl Node {
             }
             Role::TaskRunner(shape) => {
                 self.leases.start_failures.remove(&shape);
-                self.announce_leases(from, out);
+                match self.leases.is_holder(from) {
+                    true => self.announce_leases(from, out),
+                    false => self.set_idle(now, from, shape, Vec::new()),
+                }
             }
             Role::ActorHost(actor) => self.host_on(actor, from, out),
         }
@@ -163,8 +167,10 @@ impl Node {
             Stage::Leaving { kill_at } => Some(kill_at),
             _ => None,
         });
-        let idle = self.leases.idle.values().map(|idle| idle.until);
-        leaving.chain(idle).chain(self.shared_due).chain(self.claim_deadlines())
+        let idle = self.leases.idle.values().filter_map(|idle| idle.until);
+        let failures = self.leases.start_failures.get(&DEFAULT_SHAPE).filter(|_| self.prestarted > 0);
+        let prestart = failures.and_then(|failures| failures.not_before);
+        leaving.chain(idle).chain(self.shared_due).chain(prestart).chain(self.claim_deadlines())
     }
 
     pub(super) fn on_processes_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
@@ -174,7 +180,8 @@ impl Node {
         for failures in self.leases.start_failures.values_mut() {
             failures.not_before = failures.not_before.filter(|due| now < *due);
         }
-        let idle = self.leases.idle.iter().filter(|(_, idle)| idle.until <= now).map(|(&slot, _)| slot);
+        let over = |idle: &IdleWorker| idle.until.is_some_and(|until| until <= now);
+        let idle = self.leases.idle.iter().filter(|(_, idle)| over(idle)).map(|(&slot, _)| slot);
         for slot in idle.collect::<Vec<_>>() {
             self.end_process(now, slot, out);
         }
@@ -187,6 +194,26 @@ impl Node {
             }
         }
         self.serve(now, out);
+    }
+
+    /// Orders workers of the default shape ahead of demand, so that the first tasks run at once. They have no lease
+    /// until there is a task for them.
+    pub(super) fn prestart(&mut self, out: &mut Effects<NodeEffect>) {
+        let failures = self.leases.start_failures.get(&DEFAULT_SHAPE);
+        if failures.is_some_and(|failures| failures.not_before.is_some()) {
+            return;
+        }
+        for _ in self.roster.runners(DEFAULT_SHAPE).count()..self.prestarted {
+            let Some(process) = self.roster.add(Role::TaskRunner(DEFAULT_SHAPE)) else { return };
+            out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus: Vec::new() });
+        }
+    }
+
+    /// The worker has nothing to do. It is ended after a while, unless it is one of those that are kept.
+    pub(super) fn set_idle(&mut self, now: Time, slot: ProcessSlot, shape: ShapeId, gpus: Vec<GpuShare>) {
+        let kept = shape == DEFAULT_SHAPE && self.leases.kept() < self.prestarted;
+        let until = (!kept).then_some(Time(now.0 + IDLE_MICROSECONDS_MAX));
+        self.leases.idle.insert(slot, IdleWorker { shape, gpus, until });
     }
 
     /// Leases of the default shape are given out ahead of demand, so that the first tasks run at once.

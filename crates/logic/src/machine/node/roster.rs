@@ -100,11 +100,16 @@ impl Roster {
         self.iter().find(|(_, process)| takes_work(process)).map(|(slot, _)| slot)
     }
 
-    /// How many workers for this shape are being started.
-    pub(super) fn starting(&self, shape: ShapeId) -> u32 {
+    /// Whether the process was ordered and is not ready yet.
+    pub(super) fn is_starting(&self, slot: ProcessSlot) -> bool {
+        self.get(slot).is_some_and(|process| process.stage == Stage::Starting)
+    }
+
+    /// Workers for this shape that start or live.
+    pub(super) fn runners(&self, shape: ShapeId) -> impl Iterator<Item = ProcessSlot> {
         let counts =
-            |process: &Process| process.stage == Stage::Starting && process.role == Role::TaskRunner(shape);
-        self.processes.values().filter(|process| counts(process)).count() as u32
+            move |process: &Process| process.role == Role::TaskRunner(shape) && process.is_not_dead();
+        self.iter().filter(move |(_, process)| counts(process)).map(|(slot, _)| slot)
     }
 
     /// Takes the lowest free place for a process that is about to be started; `None` if all are taken.

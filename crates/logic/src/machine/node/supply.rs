@@ -11,7 +11,8 @@ use super::{Node, NodeEffect, WorkerKind};
 use crate::ledger::Ledger;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
-use aktis_protocol::{ActorId, LeaseId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::resources::GPU;
+use aktis_protocol::{ActorId, Amount, LeaseId, ProcessSlot, Resources, ShapeId};
 use std::collections::BTreeSet;
 
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
@@ -65,6 +66,7 @@ impl Node {
         if self.warm_due && !is_kept_back(default, &lacking) {
             self.warm_up(now, out);
         }
+        self.prestart(out);
     }
 
     fn serve_shape(
@@ -74,7 +76,7 @@ impl Node {
         kept_back: &BTreeSet<String>,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let starting = u64::from(self.roster.starting(shape));
+        let starting = self.leases.starting(shape, &self.roster);
         if self.leases.queued(shape) == 0 {
             return Served::Satisfied;
         }
@@ -117,7 +119,8 @@ impl Node {
         Served::Granted
     }
 
-    /// An idle worker of the same shape, if the GPUs that it sees are free; else a new one.
+    /// An idle worker of the same shape, if the GPUs that it sees are free; else one that is on its way without a
+    /// lease; else a new one.
     fn lease_to_isolated(
         &mut self,
         now: Time,
@@ -133,7 +136,14 @@ impl Node {
                 return Served::Granted;
             }
         }
-        match self.start_isolated(now, Role::TaskRunner(shape), wanted, out) {
+        let unbound = self.roster.runners(shape).find(|&slot| {
+            self.roster.is_starting(slot) && !self.leases.is_holder(slot) && wanted.get(GPU) == Amount::ZERO
+        });
+        let started = match unbound {
+            Some(slot) => self.ledger.allocate(wanted).map(|allocation| (slot, allocation)),
+            None => self.start_isolated(now, Role::TaskRunner(shape), wanted, out),
+        };
+        match started {
             Some((slot, allocation)) => {
                 self.grant(now, shape, slot, allocation, out);
                 Served::Granted
@@ -155,7 +165,12 @@ impl Node {
         }
         let Some(process) = self.roster.add(role) else {
             // An idle worker of another shape makes place.
-            let longest = self.leases.idle.iter().min_by_key(|(_, idle)| idle.until).map(|(&slot, _)| slot);
+            let longest = self
+                .leases
+                .idle
+                .iter()
+                .min_by_key(|(_, idle)| idle.until.unwrap_or(Time(u64::MAX)))
+                .map(|(&slot, _)| slot);
             if let Some(slot) = longest {
                 self.end_process(now, slot, out);
             }

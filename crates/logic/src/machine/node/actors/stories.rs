@@ -14,10 +14,11 @@ impl Node {
         &mut self,
         now: Time,
         from: ProcessSlot,
-        spec: ActorSpec,
+        mut spec: ActorSpec,
         out: &mut Effects<NodeEffect>,
     ) {
         let actor = spec.actor;
+        spec.isolated |= !self.shared_wanted;
         if let Some(known) = self.actors.table.get_mut(&actor)
             && !matches!(known.life, Life::Dead(_))
         {
