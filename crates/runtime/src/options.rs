@@ -1,5 +1,6 @@
 //! How to start a session, run a task, and create an actor.
 
+use aktis_daemon::WorkerProgram;
 use aktis_protocol::{Amount, Resources, Shape, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ pub struct Config {
     pub forward_output: bool,
     /// What a task needs that says nothing about it.
     pub default_shape: Arc<Shape>,
+    /// What workers run.
+    pub workers: WorkerProgram,
 }
 
 impl Default for Config {
@@ -113,6 +116,7 @@ impl Default for Config {
             lineage: true,
             forward_output: true,
             default_shape: Arc::default(),
+            workers: WorkerProgram::ThisProgram,
         }
     }
 }

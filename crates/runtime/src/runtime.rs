@@ -13,7 +13,7 @@ use crate::registry::Function;
 use crate::submit::Shell;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
+use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
@@ -204,7 +204,7 @@ impl Runtime {
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
             forward_output: config.forward_output,
-            workers: WorkerProgram::ThisProgram,
+            workers: config.workers.clone(),
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {
@@ -437,6 +437,22 @@ impl Runtime {
         let known: Vec<_> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
         // One of the counted ones is our own.
         known.iter().map(|entry| (entry.id, Arc::strong_count(entry) - 1, 0)).collect()
+    }
+
+    /// Waits until workers can be forked, where they are (driver only).
+    pub fn wait_for_template(&self, patience: Duration) -> Result<(), Error> {
+        match self.0.link.get() {
+            Some(Link::Embedded(node)) => node.wait_for_template(patience).map_err(Error::System),
+            _ => Ok(()),
+        }
+    }
+
+    /// The process that workers are forked from, where they are (driver only).
+    pub fn template_pid(&self) -> Option<u32> {
+        match self.0.link.get() {
+            Some(Link::Embedded(node)) => node.template_pid(),
+            _ => None,
+        }
     }
 
     /// The worker processes of this session, by process id (driver only).

@@ -100,7 +100,7 @@ impl Inner {
             first.set(first.get() + ready.count());
             rounds.set(rounds.get().wrapping_add(1));
             // Failures further on are looked for now and then: the list may be long.
-            let look = rounds.get() % FAILURES_EVERY == 0;
+            let look = rounds.get().is_multiple_of(FAILURES_EVERY);
             first.get() == handles.len()
                 || failed(&handles[first.get()])
                 || (look && handles[first.get()..].iter().any(failed))
