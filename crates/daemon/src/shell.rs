@@ -297,9 +297,9 @@ impl Shell {
     fn carry_out(&mut self, effect: NodeEffect) {
         match effect {
             NodeEffect::Send { to, message } => self.send(to, message),
-            NodeEffect::StartWorker { process, kind, gpus } => {
+            NodeEffect::StartWorker { process, kind, gpus, environment } => {
                 self.peers.insert(process, Peer::default());
-                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus, environment: String::new() });
+                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus, environment });
             }
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {

@@ -50,7 +50,7 @@ pub enum ActorPlace {
 }
 
 /// What the node must know in order to start an actor, and to start it again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorSpec {
     /// The actor.
     pub actor: ActorId,
@@ -64,6 +64,11 @@ pub struct ActorSpec {
     pub name: Option<String>,
     /// Resources held for its whole life.
     pub resources: Resources,
+    /// Resources that must be free when its place is chosen, and are not held; of those held as well, the larger
+    /// amount counts.
+    pub placement: Resources,
+    /// How its process has to be set up before it is constructed; only the process understands it.
+    pub environment: String,
     /// Whether it wants a process of its own.
     pub isolated: bool,
     /// Whether it lives until the session ends, even without handles.
@@ -72,6 +77,19 @@ pub struct ActorSpec {
     pub restarts_max: u32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
+    /// What its creator wants those to know who find it by its name.
+    pub details: Vec<u8>,
+}
+
+/// An actor that was found by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundActor {
+    /// The actor.
+    pub actor: ActorId,
+    /// The name of its type.
+    pub type_name: String,
+    /// What its creator said about it.
+    pub details: Vec<u8>,
 }
 
 /// A grant to run one task of a shape at a time.
@@ -198,7 +216,7 @@ pub enum ToNode {
     /// Start an actor. The sender holds a handle. Answer: [`FromNode::ActorChanged`], now and later.
     ActorWanted {
         /// What to start.
-        spec: ActorSpec,
+        spec: Box<ActorSpec>,
     },
     /// The sender has constructed the actor that [`FromNode::HostActor`] asked for.
     ActorStarted {
@@ -245,6 +263,11 @@ pub enum ToNode {
         request: RequestId,
         /// The name.
         name: String,
+    },
+    /// Which names are there? Answer: [`FromNode::Names`].
+    NamesWanted {
+        /// Matches the answer.
+        request: RequestId,
     },
 
     /// Kill the process that runs `task` in isolation (a forced cancel).
@@ -352,8 +375,17 @@ pub enum FromNode {
     ActorFound {
         /// Matches the question.
         request: RequestId,
-        /// The actor and the name of its type, if there is one.
-        found: Option<(ActorId, String)>,
+        /// The actor, if there is one.
+        found: Option<FoundActor>,
+    },
+    /// The answer to [`ToNode::NamesWanted`]: the names of all actors that are not dead.
+    Names {
+        /// Matches the question.
+        request: RequestId,
+        /// In order, as many as a message holds.
+        names: Vec<String>,
+        /// How many there are besides.
+        left_out: u32,
     },
     /// A process of this node died. Answer: [`ToNode::DeathHandled`].
     ProcessDied {

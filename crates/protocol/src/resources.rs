@@ -134,12 +134,16 @@ pub struct Shape {
     pub resources: Resources,
     /// Whether it wants a worker process that runs nothing else meanwhile.
     pub isolated: bool,
+    /// How an isolated worker process has to be set up before it runs anything; empty if that does not matter. Only
+    /// the worker understands it.
+    pub environment: String,
 }
 
 impl Default for Shape {
     /// One CPU, in a shared worker process.
     fn default() -> Self {
-        Self { resources: Resources::none().with(CPU, Amount::ONE), isolated: false }
+        let resources = Resources::none().with(CPU, Amount::ONE);
+        Self { resources, isolated: false, environment: String::new() }
     }
 }
 

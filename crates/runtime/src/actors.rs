@@ -110,11 +110,12 @@ impl Inner {
             detached: options.detached,
             restarts_max: options.restarts,
             concurrency: options.concurrency.max(1),
+            ..ActorSpec::default()
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
         let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
         self.actors.lock().insert(id, Arc::downgrade(&entry));
-        self.send_to_node(ToNode::ActorWanted { spec });
+        self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
         self.run_deferred();
         Ok(ActorHandle { entry })
     }
@@ -322,7 +323,7 @@ impl Inner {
         let name = name.to_owned();
         match self.request(|request| ToNode::NameWanted { request, name })? {
             FromNode::ActorFound { found, .. } => {
-                Ok(found.map(|(actor, constructor)| (self.adopt_actor(actor), constructor)))
+                Ok(found.map(|found| (self.adopt_actor(found.actor), found.type_name)))
             }
             other => Err(Error::System(format!("the node answered {other:?} to a question about a name"))),
         }

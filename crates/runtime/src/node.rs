@@ -170,6 +170,7 @@ impl Inner {
             | FromNode::ExtentDenied { request, .. }
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }
+            | FromNode::Names { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {

@@ -37,6 +37,8 @@ pub struct Worker {
     pub kind: WorkerKind,
     /// The GPUs it sees.
     pub gpus: Vec<u32>,
+    /// How it was set up.
+    pub environment: String,
     /// Whether it still runs.
     pub running: bool,
 }
@@ -208,8 +210,8 @@ impl World {
         for effect in effects {
             match effect {
                 NodeEffect::Send { to, message } => self.deliver(to, message),
-                NodeEffect::StartWorker { process, kind, gpus } => {
-                    let worker = Worker { kind, gpus, running: true };
+                NodeEffect::StartWorker { process, kind, gpus, environment } => {
+                    let worker = Worker { kind, gpus, environment, running: true };
                     assert!(self.workers.insert(process, worker).is_none(), "{process} is taken");
                     self.mail.insert(process, VecDeque::new());
                 }

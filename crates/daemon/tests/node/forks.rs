@@ -4,9 +4,9 @@ use crate::TEMPLATE;
 use crate::stories::{Driver, PATIENCE, Test, driver, exists, kill, options, pidfd, tell};
 use crate::worker::sign_of_place;
 use aktis_daemon::{NodeOptions, WorkerProgram};
-use aktis_protocol::control::ToNode;
-use aktis_protocol::resources::CPU;
-use aktis_protocol::{Amount, DeathCause, ProcessSlot, Resources};
+use aktis_protocol::control::{ActorSpec, ToNode};
+use aktis_protocol::resources::{CPU, GPU};
+use aktis_protocol::{ActorId, Amount, DeathCause, ProcessSlot, Resources, TaskId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("forked_workers_that_do_not_listen_end_with_the_session", || tell("forked shutdown", "deaf")),
     ("a_session_with_forked_workers_ends_at_once", || tell("forked shutdown", "")),
     ("forked_workers_print_through_the_driver", forked_workers_print_through_the_driver),
+    ("forked_workers_are_told_their_environment_and_gpus", forked_workers_are_told_their_environment),
     ("forked_workers_leak_no_descriptor_and_have_no_input", forked_workers_leak_no_descriptor),
     ("template_and_workers_die_with_a_killed_driver", template_and_workers_die_with_a_killed_driver),
 ];
@@ -41,6 +42,7 @@ pub(crate) fn play(story: &str) -> bool {
         "no template" => no_template(),
         "many forks" => many_forks(),
         "forked shutdown" => forked_shutdown(),
+        "forked actor" => forked_actor(),
         "forked print" => drop(with_workers()),
         "forked sit" => forked_sit(),
         _ => return false,
@@ -195,6 +197,17 @@ fn forked_shutdown() {
     );
 }
 
+fn forked_actor() {
+    let resources = options().resources.with(GPU, Amount::units(2));
+    let driver = Driver::start(NodeOptions { resources, ..forking() });
+    let actor = ActorId::created_by(TaskId::root(driver.node.session()).child(1));
+    let resources = Resources::none().with(GPU, Amount::units(2));
+    let environment = "just so".to_owned();
+    let spec = ActorSpec { actor, resources, environment, ..ActorSpec::default() };
+    driver.node.send(ToNode::ActorWanted { spec: Box::new(spec) });
+    worker_in(&driver, ProcessSlot(3));
+}
+
 fn forked_sit() {
     let (driver, pids) = with_workers();
     println!("pids {} {} {}", driver.node.template_pid().expect("ready"), pids[0], pids[1]);
@@ -214,6 +227,14 @@ fn forked_workers_print_through_the_driver() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let words = stderr.lines().find(|line| line.ends_with("a template's words")).expect("forwarded");
     assert!(words.starts_with("(aktis template "), "{words}");
+}
+
+fn forked_workers_are_told_their_environment() {
+    let output = driver("forked actor", "").env("CUDA_VISIBLE_DEVICES", "4,7").output().expect("started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = r#"set up as "just so" with [("CUDA_VISIBLE_DEVICES", "4,7")]"#;
+    assert!(text.lines().any(|line| line.ends_with(expected)), "{text}");
+    assert!(text.lines().any(|line| line.ends_with(r#"set up as "" with []"#)), "{text}");
 }
 
 fn forked_workers_leak_no_descriptor() {

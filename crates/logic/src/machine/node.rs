@@ -142,6 +142,8 @@ pub enum NodeEffect {
         kind: WorkerKind,
         /// GPUs it may see (isolated workers).
         gpus: Vec<u32>,
+        /// How it is to be set up (isolated workers).
+        environment: String,
     },
     /// Kill a worker process (`kill -9`); its death is reported as usual.
     KillWorker {
@@ -336,7 +338,7 @@ impl Node {
             }
             ToNode::Subscribed { object } => self.on_subscribed(now, from, object, out),
 
-            ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, spec, out),
+            ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, *spec, out),
             ToNode::ActorStarted { actor, incarnation } => {
                 self.on_actor_started(from, actor, incarnation, out);
             }
@@ -346,6 +348,7 @@ impl Node {
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
             ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
+            ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
 
             ToNode::WorkerKilled { process, .. } => self.on_worker_killed(process, out),
             ToNode::DeathHandled { process } => self.on_death_handled(from, process, out),

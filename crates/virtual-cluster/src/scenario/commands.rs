@@ -84,7 +84,11 @@ impl Stage {
         let name = line.word(1)?;
         match line.command() {
             "lane" => {
-                let shape = Shape { resources: resources(line, &[])?, isolated: line.says("isolated") };
+                let shape = Shape {
+                    resources: resources(line, &["env"])?,
+                    isolated: line.says("isolated"),
+                    environment: environment(line),
+                };
                 self.send(by, ToNode::LaneWanted { request: 0, shape })?;
                 let told = self.told.get(&by).into_iter().flatten();
                 let opened = told.rev().find_map(|message| match message {
@@ -122,7 +126,7 @@ impl Stage {
         let name = line.word(1)?;
         let actor = Self::actor(name);
         let message = match line.command() {
-            "actor" => ToNode::ActorWanted { spec: actor_spec(line, name)? },
+            "actor" => ToNode::ActorWanted { spec: Box::new(actor_spec(line, name)?) },
             "constructed" => {
                 let incarnation = self.hosted_incarnation(by, name)?;
                 ToNode::ActorStarted { actor, incarnation }
@@ -244,6 +248,11 @@ fn resources(line: &Line, others: &[&str]) -> Result<Resources, String> {
     Ok(resources)
 }
 
+/// `env=NAME`.
+fn environment(line: &Line) -> String {
+    line.option("env").unwrap_or_default().to_owned()
+}
+
 fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
     Ok(ActorSpec {
         actor: Stage::actor(name),
@@ -251,10 +260,13 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         arguments: Vec::new(),
         type_name: "Counter".into(),
         name: line.option("name").map(str::to_owned),
-        resources: resources(line, &["name", "restarts"])?,
+        resources: resources(line, &["name", "restarts", "env", "placed-cpus"])?,
+        placement: Resources::none().with(CPU, Amount::units(line.number("placed-cpus", 0)?)),
+        environment: environment(line),
         isolated: line.says("isolated"),
         detached: line.says("detached"),
         restarts_max: line.number("restarts", 0)? as u32,
         concurrency: 1,
+        details: name.as_bytes().to_vec(),
     })
 }

@@ -34,6 +34,8 @@ impl Stage {
             "explain" => self.expect_explained(line),
             "process" => self.expect_process(line),
             "gpus" => self.expect_gpus(line),
+            "environment" => self.expect_environment(line),
+            "names" => self.expect_names(line),
             "actor" => self.expect_actor(line),
             "found" => self.expect_found(line),
             "known" | "unknown" => {
@@ -98,6 +100,25 @@ impl Stage {
         same(&line.words_from(3).join(" "), &found.join(" "))
     }
 
+    /// `expect environment PROCESS NAME`: how it was set up.
+    fn expect_environment(&mut self, line: &Line) -> Result<(), String> {
+        let process = self.process(line.word(2)?)?;
+        let worker = self.world()?.workers.get(&process);
+        same(line.word(3)?, worker.map(|worker| worker.environment.as_str()).unwrap_or_default())
+    }
+
+    /// `expect names NAME…`: what the node answers who asks for all names.
+    fn expect_names(&mut self, line: &Line) -> Result<(), String> {
+        let process = self.process(line.by())?;
+        self.send(process, ToNode::NamesWanted { request: 0 })?;
+        match self.told.get(&process).and_then(|told| told.last()) {
+            Some(FromNode::Names { names, left_out: 0, .. }) => {
+                same(&line.words_from(2).join(" "), &names.join(" "))
+            }
+            other => Err(format!("expected names, found {other:?}")),
+        }
+    }
+
     /// `expect actor NAME pending|alive|dead|unknown ["text"] [incarnation=N] [in=PROCESS] [by HOLDER]`: what
     /// the holder was last told; `unknown` if the node does not know the actor.
     fn expect_actor(&mut self, line: &Line) -> Result<(), String> {
@@ -145,7 +166,10 @@ impl Stage {
             _ => None,
         });
         let found = found.ok_or("nobody looked for an actor")?;
-        let is_it = found.is_some_and(|(actor, _)| actor == Self::actor(line.words_from(2)[0].as_str()));
+        let is_it = found.is_some_and(|found| {
+            let name = line.words_from(2)[0].as_str();
+            found.actor == Self::actor(name) && found.details == name.as_bytes()
+        });
         same(line.word(3)?, if is_it { "yes" } else { "no" })
     }
 

@@ -73,7 +73,11 @@ impl Hosting {
     }
 
     fn want_lane(&mut self, around: &mut Around<'_>) {
-        let shape = Shape { resources: some_resources(around), isolated: around.random.chance(30) };
+        let shape = Shape {
+            resources: some_resources(around),
+            isolated: around.random.chance(30),
+            environment: some_environment(around),
+        };
         around.tell(ToNode::LaneWanted { request: 0, shape });
     }
 
@@ -89,13 +93,16 @@ impl Hosting {
             type_name: "Wandering".into(),
             name: around.random.chance(30).then(|| format!("name {}", around.random.below(3))),
             resources: if around.random.chance(50) { Resources::none() } else { some_resources(around) },
+            placement: if around.random.chance(70) { Resources::none() } else { some_resources(around) },
+            environment: some_environment(around),
             isolated: around.random.chance(30),
             detached: false,
             restarts_max: around.random.below(3) as u32,
             concurrency: 1,
+            details: Vec::new(),
         };
         self.handles.insert(actor, false);
-        around.tell(ToNode::ActorWanted { spec });
+        around.tell(ToNode::ActorWanted { spec: Box::new(spec) });
     }
 
     fn handle(&self, around: &mut Around<'_>) -> Option<ActorId> {
@@ -197,6 +204,10 @@ impl Hosting {
             *dead = matches!(place, ActorPlace::Dead(_));
         }
     }
+}
+
+fn some_environment(around: &mut Around<'_>) -> String {
+    if around.random.chance(20) { "another".into() } else { String::new() }
 }
 
 fn some_resources(around: &mut Around<'_>) -> Resources {

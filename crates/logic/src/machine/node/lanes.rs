@@ -26,6 +26,9 @@ impl Node {
         shape: &Shape,
         out: &mut Effects<NodeEffect>,
     ) -> Result<LaneId, String> {
+        if shape.environment.len() > limits::ENVIRONMENT_BYTES_MAX {
+            return Err(environment_too_large(shape.environment.len()));
+        }
         let isolated = shape.isolated || !self.shared_wanted;
         let Some(shape) = self.leases.intern(&Shape { isolated, ..shape.clone() }) else {
             return Err(format!(
@@ -156,4 +159,13 @@ impl Node {
         }
         self.serve(now, out);
     }
+}
+
+/// Why nothing is started that must be set up like this.
+pub(super) fn environment_too_large(bytes: usize) -> String {
+    format!(
+        "the description of a worker's environment takes {bytes} bytes, more than {}\n\
+         hint: set fewer or shorter environment variables",
+        limits::ENVIRONMENT_BYTES_MAX
+    )
 }

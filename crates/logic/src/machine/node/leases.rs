@@ -8,6 +8,7 @@
 use super::roster::Roster;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
+use aktis_protocol::resources::GPU;
 use aktis_protocol::{Amount, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
 use std::collections::BTreeMap;
 
@@ -103,6 +104,14 @@ impl Leases {
 
     pub(super) fn shape(&self, id: ShapeId) -> &Shape {
         &self.shapes[id.0 as usize]
+    }
+
+    /// Whether a worker that was started for one shape may run tasks of the other: it was set up as they want it, and
+    /// no GPUs were chosen for it.
+    pub(super) fn is_interchangeable(&self, one: ShapeId, other: ShapeId) -> bool {
+        let (a, b) = (self.shape(one), self.shape(other));
+        let without_gpus = |shape: &Shape| shape.resources.get(GPU) == Amount::ZERO;
+        one == other || (a.environment == b.environment && without_gpus(a) && without_gpus(b))
     }
 
     /// The lane of a submitter for a shape, and whether it is new; `None` if there are too many.
@@ -283,7 +292,7 @@ mod tests {
         let mut leases = Leases::default();
         for number in 0..=limits::SHAPES_MAX as u64 {
             let resources = aktis_protocol::Resources::none().with("x", Amount(number + 1));
-            let id = leases.intern(&Shape { resources, isolated: false });
+            let id = leases.intern(&Shape { resources, ..Shape::default() });
             assert_eq!(id.is_some(), number < limits::SHAPES_MAX as u64);
         }
     }

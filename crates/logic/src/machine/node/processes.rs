@@ -18,7 +18,8 @@ impl Node {
         self.shared_due = None;
         match self.roster.add(Role::Shared) {
             Some(process) => {
-                out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Shared, gpus: Vec::new() });
+                let (gpus, environment) = (Vec::new(), String::new());
+                out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Shared, gpus, environment });
             }
             // All places are taken by processes whose death is still being dealt with.
             None => self.shared_due = Some(Time(now.0 + 10_000)),
@@ -205,7 +206,8 @@ impl Node {
         }
         for _ in self.roster.runners(DEFAULT_SHAPE).count()..self.prestarted {
             let Some(process) = self.roster.add(Role::TaskRunner(DEFAULT_SHAPE)) else { return };
-            out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus: Vec::new() });
+            let (gpus, environment) = (Vec::new(), String::new());
+            out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus, environment });
         }
     }
 

@@ -112,6 +112,14 @@ impl Roster {
         self.iter().filter(move |(_, process)| counts(process)).map(|(slot, _)| slot)
     }
 
+    /// Workers that are being started for tasks, and for which shape.
+    pub(super) fn starting_runners(&self) -> impl Iterator<Item = (ProcessSlot, ShapeId)> {
+        self.iter().filter_map(|(slot, process)| match process {
+            Process { role: Role::TaskRunner(shape), stage: Stage::Starting, .. } => Some((slot, *shape)),
+            _ => None,
+        })
+    }
+
     /// Takes the lowest free place for a process that is about to be started; `None` if all are taken.
     pub(super) fn add(&mut self, role: Role) -> Option<ProcessSlot> {
         let kept = if role == Role::Shared { 0 } else { PLACES_KEPT };

@@ -6,9 +6,10 @@
 //! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from
 //! those that have the most.
 
+use super::leases::IdleWorker;
 use super::roster::{Role, Stage};
 use super::{Node, NodeEffect, WorkerKind};
-use crate::ledger::Ledger;
+use crate::ledger::{GpuShare, Ledger};
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::resources::GPU;
@@ -119,8 +120,7 @@ impl Node {
         Served::Granted
     }
 
-    /// An idle worker of the same shape, if the GPUs that it sees are free; else one that is on its way without a
-    /// lease; else a new one.
+    /// An idle worker, if the GPUs that it sees are free; else one that is on its way without a lease; else a new one.
     fn lease_to_isolated(
         &mut self,
         now: Time,
@@ -128,20 +128,23 @@ impl Node {
         wanted: &Resources,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let idle = self.leases.idle.iter().filter(|(_, idle)| idle.shape == shape);
-        for (slot, gpus) in idle.map(|(&slot, idle)| (slot, idle.gpus.clone())).collect::<Vec<_>>() {
+        for (slot, gpus) in self.idle_for(shape) {
             if let Some(allocation) = self.ledger.allocate_on(wanted, &gpus) {
                 self.leases.idle.remove(&slot);
                 self.grant(now, shape, slot, allocation, out);
                 return Served::Granted;
             }
         }
-        let unbound = self.roster.runners(shape).find(|&slot| {
-            self.roster.is_starting(slot) && !self.leases.is_holder(slot) && wanted.get(GPU) == Amount::ZERO
+        let unbound = self.roster.starting_runners().find(|&(slot, of)| {
+            let suits = self.leases.is_interchangeable(of, shape) && wanted.get(GPU) == Amount::ZERO;
+            suits && !self.leases.is_holder(slot)
         });
         let started = match unbound {
-            Some(slot) => self.ledger.allocate(wanted).map(|allocation| (slot, allocation)),
-            None => self.start_isolated(now, Role::TaskRunner(shape), wanted, out),
+            Some((slot, _)) => self.ledger.allocate(wanted).map(|allocation| (slot, allocation)),
+            None => {
+                let environment = self.leases.shape(shape).environment.clone();
+                self.start_isolated(now, Role::TaskRunner(shape), wanted, environment, out)
+            }
         };
         match started {
             Some((slot, allocation)) => {
@@ -152,12 +155,22 @@ impl Node {
         }
     }
 
+    /// Idle workers that may run tasks of this shape, those of the same shape first, and the GPUs that they see.
+    fn idle_for(&self, shape: ShapeId) -> Vec<(ProcessSlot, Vec<GpuShare>)> {
+        let idle = self.leases.idle.iter();
+        let mut suitable: Vec<_> =
+            idle.filter(|(_, idle)| self.leases.is_interchangeable(idle.shape, shape)).collect();
+        suitable.sort_by_key(|(_, idle)| idle.shape != shape);
+        suitable.into_iter().map(|(&slot, idle)| (slot, idle.gpus.clone())).collect()
+    }
+
     /// Orders an isolated worker; `None` if no place or no resources are free.
     pub(super) fn start_isolated(
         &mut self,
         now: Time,
         role: Role,
         wanted: &Resources,
+        environment: String,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ProcessSlot, crate::ledger::Allocation)> {
         if !self.ledger.fits(wanted) {
@@ -165,12 +178,8 @@ impl Node {
         }
         let Some(process) = self.roster.add(role) else {
             // An idle worker of another shape makes place.
-            let longest = self
-                .leases
-                .idle
-                .iter()
-                .min_by_key(|(_, idle)| idle.until.unwrap_or(Time(u64::MAX)))
-                .map(|(&slot, _)| slot);
+            let until = |idle: &IdleWorker| idle.until.unwrap_or(Time(u64::MAX));
+            let longest = self.leases.idle.iter().min_by_key(|(_, idle)| until(idle)).map(|(&slot, _)| slot);
             if let Some(slot) = longest {
                 self.end_process(now, slot, out);
             }
@@ -178,7 +187,7 @@ impl Node {
         };
         let allocation = self.ledger.allocate(wanted).expect("it fits");
         let gpus = allocation.gpu_indices();
-        out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus });
+        out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus, environment });
         Some((process, allocation))
     }
 

@@ -6,8 +6,11 @@ use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, light_spec, unknown};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot};
+use aktis_protocol::control::{ActorPlace, FoundActor, FromNode, RequestId};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
+
+/// What a name takes in a message besides itself, at most.
+const NAME_BYTES: usize = 8;
 
 impl Node {
     pub(in super::super) fn on_actor_escaped(
@@ -152,7 +155,26 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let actor = self.actors.names.get(name);
-        let found = actor.map(|actor| (*actor, self.actors.table[actor].spec.type_name.clone()));
+        let found = actor.map(|actor| {
+            let spec = &self.actors.table[actor].spec;
+            FoundActor { actor: *actor, type_name: spec.type_name.clone(), details: spec.details.clone() }
+        });
         self.send(from, FromNode::ActorFound { request, found }, out);
+    }
+
+    pub(in super::super) fn on_names_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let mut bytes = 0;
+        let fits = |name: &&String| {
+            bytes += name.len() + NAME_BYTES;
+            bytes <= limits::CONTROL_MESSAGE_BYTES_MAX
+        };
+        let names: Vec<String> = self.actors.names.keys().take_while(fits).cloned().collect();
+        let left_out = (self.actors.names.len() - names.len()) as u32;
+        self.send(from, FromNode::Names { request, names, left_out }, out);
     }
 }

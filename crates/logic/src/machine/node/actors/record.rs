@@ -2,7 +2,7 @@
 
 use crate::ledger::Allocation;
 use aktis_protocol::control::{ActorPlace, ActorSpec};
-use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ProcessSlot, Resources};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of an actor that is being ended.
@@ -178,16 +178,5 @@ impl Actors {
 
 /// What is known of an actor that its creator started by itself: it cannot be started again.
 pub(in super::super) fn light_spec(actor: ActorId) -> ActorSpec {
-    ActorSpec {
-        actor,
-        constructor: FunctionId(0),
-        arguments: Vec::new(),
-        type_name: String::new(),
-        name: None,
-        resources: Resources::none(),
-        isolated: false,
-        detached: false,
-        restarts_max: 0,
-        concurrency: 1,
-    }
+    ActorSpec { actor, concurrency: 1, ..ActorSpec::default() }
 }

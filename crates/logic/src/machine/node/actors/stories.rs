@@ -1,12 +1,13 @@
 //! What happens to an actor, from `ActorWanted` to its end.
 
+use super::super::lanes::environment_too_large;
 use super::super::roster::Role;
 use super::super::supply::{Claim, Served, is_kept_back};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::control::{ActorSpec, FromNode};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, Resources, limits};
 use std::collections::BTreeSet;
 
 impl Node {
@@ -29,9 +30,8 @@ impl Node {
             }
             return self.tell_one(actor, from, out);
         }
-        let taken = spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name));
-        let life = match taken {
-            Some(name) => Life::Dead(name_taken(name)),
+        let life = match self.refusal(&spec) {
+            Some(failure) => Life::Dead(failure),
             None => Life::Waiting { after: None, told: String::new() },
         };
         let mut fresh = Actor::new(spec, life);
@@ -53,6 +53,15 @@ impl Node {
         self.serve(now, out);
     }
 
+    /// Why there cannot be such an actor, if so.
+    fn refusal(&self, spec: &ActorSpec) -> Option<Failure> {
+        if spec.environment.len() > limits::ENVIRONMENT_BYTES_MAX {
+            let text = environment_too_large(spec.environment.len());
+            return Some(Failure::new(FailureKind::ActorDied, text));
+        }
+        spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name)).map(|name| name_taken(name))
+    }
+
     /// Finds the actor a place to live, if there is one now.
     pub(in super::super) fn serve_actor(
         &mut self,
@@ -65,7 +74,7 @@ impl Node {
         if !matches!(known.life, Life::Waiting { .. }) {
             return Served::Satisfied;
         }
-        let (wanted, isolated) = (known.spec.resources.clone(), known.spec.isolated);
+        let (wanted, isolated) = (needed(&known.spec), known.spec.isolated);
         if !self.ledger.is_feasible(&wanted) {
             return self.put_off(actor, self.infeasible_text(&wanted), out);
         }
@@ -80,32 +89,23 @@ impl Node {
             return Served::Waits(lacking);
         }
         match isolated {
-            true => self.place_isolated(now, actor, &wanted, out),
-            false => self.place_shared(actor, &wanted, out),
+            true => self.place_isolated(now, actor, out),
+            false => self.place_shared(actor, out),
         }
     }
 
-    fn place_shared(
-        &mut self,
-        actor: ActorId,
-        wanted: &aktis_protocol::Resources,
-        out: &mut Effects<NodeEffect>,
-    ) -> Served {
+    fn place_shared(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let Some(host) = self.roster.shared() else { return Served::Waits(Vec::new()) };
-        let allocation = self.ledger.allocate(wanted).expect("it fits");
+        let allocation = self.ledger.allocate(&self.actors.table[&actor].spec.resources).expect("it fits");
         self.set_life(actor, Life::Starting { host, allocation, asked: false });
         self.host_on(actor, host, out);
         Served::Satisfied
     }
 
-    fn place_isolated(
-        &mut self,
-        now: Time,
-        actor: ActorId,
-        wanted: &aktis_protocol::Resources,
-        out: &mut Effects<NodeEffect>,
-    ) -> Served {
-        match self.start_isolated(now, Role::ActorHost(actor), wanted, out) {
+    fn place_isolated(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
+        let spec = &self.actors.table[&actor].spec;
+        let (wanted, environment) = (spec.resources.clone(), spec.environment.clone());
+        match self.start_isolated(now, Role::ActorHost(actor), &wanted, environment, out) {
             Some((host, allocation)) => {
                 self.set_life(actor, Life::Starting { host, allocation, asked: false });
                 Served::Satisfied
@@ -318,6 +318,15 @@ impl Node {
             assert!(!known.is_gone() && known.spec.name.as_ref() == Some(name), "actors invariant 2: {name}");
         }
     }
+}
+
+/// What must be free for the actor to be placed.
+fn needed(spec: &ActorSpec) -> Resources {
+    let mut needed = spec.resources.clone();
+    for (name, amount) in spec.placement.iter() {
+        needed.set(name, amount.max(needed.get(name)));
+    }
+    needed
 }
 
 fn name_taken(name: &str) -> Failure {
