@@ -34,9 +34,11 @@ impl Actor {
             let message = format!("there is no actor named `{name}`");
             Error::Invalid(message + "\nhint: give it the name with `options().name(..)` when it is created")
         })?;
-        if found != constructor.name {
-            let message =
-                format!("the actor named `{name}` was made by {found}, not by {}", constructor.name);
+        if found.type_name != constructor.name {
+            let message = format!(
+                "the actor named `{name}` was made by {}, not by {}",
+                found.type_name, constructor.name
+            );
             return Err(Error::Invalid(message));
         }
         Ok(Self(Ok(handle)))

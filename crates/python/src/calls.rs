@@ -201,6 +201,7 @@ struct Heading<'a> {
     returns: u32,
     name: &'a str,
     retry: &'a [u8],
+    assigned: &'a [u8],
 }
 
 impl Heading<'_> {
@@ -216,7 +217,15 @@ impl Heading<'_> {
         }
         let counts = (args.len(), named);
         let fits = arguments.push_raw(|out| {
-            head::write(out, self.flags, self.function, self.returns, counts, self.name, self.retry);
+            head::write(
+                out,
+                self.flags,
+                self.function,
+                self.returns,
+                counts,
+                self.name,
+                [self.retry, self.assigned],
+            );
             if let Some(kwargs) = kwargs {
                 for (name, _) in kwargs.iter() {
                     let text = name.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
@@ -239,6 +248,8 @@ pub(crate) struct TaskCaller {
     retry: Retry,
     /// The name, if it is not the function's own.
     name: String,
+    /// Its resources, if they are not the usual ones.
+    assigned: Vec<u8>,
 }
 
 #[pymethods]
@@ -262,7 +273,9 @@ impl TaskCaller {
     ) -> PyResult<Self> {
         let _ = (group, max_calls);
         let shape = session::shape(resources_from(resources)?, environment);
-        let shape = (shape != Shape { isolated: true, ..Shape::default() }).then(|| Arc::new(shape));
+        let usual = shape == Shape { isolated: true, ..Shape::default() };
+        let assigned = if usual { Vec::new() } else { head::resources_text(&shape.resources) };
+        let shape = (!usual).then(|| Arc::new(shape));
         let options = TaskOptions {
             shape,
             retries: Some(attempts(max_retries)),
@@ -277,6 +290,7 @@ impl TaskCaller {
             returns: Returned::new(num_returns)?,
             retry: Retry::new(retry_exceptions)?,
             name: if own { String::new() } else { name.to_owned() },
+            assigned,
         })
     }
 
@@ -292,6 +306,7 @@ impl TaskCaller {
             returns: self.returns.count(),
             name: &self.name,
             retry: &self.retry.types,
+            assigned: &self.assigned,
         };
         let mut arguments = Arguments::new();
         heading.push(&mut arguments, args, kwargs)?;
@@ -343,6 +358,8 @@ pub(crate) struct ActorCaller {
     options: ActorOptions,
     is_async: bool,
     groups: Vec<(String, u32)>,
+    /// Its resources, as it is told of them.
+    assigned: Vec<u8>,
 }
 
 #[pymethods]
@@ -368,10 +385,16 @@ impl ActorCaller {
         is_async: bool,
         group: Option<(Vec<u8>, i64)>,
     ) -> PyResult<Self> {
-        let _ = (type_name, details, placement, environment, group);
+        let _ = group;
+        let resources = resources_from(resources)?;
+        let assigned = head::resources_text(&resources);
         let all = concurrency_groups.iter().map(|(_, limit)| limit).sum::<u32>();
         let options = ActorOptions {
-            resources: resources_from(resources)?,
+            placement: resources_from(placement)?,
+            environment,
+            details,
+            type_name: Some(type_name),
+            resources,
             isolated: true,
             name,
             detached,
@@ -379,7 +402,7 @@ impl ActorCaller {
             call_retries: attempts(max_task_retries),
             concurrency: max_concurrency.saturating_add(all),
         };
-        Ok(Self { export, signature, options, is_async, groups: concurrency_groups })
+        Ok(Self { export, signature, options, is_async, groups: concurrency_groups, assigned })
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -388,7 +411,8 @@ impl ActorCaller {
         self.signature.get().check(args, kwargs)?;
         let runtime = session::current_or_start(py)?;
         let function = self.export.get().object(py, &runtime)?;
-        let heading = Heading { flags: 0, function, returns: u32::from(self.is_async), name: "", retry: &[] };
+        let heading =
+            Heading { flags: 0, function, returns: 1, name: "", retry: &[], assigned: &self.assigned };
         let mut arguments = Arguments::new();
         heading.push(&mut arguments, args, kwargs)?;
         // The actor waits for references among the arguments by itself: creating it never blocks its creator.
@@ -469,6 +493,7 @@ impl MethodCaller {
             returns: self.returns.count(),
             name: &self.method,
             retry: &self.retry.types,
+            assigned: &[],
         };
         let mut arguments = Arguments::new();
         heading.push(&mut arguments, args, kwargs)?;

@@ -1,10 +1,36 @@
 //! Where the calling code runs.
 
-use crate::failure;
 use crate::object_ref::id_bytes;
+use crate::{failure, head};
+use aktis_protocol::{Resources, Shape};
 use aktis_runtime::Runtime;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
+use std::cell::RefCell;
+
+thread_local! {
+    /// What the task that the thread runs may use; nothing if it is the usual.
+    static ASSIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the actor of this process may use.
+static ACTOR_ASSIGNED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// A task begins that may use this.
+pub(crate) fn set_assigned(assigned: &[u8]) {
+    ASSIGNED.with_borrow_mut(|current| {
+        if !(current.is_empty() && assigned.is_empty()) {
+            current.clear();
+            current.extend_from_slice(assigned);
+        }
+    });
+}
+
+/// An actor begins that may use this.
+pub(crate) fn set_actor_assigned(assigned: &[u8]) {
+    *ACTOR_ASSIGNED.lock() = assigned.to_vec();
+}
 
 /// Where the calling code runs.
 #[pyclass(frozen, module = "aktis._native")]
@@ -57,6 +83,19 @@ impl Context {
     #[getter]
     fn gpus(&self) -> Vec<u32> {
         self.context.gpus.clone()
+    }
+
+    #[getter]
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let resources = match (self.context.actor, self.context.is_worker) {
+            (_, false) => Resources::none(),
+            (Some(_), _) => head::read_resources(&ACTOR_ASSIGNED.lock()),
+            (None, _) => ASSIGNED.with_borrow(|assigned| match assigned.as_slice() {
+                [] => Shape::default().resources,
+                assigned => head::read_resources(assigned),
+            }),
+        };
+        crate::session::resources_to_python(py, &resources)
     }
 
     #[getter]

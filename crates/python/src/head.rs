@@ -1,12 +1,13 @@
 //! The first item of a call's arguments: what to call, and which of the other items have names.
 //!
 //! ```text
-//! task, actor   flags | function's object id, 16 bytes | returns u32 | positional u16 | named u16 | text… | names…
-//! method        flags | 16 zero bytes                  | returns u32 | positional u16 | named u16 | method | names…
+//! flags | function's object id, 16 bytes | returns u32 | positional u16 | named u16
+//!       | name | types to retry on | assigned resources | names of the named arguments
 //! ```
-//! A text is its length as u16 and its bytes.
+//! The last line is of texts: a length as u16, and bytes. The name is a method's, or what people call a task if not by
+//! its function's name.
 
-use aktis_protocol::{Failure, FailureKind, ObjectId};
+use aktis_protocol::{Amount, Failure, FailureKind, ObjectId, Resources};
 
 /// What the flags say.
 pub(crate) mod flags {
@@ -29,6 +30,8 @@ pub(crate) struct Head<'a> {
     pub(crate) name: &'a str,
     /// A pickled tuple of exception types.
     pub(crate) retry: &'a [u8],
+    /// What it may use, if that is not the usual; see [`resources_text`].
+    pub(crate) assigned: &'a [u8],
     rest: &'a [u8],
 }
 
@@ -40,7 +43,7 @@ pub(crate) fn write(
     returns: u32,
     counts: (usize, usize),
     name: &str,
-    retry: &[u8],
+    texts: [&[u8]; 2],
 ) {
     out.push(flags);
     out.extend_from_slice(&function[0].to_le_bytes());
@@ -49,7 +52,26 @@ pub(crate) fn write(
     out.extend_from_slice(&(counts.0 as u16).to_le_bytes());
     out.extend_from_slice(&(counts.1 as u16).to_le_bytes());
     write_text(out, name.as_bytes());
-    write_text(out, retry);
+    texts.iter().for_each(|text| write_text(out, text));
+}
+
+/// Resources as a text: of each its name and its amount.
+pub(crate) fn resources_text(resources: &Resources) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, amount) in resources.iter() {
+        write_text(&mut out, name.as_bytes());
+        out.extend_from_slice(&amount.0.to_le_bytes());
+    }
+    out
+}
+
+/// Reads what [`resources_text`] wrote.
+pub(crate) fn read_resources(mut bytes: &[u8]) -> Resources {
+    let mut resources = Resources::none();
+    while let (Some(name), Some(amount)) = (take_text(&mut bytes), take(&mut bytes)) {
+        resources.set(&String::from_utf8_lossy(name), Amount(u64::from_le_bytes(amount)));
+    }
+    resources
 }
 
 /// Writes a text.
@@ -78,8 +100,9 @@ impl<'a> Head<'a> {
         let named = u16::from_le_bytes(take(&mut bytes)?);
         let name = std::str::from_utf8(take_text(&mut bytes)?).ok()?;
         let retry = take_text(&mut bytes)?;
+        let assigned = take_text(&mut bytes)?;
         let function = ObjectId::from_words(words);
-        Some(Self { flags, function, returns, positional, named, name, retry, rest: bytes })
+        Some(Self { flags, function, returns, positional, named, name, retry, assigned, rest: bytes })
     }
 
     /// The names of the last arguments, in order.

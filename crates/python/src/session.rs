@@ -28,8 +28,7 @@ thread_local! {
 
 /// The shape of a task: Python's workers run one thing at a time.
 pub(crate) fn shape(resources: Resources, environment: String) -> Shape {
-    let _ = environment;
-    Shape { resources, isolated: true }
+    Shape { resources, isolated: true, environment }
 }
 
 #[pymethods]
@@ -116,7 +115,11 @@ impl Runtime {
     fn find_actor(&self, py: Python<'_>, name: &str) -> PyResult<Option<(Actor, Vec<u8>)>> {
         let found = py.detach(|| self.runtime.find_actor(name));
         let found = found.map_err(|error| failure::to_exception(py, error))?;
-        Ok(found.map(|(handle, details)| (Actor { handle }, details.into_bytes())))
+        Ok(found.map(|(handle, found)| (Actor { handle }, found.details)))
+    }
+
+    fn actor_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
     }
 
     fn __repr__(&self) -> String {

@@ -1,7 +1,7 @@
 //! Running Python functions and methods in a worker.
 
 use crate::head::{Head, flags};
-use crate::{codec, failure, hooks};
+use crate::{codec, context, failure, hooks};
 use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
 use aktis_runtime::codec::RawArgument;
 use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
@@ -189,6 +189,7 @@ fn with_task<R>(
             let loaded = load(py, &runtime, head.function)?;
             let name = if head.name.is_empty() { &loaded.name } else { head.name };
             runtime.set_function_name(name);
+            context::set_assigned(head.assigned);
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name)?;
             then(py, head, result, name)
         })
@@ -291,6 +292,7 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             let loaded = load(py, &runtime, head.function)?;
             let name = format!("{}.__init__", loaded.name);
             runtime.set_function_name(&name);
+            context::set_actor_assigned(head.assigned);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);

@@ -13,7 +13,7 @@ use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Payload, Returns, Shell, Verb};
 use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
-use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
+use aktis_protocol::control::{ActorPlace, ActorSpec, FoundActor, FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
     ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey, limits,
@@ -103,14 +103,16 @@ impl Inner {
             actor: id,
             constructor: constructor.id,
             arguments: bytes,
-            type_name: constructor.name.to_owned(),
+            type_name: options.type_name.clone().unwrap_or_else(|| constructor.name.to_owned()),
             name: options.name.clone(),
             resources: options.resources.clone(),
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
             concurrency: options.concurrency.max(1),
-            ..ActorSpec::default()
+            placement: options.placement.clone(),
+            environment: options.environment.clone(),
+            details: options.details.clone(),
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
         let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
@@ -317,15 +319,27 @@ impl Inner {
         ActorHandle { entry }
     }
 
-    /// The actor with this name, and the name of its constructor.
-    pub(crate) fn find_actor(self: &Arc<Self>, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
+    /// The actor with this name, and what is said about it.
+    pub(crate) fn find_actor(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<(ActorHandle, FoundActor)>, Error> {
         self.check_usable()?;
         let name = name.to_owned();
         match self.request(|request| ToNode::NameWanted { request, name })? {
             FromNode::ActorFound { found, .. } => {
-                Ok(found.map(|found| (self.adopt_actor(found.actor), found.type_name)))
+                Ok(found.map(|found| (self.adopt_actor(found.actor), found)))
             }
             other => Err(Error::System(format!("the node answered {other:?} to a question about a name"))),
+        }
+    }
+
+    /// The names of all actors, as many as an answer holds.
+    pub(crate) fn actor_names(self: &Arc<Self>) -> Result<Vec<String>, Error> {
+        self.check_usable()?;
+        match self.request(|request| ToNode::NamesWanted { request })? {
+            FromNode::Names { names, .. } => Ok(names),
+            other => Err(Error::System(format!("the node answered {other:?} to a question about names"))),
         }
     }
 

@@ -47,6 +47,14 @@ pub struct CallOptions {
 pub struct ActorOptions {
     /// Resources it holds for its whole life; nothing by default.
     pub resources: Resources,
+    /// Resources that must be free when its place is chosen, and are not held.
+    pub placement: Resources,
+    /// How its process has to be set up; only that process understands it.
+    pub environment: String,
+    /// What those are told who find it by its name.
+    pub details: Vec<u8>,
+    /// What people call its type, if not by the constructor's name.
+    pub type_name: Option<String>,
     /// Whether it wants a process of its own.
     pub isolated: bool,
     /// A name under which others find it.

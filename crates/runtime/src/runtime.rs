@@ -14,6 +14,7 @@ use crate::submit::Shell;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
 use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_protocol::control::FoundActor;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
@@ -329,9 +330,14 @@ impl Runtime {
         self.0.create_actor(constructor, options, arguments)
     }
 
-    /// The actor with this name and the name of its constructor.
-    pub fn find_actor(&self, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
+    /// The actor with this name, and what is said about it.
+    pub fn find_actor(&self, name: &str) -> Result<Option<(ActorHandle, FoundActor)>, Error> {
         self.0.find_actor(name)
+    }
+
+    /// The names of all actors, as many as one answer of the node holds.
+    pub fn actor_names(&self) -> Result<Vec<String>, Error> {
+        self.0.actor_names()
     }
 
     /// Makes an object of an encoded value.

@@ -92,9 +92,9 @@ class tqdm(Generic[T]):
     def update(self, n: float = 1) -> None:
         """Moves on by `n`."""
         self._bar.n += n
-        now = time.monotonic()
-        if now - self._shown_at >= self._interval:
-            self._show(now)
+        clock = time.monotonic()
+        if clock - self._shown_at >= self._interval:
+            self._show(clock)
 
     def set_description(self, desc: str | None = None, refresh: bool = True) -> None:
         """Changes the text before the bar."""
@@ -122,7 +122,7 @@ class tqdm(Generic[T]):
 
     def refresh(self) -> None:
         """Shows the bar as it is now."""
-        self._show(time.monotonic())
+        self._show(time.monotonic(), now=True)
 
     def close(self) -> None:
         """The end. The bar stays as it is, or goes with `leave=False`."""
@@ -163,11 +163,11 @@ class tqdm(Generic[T]):
         if hasattr(self, "_display") and not sys.is_finalizing():
             self.close()
 
-    def _show(self, now: float) -> None:
-        self._shown_at = now
+    def _show(self, clock: float, now: bool = False) -> None:
+        self._shown_at = clock
         if self._display is not None and not self._bar.closed:
-            self._bar.elapsed = now - self._start
-            self._display.show(_copy(self._bar))
+            self._bar.elapsed = clock - self._start
+            self._display.show(_copy(self._bar), now)
 
 
 def trange(*args: int, **options: Any) -> tqdm[int]:
