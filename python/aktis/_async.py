@@ -1,31 +1,130 @@
-"""The event loop of an actor with asynchronous methods: one thread that runs all its calls."""
+"""The event loops of an actor with asynchronous methods.
+
+The main thread runs the loop for all calls but those of concurrency groups. Where a loop would sleep until a descriptor
+is ready, this one takes a turn of the worker: messages are taken in and calls begun on the loop's own thread, so that
+a call costs no switch between threads. Descriptors that user code waits for are watched by a thread of their own.
+Each concurrency group has a loop on a thread of its own.
+"""
 
 import asyncio
-import inspect
+import contextvars
+import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CoroutineType
 from typing import Any
 
-_loop: asyncio.AbstractEventLoop | None = None
+from aktis._engine import Context, native
+
+context: contextvars.ContextVar[Context | None] = contextvars.ContextVar("aktis_context", default=None)
+_main: "Loop | None" = None
+_groups: dict[int, asyncio.AbstractEventLoop] = {}
 _lock = threading.Lock()
 
 
-def run_async(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any
-) -> None:
-    """Has the event loop call a method; `completion` is told what it gave."""
-    loop = _loop or _start()
-    loop.call_soon_threadsafe(_begin, loop, method, args, kwargs, completion)
+class _Watcher:
+    """Wakes the loop when a descriptor that user code waits for is ready."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._armed = threading.Semaphore(0)
+        threading.Thread(target=self._run, name="aktis-descriptors", daemon=True).start()
+        self._busy = False
+
+    def arm(self) -> None:
+        """Watches until something is ready."""
+        if not self._busy:
+            self._busy = True
+            self._armed.release()
+
+    def _run(self) -> None:
+        import select
+
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        while True:
+            self._armed.acquire()
+            poll.poll()
+            self._busy = False
+            native.wake_loop()
 
 
-def _start() -> asyncio.AbstractEventLoop:
-    global _loop
+class _Selector(selectors.EpollSelector):
+    """Takes a turn of the worker where others sleep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watcher: _Watcher | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # The one descriptor that is always there is the loop's own, which nobody writes to.
+        if len(self.get_map()) <= 1:
+            native.loop_turn(timeout)
+            return []
+        ready = super().select(0)
+        if ready or timeout == 0:
+            native.loop_turn(0.0)
+            return ready
+        if self._watcher is None:
+            self._watcher = _Watcher(self.fileno())
+        self._watcher.arm()
+        native.loop_turn(timeout)
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """The event loop on the main thread."""
+
+    def __init__(self) -> None:
+        super().__init__(_Selector())
+
+    def _write_to_self(self) -> None:
+        native.wake_loop()
+
+
+def run_loop() -> None:
+    """Runs the event loop on the main thread; does not return."""
+    loop = main_loop()
+    asyncio.set_event_loop(loop)
+    while True:
+        try:
+            loop.run_forever()
+        except KeyboardInterrupt:
+            # A call was cancelled while it ran: its task has got the exception already.
+            pass
+
+
+def main_loop() -> "Loop":
+    """The loop of the main thread."""
+    global _main
+    if _main is None:
+        _main = Loop()
+    return _main
+
+
+def _group_loop(group: int) -> asyncio.AbstractEventLoop:
     with _lock:
-        if _loop is None:
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="aktis-loop", daemon=True).start()
-            _loop = loop
-        return _loop
+        loop = _groups.get(group)
+        if loop is None:
+            loop = _groups[group] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name=f"aktis-loop-{group}", daemon=True).start()
+        return loop
+
+
+def run_async(
+    method: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    completion: Any,
+    group: int,
+) -> None:
+    """Has the event loop of the call's group run a method; `completion` is told what it gave."""
+    here = native.context()
+    if group == 0:
+        _begin(main_loop(), method, args, kwargs, completion, here)
+    else:
+        loop = _groups.get(group) or _group_loop(group)
+        loop.call_soon_threadsafe(_begin, loop, method, args, kwargs, completion, here)
 
 
 def _begin(
@@ -34,25 +133,50 @@ def _begin(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
     completion: Any,
+    here: Context,
 ) -> None:
+    before = context.set(here)
     try:
         result = method(*args, **kwargs) if kwargs else method(*args)
+        if type(result) is not CoroutineType and not asyncio.iscoroutine(result):
+            completion.returned(result)
+            return
+        task = loop.create_task(_tell(result, completion))
     except BaseException as error:
         completion.raised(error)
         return
-    if not inspect.iscoroutine(result):
-        completion.returned(result)
-        return
-    task = loop.create_task(result)
-    task.add_done_callback(lambda task: _end(task, completion))
+    finally:
+        context.reset(before)
+    completion.started(task.cancel if loop is _main else lambda: loop.call_soon_threadsafe(task.cancel))
 
 
-def _end(task: "asyncio.Task[Any]", completion: Any) -> None:
-    if task.cancelled():
-        completion.raised(asyncio.CancelledError())
-        return
-    error = task.exception()
-    if error is not None:
+async def _tell(call: Any, completion: Any) -> None:
+    """Runs a call to its end and tells how it ended."""
+    try:
+        result = await call
+    except BaseException as error:
         completion.raised(error)
+        if not isinstance(error, (Exception, asyncio.CancelledError)):
+            raise
     else:
-        completion.returned(task.result())
+        completion.returned(result)
+
+
+def iterate(generator: Any) -> Iterator[Any]:
+    """The items of an asynchronous generator, for a thread that waits for them while the loop runs it."""
+    loop = main_loop()
+
+    async def next_item() -> tuple[bool, Any]:
+        try:
+            return True, await generator.__anext__()
+        except StopAsyncIteration:
+            return False, None
+
+    try:
+        while True:
+            found, item = asyncio.run_coroutine_threadsafe(next_item(), loop).result()
+            if not found:
+                return
+            yield item
+    finally:
+        asyncio.run_coroutine_threadsafe(generator.aclose(), loop)

@@ -76,11 +76,28 @@ def prepare(environment: str) -> None:
     _runtime_env.apply(environment)
 
 
-def run_async(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any) -> None:
+def run_async(
+    method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any, group: int
+) -> None:
     """Has the event loop of an actor run a call; `completion` is told how it ended."""
+    global run_async
+    from aktis._async import run_async
+
+    run_async(method, args, kwargs, completion, group)
+
+
+def run_loop() -> None:
+    """Runs the event loop of an actor on the main thread; does not return."""
     from aktis import _async
 
-    _async.run_async(method, args, kwargs, completion)
+    _async.run_loop()
+
+
+def iterate_async(generator: Any) -> Any:
+    """The items of an asynchronous generator, for a thread that waits for them."""
+    from aktis import _async
+
+    return _async.iterate(generator)
 
 
 def dynamic(result: Any) -> Any:

@@ -184,6 +184,7 @@ class MethodCaller:
         retry_exceptions: bool | bytes,
         concurrency_group: str | None,
         stream_ahead: int,
+        is_async: bool = False,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -241,6 +242,20 @@ def run_worker() -> None:
 
 def run_callbacks() -> None:
     """The loop of the thread for callbacks; never returns while the process lives."""
+
+def loop_turn(timeout: float | None) -> None:
+    """For the event loop of an actor: runs what there is to run, or sleeps until there is something."""
+
+def wake_loop() -> None:
+    """Ends that sleep."""
+
+@final
+class Completion:
+    """Told by the event loop how a call ended."""
+
+    def started(self, cancel: Callable[[], Any]) -> None: ...
+    def returned(self, value: Any) -> None: ...
+    def raised(self, error: BaseException) -> None: ...
 
 def set_hooks(hooks: Any) -> None:
     """Gives the native part the functions it calls: an object with the attributes of `aktis._hooks`."""

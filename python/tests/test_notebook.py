@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from support import run_program
 
 pytest.importorskip("IPython")

@@ -77,6 +77,10 @@ pub struct ActorSpec {
     pub restarts_max: u32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
+    /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
+    pub groups: Vec<(u16, u32)>,
+    /// Whether its calls all run on the main thread of its process, however many run at once.
+    pub looped: bool,
     /// What its creator wants those to know who find it by its name.
     pub details: Vec<u8>,
 }
@@ -351,7 +355,7 @@ pub enum FromNode {
     /// Construct this actor and answer [`ToNode::ActorStarted`] or [`ToNode::ActorEnded`].
     HostActor {
         /// What to construct.
-        spec: ActorSpec,
+        spec: Box<ActorSpec>,
         /// Which life.
         incarnation: u32,
         /// Indices of the GPUs it holds.

@@ -122,8 +122,8 @@ pub struct CallHeader {
     pub stream_ahead: u32,
     /// How many calls may run at once in the actor (only in [`MessageKind::ActorCreate`]).
     pub concurrency: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The group of calls that it is counted in; 0 is that of all others.
+    pub group: u32,
 }
 
 /// A value in the object store of this node.

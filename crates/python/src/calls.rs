@@ -171,6 +171,14 @@ pub(crate) fn resources_from(amounts: BTreeMap<String, f64>) -> PyResult<Resourc
     Ok(resources)
 }
 
+/// The number of a concurrency group: its callers know its name alone.
+fn group_number(name: &str) -> u16 {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // 0 is the group of all calls that belong to no other.
+    (hash % 65_535) as u16 + 1
+}
+
 /// -1 is for ever.
 fn attempts(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
@@ -356,8 +364,6 @@ pub(crate) struct ActorCaller {
     export: Py<Export>,
     signature: Py<Signature>,
     options: ActorOptions,
-    is_async: bool,
-    groups: Vec<(String, u32)>,
     /// Its resources, as it is told of them.
     assigned: Vec<u8>,
 }
@@ -388,7 +394,14 @@ impl ActorCaller {
         let _ = group;
         let resources = resources_from(resources)?;
         let assigned = head::resources_text(&resources);
-        let all = concurrency_groups.iter().map(|(_, limit)| limit).sum::<u32>();
+        let mut groups: Vec<_> =
+            concurrency_groups.iter().map(|(name, limit)| (group_number(name), *limit)).collect();
+        groups.sort_unstable();
+        if groups.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(PyValueError::new_err(
+                "two concurrency groups cannot be told apart\nhint: rename one",
+            ));
+        }
         let options = ActorOptions {
             placement: resources_from(placement)?,
             environment,
@@ -400,9 +413,11 @@ impl ActorCaller {
             detached,
             restarts: attempts(max_restarts),
             call_retries: attempts(max_task_retries),
-            concurrency: max_concurrency.saturating_add(all),
+            concurrency: max_concurrency,
+            groups,
+            looped: is_async,
         };
-        Ok(Self { export, signature, options, is_async, groups: concurrency_groups, assigned })
+        Ok(Self { export, signature, options, assigned })
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -422,7 +437,6 @@ impl ActorCaller {
         for value in values {
             codec::push_value(&mut arguments, &runtime, &value)?;
         }
-        let _ = &self.groups;
         let handle = py.detach(|| runtime.create_actor(&worker::ACTOR, &self.options, arguments));
         handle.map(|handle| Actor { handle }).map_err(|error| failure::to_exception(py, error))
     }
@@ -458,8 +472,8 @@ impl MethodCaller {
         stream_ahead: u32,
         is_async: bool,
     ) -> PyResult<Self> {
-        let _ = concurrency_group;
         let options = CallOptions {
+            group: concurrency_group.as_deref().map_or(0, group_number),
             retries: Some(attempts(max_task_retries)),
             name: Some(name.into()),
             stream_ahead: (stream_ahead > 0).then_some(stream_ahead),

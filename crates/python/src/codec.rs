@@ -210,7 +210,14 @@ pub(crate) fn attach_actor(actor: &ActorHandle) -> Option<usize> {
 }
 
 /// Decodes a value; references inside belong to the session of `runtime`.
-pub(crate) fn decode(py: Python<'_>, runtime: &Runtime, value: &Value) -> PyResult<Py<PyAny>> {
+///
+/// `container` is the reference to the value itself, if there is one.
+pub(crate) fn decode(
+    py: Python<'_>,
+    runtime: &Runtime,
+    value: &Value,
+    container: Option<&Handle>,
+) -> PyResult<Py<PyAny>> {
     let raw = value.raw().map_err(PyValueError::new_err)?;
     let (&tag, rest) = raw.body().split_first().ok_or_else(broken)?;
     match tag {
@@ -225,7 +232,11 @@ pub(crate) fn decode(py: Python<'_>, runtime: &Runtime, value: &Value) -> PyResu
         }
         REFERENCES => {
             let objects = (0..raw.objects()).map(|index| raw.object(index).ok_or_else(broken));
-            let handles = runtime.adopt_objects(&objects.collect::<PyResult<Vec<_>>>()?);
+            let objects = objects.collect::<PyResult<Vec<_>>>()?;
+            let handles = match container {
+                Some(container) => runtime.adopt_objects(&objects, container),
+                None => objects.into_iter().map(|object| runtime.adopt_object(object)).collect(),
+            };
             let references = handles.into_iter().map(|handle| Py::new(py, ObjectRef::new(handle)));
             Ok(PyList::new(py, references.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
         }
@@ -245,7 +256,7 @@ pub(crate) fn decode_argument(
             hooks.loads.call1(py, (PyBytes::new(py, &body[1..]), PyTuple::empty(py)))
         }
         RawArgument::Plain(body) => decode_direct(py, body),
-        RawArgument::Value(value) => decode(py, runtime, value),
+        RawArgument::Value(value) => decode(py, runtime, value, None),
     }
 }
 

@@ -49,5 +49,5 @@ mod _native {
     #[pymodule_export]
     use crate::template::{run_template, run_worker};
     #[pymodule_export]
-    use crate::worker::Completion;
+    use crate::worker::{Completion, loop_turn, wake_loop};
 }

@@ -163,7 +163,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
 
 fn decode(py: Python<'_>, handle: &Handle, value: &Value) -> PyResult<Py<PyAny>> {
     match handle.runtime() {
-        Some(runtime) => codec::decode(py, &runtime, value),
+        Some(runtime) => codec::decode(py, &runtime, value, Some(handle)),
         None => Err(PyValueError::new_err("the reference belongs to no session")),
     }
 }

@@ -84,6 +84,7 @@ fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loade
 /// The failure that an exception of user code is.
 fn raised(py: Python<'_>, error: &PyErr, function: &str) -> Failure {
     let captured = hooks::get(py).and_then(|hooks| {
+        error.value(py).setattr("__traceback__", error.traceback(py))?;
         let record = hooks.capture.call1(py, (error.value(py), function))?;
         record.extract::<(String, String, Vec<u8>)>(py)
     });
@@ -247,7 +248,13 @@ struct Generator {
 
 impl Generator {
     fn items(py: Python<'_>, result: &Bound<'_, PyAny>, name: &str) -> Result<Items, Failure> {
-        let iterator = result.try_iter().map_err(|error| raised(py, &error, name))?;
+        let iterator = match result.hasattr("__anext__") {
+            Ok(true) => hooks::get(py)
+                .and_then(|hooks| hooks.iterate_async.call1(py, (result,)))
+                .and_then(|iterator| iterator.bind(py).try_iter()),
+            _ => result.try_iter(),
+        };
+        let iterator = iterator.map_err(|error| raised(py, &error, name))?;
         Ok(Box::new(Self { iterator: iterator.into_any().unbind(), name: name.to_owned() }))
     }
 }
@@ -355,6 +362,8 @@ fn run_stream_method(call: &mut Call, state: &ActorState) -> Result<Items, Failu
 struct Answer {
     result: Option<Result<Encoded, Failure>>,
     waker: Option<Waker>,
+    /// What to call in order to cancel it, once.
+    cancel: Option<Py<PyAny>>,
 }
 
 /// Told by the event loop how a call ended.
@@ -366,6 +375,11 @@ pub(crate) struct Completion {
 
 #[pymethods]
 impl Completion {
+    /// The call goes on; `cancel()` is called on the main thread if it is cancelled.
+    fn started(&self, cancel: Py<PyAny>) {
+        self.answer.lock().cancel = Some(cancel);
+    }
+
     /// The call gave this.
     fn returned(&self, value: &Bound<'_, PyAny>) {
         self.tell(encoded(value.py(), value, &self.name));
@@ -397,29 +411,41 @@ impl Future for LoopCall {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut answer = self.0.lock();
-        match answer.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                answer.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        if let Some(result) = answer.result.take() {
+            return Poll::Ready(result);
         }
+        answer.waker = Some(context.waker().clone());
+        let cancelled = Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
+        let cancel = if cancelled { answer.cancel.take() } else { None };
+        drop(answer);
+        if let Some(cancel) = cancel {
+            Python::attach(|py| {
+                if let Err(error) = cancel.call0(py) {
+                    error.write_unraisable(py, Some(cancel.bind(py)));
+                }
+            });
+        }
+        Poll::Pending
     }
 }
 
 fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, Failure> {
     let runtime = current()?;
     let actor = python_actor(&state)?;
+    let group = call.group();
     with_head(call, |head, call| {
         Python::attach(|py| {
             let (method, name) = method(py, actor, head)?;
+            runtime.set_function_name(&name);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
             let answer = Arc::<Mutex<Answer>>::default();
             let completion = Completion { answer: answer.clone(), name: name.clone() };
             let kwargs = prepared.kwargs.map_or_else(|| py.None(), |kwargs| kwargs.into_any().unbind());
             hooks::get(py)
-                .and_then(|hooks| hooks.run_async.call1(py, (method, prepared.args, kwargs, completion)))
+                .and_then(|hooks| {
+                    hooks.run_async.call1(py, (method, prepared.args, kwargs, completion, group))
+                })
                 .map_err(failed)?;
             Ok(Box::pin(LoopCall(answer)) as AsyncReturn)
         })
@@ -434,9 +460,29 @@ pub(crate) fn set_runtime_hooks() {
             // Python's handler raises KeyboardInterrupt on the main thread if what runs there was cancelled.
             let _ = aktis_store::interrupt_this_process();
         },
+        run_loop: || call_hook(|hooks| &hooks.run_loop),
         idle: || call_hook(|hooks| &hooks.flush),
         exits: || call_hook(|hooks| &hooks.exits),
     });
+}
+
+/// For the event loop: runs what there is to run, or sleeps until there is something.
+#[pyfunction]
+pub(crate) fn loop_turn(py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    // An event loop asks for negative times when it is late.
+    let timeout = timeout.map(|timeout| crate::object_ref::seconds(timeout.max(0.0))).transpose()?;
+    if let Ok(runtime) = Runtime::current() {
+        py.detach(|| runtime.turn(timeout));
+    }
+    Ok(())
+}
+
+/// Ends the sleep of the event loop.
+#[pyfunction]
+pub(crate) fn wake_loop() {
+    if let Ok(runtime) = Runtime::current() {
+        runtime.poke();
+    }
 }
 
 fn call_hook(choose: fn(&hooks::Hooks) -> &Py<PyAny>) {

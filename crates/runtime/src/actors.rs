@@ -110,6 +110,8 @@ impl Inner {
             detached: options.detached,
             restarts_max: options.restarts,
             concurrency: options.concurrency.max(1),
+            groups: options.groups.clone(),
+            looped: options.looped,
             placement: options.placement.clone(),
             environment: options.environment.clone(),
             details: options.details.clone(),
@@ -226,6 +228,7 @@ impl Inner {
             returns,
             name: options.name.clone(),
             verb: Verb::Call,
+            group: options.group,
             number: if stream { ahead } else { 0 },
         };
         // A stream that was partly consumed cannot begin anew without repeating items.
@@ -258,6 +261,7 @@ impl Inner {
             returns: Returns::Nothing,
             name: None,
             verb: Verb::Release,
+            group: 0,
             number: 0,
         };
         self.record_call(self.next_task(), actor.index, payload, 0, 0);
@@ -374,7 +378,7 @@ impl Inner {
             attempt: 0,
             stream_ahead: 0,
             concurrency: 0,
-            reserved: 0,
+            group: 0,
         };
         if host == self.me {
             self.deliver_locally(&message, &header, &[]);

@@ -8,6 +8,7 @@
 
 use crate::codec::Value;
 use crate::error::Error;
+use crate::handle::Handle;
 use crate::runtime::Inner;
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, TaskKey};
@@ -99,6 +100,8 @@ enum Waiter {
 struct Waiters {
     /// The node was told of this object before it had a value: it is told the value, too.
     escaped: bool,
+    /// The object was found in the value of this one, which keeps it; see [`Entry::borrow_from`].
+    lender: Option<Handle>,
     list: Vec<Waiter>,
 }
 
@@ -110,6 +113,8 @@ pub(crate) struct Entry {
     key: AtomicU64,
     known: AtomicBool,
     escaped: AtomicBool,
+    /// Whether it has a lender.
+    borrowed: AtomicBool,
     outcome: OnceLock<Outcome>,
     waiters: Mutex<Option<Box<Waiters>>>,
 }
@@ -125,6 +130,7 @@ impl Entry {
             key: AtomicU64::new(NO_KEY),
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
+            borrowed: AtomicBool::new(false),
             outcome: OnceLock::new(),
             waiters: Mutex::new(None),
         }
@@ -145,6 +151,7 @@ impl Entry {
             key: AtomicU64::new(NO_KEY),
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
+            borrowed: AtomicBool::new(false),
             outcome: OnceLock::from(Outcome::Refused(Box::new(error))),
             waiters: Mutex::new(None),
         }
@@ -178,6 +185,21 @@ impl Entry {
     /// Notes that others may ask the node for this object; true the first time.
     pub(crate) fn set_escaped(&self) -> bool {
         !self.escaped.swap(true, Ordering::AcqRel)
+    }
+
+    /// The object was found in the value of `lender`, and lives as long as that does: the node need not hear of this
+    /// reference before somebody wants to know more than its id.
+    pub(crate) fn borrow_from(&self, lender: Handle) {
+        self.waiters.lock().get_or_insert_default().lender = Some(lender);
+        self.borrowed.store(true, Ordering::Release);
+    }
+
+    /// Ends the borrowing, and gives the lender, to be dropped when the node knows that this process holds the object.
+    pub(crate) fn take_lender(&self) -> Option<Handle> {
+        if !self.borrowed.load(Ordering::Acquire) || !self.borrowed.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        self.waiters.lock().as_mut()?.lender.take()
     }
 
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
@@ -243,7 +265,10 @@ impl Drop for Entry {
         if let Some(key) = self.key() {
             runtime.on_handle_dropped(key);
         }
-        if self.is_known() {
+        let lender = self.take_lender();
+        if lender.is_some() {
+            runtime.forget_object(self.id, self);
+        } else if self.is_known() {
             runtime.release_object(self.id, self);
         }
     }

@@ -44,6 +44,7 @@ impl Handle {
     /// For futures: the value, or `Pending` with the waker kept.
     pub fn poll(&self, waker: &Waker) -> Poll<Result<Value, Error>> {
         if let (None, Some(runtime)) = (self.entry.outcome(), self.entry.runtime()) {
+            runtime.announce(&self.entry);
             runtime.drain();
             if self.entry.add_waker(waker) {
                 runtime.pump.want_now();
@@ -57,6 +58,7 @@ impl Handle {
     pub fn is_ready(&self) -> bool {
         self.has_outcome() || {
             if let Some(runtime) = self.entry.runtime().filter(|runtime| runtime.check_usable().is_ok()) {
+                runtime.announce(&self.entry);
                 runtime.drain();
             }
             self.has_outcome()

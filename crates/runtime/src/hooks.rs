@@ -12,6 +12,9 @@ pub struct Hooks {
     pub cancelled: fn(),
     /// The main thread of a worker has nothing to do and is about to sleep.
     pub idle: fn(),
+    /// The actor of this worker wants its calls to run on an event loop: the main thread runs it from now on, and calls
+    /// [`Runtime::turn`](crate::Runtime::turn) again and again. It does not return.
+    pub run_loop: fn(),
     /// The actor of this worker ended by itself, and its process is about to.
     pub exits: fn(),
 }

@@ -4,7 +4,7 @@ use crate::codec::{Encoded, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::runtime::{IdMap, Inner};
+use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
@@ -136,22 +136,6 @@ impl Inner {
     /// A reference to an object that was found inside a value.
     pub(crate) fn adopt_object(self: &Arc<Self>, object: ObjectId) -> Handle {
         let mut known = self.known.lock();
-        let handle = self.adopt_with(&mut known, object);
-        drop(known);
-        self.flush_outbox();
-        handle
-    }
-
-    /// References to objects that were found inside a value, in order.
-    pub(crate) fn adopt_objects(self: &Arc<Self>, objects: &[ObjectId]) -> Vec<Handle> {
-        let mut known = self.known.lock();
-        let handles = objects.iter().map(|&object| self.adopt_with(&mut known, object)).collect();
-        drop(known);
-        self.flush_outbox();
-        handles
-    }
-
-    fn adopt_with(self: &Arc<Self>, known: &mut IdMap<ObjectId, Weak<Entry>>, object: ObjectId) -> Handle {
         if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
             return Handle { entry };
         }
@@ -160,7 +144,45 @@ impl Inner {
         entry.set_escaped();
         known.insert(object, Arc::downgrade(&entry));
         self.outbox.extend([ToNode::Held { object }, ToNode::Subscribed { object }]);
+        drop(known);
+        self.flush_outbox();
         Handle { entry }
+    }
+
+    /// References to objects that were found inside the value of `container`, in order.
+    ///
+    /// They borrow its hold on them: the node hears of each only when somebody waits for it.
+    pub(crate) fn adopt_objects(self: &Arc<Self>, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
+        let mut known = self.known.lock();
+        let adopt = |&object: &ObjectId| {
+            if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+                return Handle { entry };
+            }
+            let entry = Arc::new(Entry::new(object, self.clone()));
+            entry.set_escaped();
+            entry.borrow_from(container.clone());
+            known.insert(object, Arc::downgrade(&entry));
+            Handle { entry }
+        };
+        objects.iter().map(adopt).collect()
+    }
+
+    /// Somebody wants to know more of an object than its id: a borrowed reference becomes one that the node knows.
+    pub(crate) fn announce(&self, entry: &Entry) {
+        let Some(lender) = entry.take_lender() else { return };
+        entry.set_known();
+        let object = entry.id;
+        self.outbox.extend([ToNode::Held { object }, ToNode::Subscribed { object }]);
+        self.flush_outbox();
+        drop(lender);
+    }
+
+    /// The last reference to an object that the node has not heard of is gone.
+    pub(crate) fn forget_object(&self, object: ObjectId, entry: &Entry) {
+        let mut known = self.known.lock();
+        if known.get(&object).is_some_and(|other| std::ptr::eq(other.as_ptr(), entry)) {
+            known.remove(&object);
+        }
     }
 
     /// A reference is written into a value: the node must know the object.

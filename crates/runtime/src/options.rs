@@ -40,6 +40,8 @@ pub struct CallOptions {
     pub name: Option<Arc<str>>,
     /// How far a streaming method may be ahead of its consumer; `None` is the default.
     pub stream_ahead: Option<u32>,
+    /// The group of calls that it is counted in; 0 is that of all others.
+    pub group: u16,
 }
 
 /// How to create an actor.
@@ -65,6 +67,10 @@ pub struct ActorOptions {
     pub restarts: u32,
     /// How often a call is tried again when its actor died under it.
     pub call_retries: u32,
+    /// Groups of calls that are counted by themselves: the number of each, and how many may run at once.
+    pub groups: Vec<(u16, u32)>,
+    /// Whether its calls all run on the main thread of its process, however many run at once.
+    pub looped: bool,
     /// How many calls may run at once; 1 unless the actor is asynchronous or says otherwise.
     pub concurrency: u32,
 }

@@ -67,12 +67,23 @@ pub static FUNCTIONS: [Function];
 /// One call that is being run: where its arguments come from.
 pub struct Call {
     arguments: crate::codec::ArgumentReader,
+    group: u16,
 }
 
 impl Call {
     /// A call with these encoded arguments.
     pub fn new(arguments: crate::codec::ArgumentReader) -> Self {
-        Self { arguments }
+        Self { arguments, group: 0 }
+    }
+
+    /// The same call, counted in this group of its actor's calls.
+    pub(crate) fn in_group(self, group: u16) -> Self {
+        Self { group, ..self }
+    }
+
+    /// The group of its actor's calls that it is counted in; 0 is that of all others.
+    pub fn group(&self) -> u16 {
+        self.group
     }
 
     /// The next argument. `name` is for the error message.

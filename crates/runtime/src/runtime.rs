@@ -361,9 +361,9 @@ impl Runtime {
         self.0.adopt_object(object)
     }
 
-    /// References to objects that were found inside a value, in order.
-    pub fn adopt_objects(&self, objects: &[ObjectId]) -> Vec<Handle> {
-        self.0.adopt_objects(objects)
+    /// References to objects that were found inside the value of `container`, in order; it is kept while they are.
+    pub fn adopt_objects(&self, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
+        self.0.adopt_objects(objects, container)
     }
 
     /// Blocks until all handles have a value, one has failed, or the time is over: then gives false.
@@ -419,6 +419,19 @@ impl Runtime {
     /// What the node has in all.
     pub fn resources(&self) -> Resources {
         self.0.resources.clone()
+    }
+
+    /// For the event loop of an actor, on the main thread of its worker: runs what there is to run, or sleeps until
+    /// there is something, the loop is [poked](Self::poke), or the time is over.
+    pub fn turn(&self, timeout: Option<Duration>) {
+        crate::worker::turn(&self.0, timeout);
+    }
+
+    /// Ends the sleep of an actor's event loop: it has something to do.
+    pub fn poke(&self) {
+        if let Some(executor) = &self.0.executor {
+            executor.poke(&self.0);
+        }
     }
 
     /// Ends the actor that is running this, for good, after the current call.

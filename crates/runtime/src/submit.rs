@@ -55,6 +55,8 @@ pub(crate) struct Payload {
     /// Whose name it bears, if not the function's.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) verb: Verb,
+    /// For a call: the group that it is counted in.
+    pub(crate) group: u16,
     /// For a stream: how far ahead it may be. For a creation: how many calls may run at once.
     pub(crate) number: u32,
 }
@@ -68,6 +70,7 @@ impl Payload {
             returns: Returns::Nothing,
             name: None,
             verb: Verb::Create,
+            group: 0,
             number: concurrency.max(1),
         }
     }
@@ -282,7 +285,7 @@ impl Shell {
             attempt,
             stream_ahead: payload.number,
             concurrency: payload.number,
-            reserved: 0,
+            group: u32::from(payload.group),
         };
         (Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index: 0, key }, header)
     }
@@ -447,6 +450,7 @@ impl Inner {
             returns,
             name: options.name.clone(),
             verb: Verb::Task,
+            group: 0,
             number: if stream { ahead } else { 0 },
         };
         let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);
@@ -493,7 +497,10 @@ impl Inner {
     fn missing_inputs(&self, arguments: &Arguments) -> Vec<(Handle, Input)> {
         let input = |handle: &Handle| match handle.entry.key() {
             Some(key) => Input::Task(key),
-            None => Input::Elsewhere(handle.id()),
+            None => {
+                self.announce(&handle.entry);
+                Input::Elsewhere(handle.id())
+            }
         };
         arguments.handles().iter().map(|handle| (handle.clone(), input(handle))).collect()
     }

@@ -48,6 +48,7 @@ impl Inner {
     ) -> Result<Value, Error> {
         if entry.outcome().is_none() {
             self.check_usable()?;
+            self.announce(entry);
             if TaskContext::is_task(entry.id.task()) {
                 return Err(Error::WaitsForItself(entry.id));
             }
@@ -71,6 +72,7 @@ impl Inner {
         timeout: Option<Duration>,
     ) -> Result<Vec<usize>, Error> {
         self.check_usable()?;
+        handles.iter().for_each(|handle| self.announce(&handle.entry));
         let ready = || handles.iter().filter(|handle| handle.has_outcome()).count();
         let count = count.min(handles.len());
         if ready() < count {
@@ -110,6 +112,7 @@ impl Inner {
         }
         self.check_usable()?;
         let rest = &handles[first.get()..];
+        rest.iter().for_each(|handle| self.announce(&handle.entry));
         if let Some(own) = rest.iter().find(|handle| TaskContext::is_task(handle.id().task())) {
             return Err(Error::WaitsForItself(own.id()));
         }

@@ -14,3 +14,4 @@ mod watch;
 pub(crate) use entry::is_linked;
 pub use entry::serve;
 pub(crate) use executor::Executor;
+pub(crate) use runner::turn;

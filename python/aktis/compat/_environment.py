@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import aktis
 
@@ -63,6 +64,17 @@ def _own_directories() -> tuple[str, ...]:
 def _is_below(entry: str, directories: tuple[str, ...]) -> bool:
     entry = os.path.abspath(entry)
     return any(entry == directory or entry.startswith(directory + os.sep) for directory in directories)
+
+
+def defaults() -> dict[str, Any]:
+    """What a session is started with unless the program says otherwise; also an occasion for `export`."""
+    export()
+    found: dict[str, Any] = {}
+    if namespace := os.environ.get("AKTIS_NAMESPACE"):
+        found["namespace"] = namespace
+    if settings := system_config():
+        found["_system_config"] = settings
+    return found
 
 
 def system_config() -> dict[str, object]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
 from support import run_program
 
 Run = Callable[..., CompletedProcess[str]]

@@ -59,7 +59,7 @@ def pool(shared_session: Any) -> Any:
 def test_apply(pool: Pool) -> None:
     assert pool.apply(power, (3,)) == 9
     assert pool.apply(power, (3,), {"exponent": 3}) == 27
-    assert pool.apply(power, [2], dict(exponent=10)) == 1024
+    assert pool.apply(power, [2], {"exponent": 10}) == 1024
     assert pool.apply(pid) != os.getpid()
     assert pool.apply(lambda: "a lambda") == "a lambda"
 

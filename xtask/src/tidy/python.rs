@@ -30,7 +30,10 @@ fn check_door(file: &File) -> Vec<Problem> {
     let imports = |line: &str| {
         let line = line.trim_start();
         let is_import = line.starts_with("import ") || line.starts_with("from ");
-        is_import && line.split([' ', '.', ',']).any(|word| word == "_native")
+        // What comes through the door may be called by the same name.
+        is_import
+            && !line.contains("_engine import")
+            && line.split([' ', '.', ',']).any(|word| word == "_native")
     };
     let message = format!("the native module is imported by {DOOR} only\nhint: import from `aktis._engine`");
     let numbered = file.text.lines().enumerate().filter(|(_, line)| imports(line));
@@ -56,7 +59,10 @@ mod tests {
     #[test]
     fn plain_files_pass() {
         assert_eq!(
-            messages("python/aktis/a.py", "\"\"\"A thing.\"\"\"\n\nfrom aktis._engine import put\n"),
+            messages(
+                "python/aktis/a.py",
+                "\"\"\"A thing.\"\"\"\n\nfrom aktis._engine import native as _native\n"
+            ),
             ""
         );
         assert_eq!(messages("examples/python/a.py", "#!/usr/bin/env python3\n\"\"\"A thing.\"\"\"\n"), "");

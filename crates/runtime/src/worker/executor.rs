@@ -59,12 +59,18 @@ pub(crate) struct Executor {
     pub(crate) attendant: Attendant,
     /// Whether user code runs on the first thread alone: others only take in messages for it.
     main_only: AtomicBool,
+    /// Whether the main thread runs an event loop, which takes turns with the runner.
+    looped: AtomicBool,
+    /// Whether that loop has something to do besides.
+    poked: AtomicBool,
     /// Whether threads may run: the process has all that user code needs.
     started: AtomicBool,
     /// A running average of how long tasks and calls take, from samples.
     run_nanoseconds: AtomicU64,
 }
 
+/// The number of threads that run one call aside, and no task.
+const ASIDE: usize = usize::MAX;
 /// Below this average, waking another thread costs more than running the work oneself.
 const SHORT_NANOSECONDS: u64 = 2_000;
 
@@ -93,6 +99,8 @@ impl Executor {
             watch: Watch::default(),
             attendant: Attendant::default(),
             main_only: AtomicBool::new(false),
+            looped: AtomicBool::new(false),
+            poked: AtomicBool::new(false),
             started: AtomicBool::new(false),
             // Nothing is known yet: take work for long, and use every thread.
             run_nanoseconds: AtomicU64::new(1_000_000),
@@ -126,6 +134,33 @@ impl Executor {
             self.attendant.recall();
             runtime.control.doorbell().call();
         }
+    }
+
+    /// An actor wants its calls to run on an event loop on the main thread.
+    pub(crate) fn use_loop(&self) {
+        self.looped.store(true, Ordering::Release);
+    }
+
+    /// Whether the main thread runs an event loop, or is about to.
+    pub(crate) fn is_looped(&self) -> bool {
+        self.looped.load(Ordering::Acquire)
+    }
+
+    /// The event loop has something to do besides what the runner finds.
+    pub(crate) fn poke(&self, runtime: &Inner) {
+        if !self.poked.swap(true, Ordering::SeqCst) {
+            runtime.control.doorbell().call();
+        }
+    }
+
+    /// Whether the event loop has something to do.
+    pub(crate) fn is_poked(&self) -> bool {
+        self.poked.load(Ordering::SeqCst)
+    }
+
+    /// Whether the event loop has something to do, which it does after this.
+    pub(crate) fn take_poke(&self) -> bool {
+        self.poked.load(Ordering::SeqCst) && self.poked.swap(false, Ordering::SeqCst)
     }
 
     /// Whether the first thread is stuck in user code, or blocked.
@@ -308,6 +343,24 @@ impl Executor {
         }
     }
 
+    /// A thread of its own for one call that would hold up all others; `run` is told who it is.
+    pub(crate) fn run_aside(
+        &self,
+        runtime: &Arc<Inner>,
+        run: impl FnOnce(&Arc<Inner>, &RunnerState) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let state = Arc::new(RunnerState::new(ASIDE, Runtime(runtime.clone())));
+        self.runners.write().push(state.clone());
+        let runtime = runtime.clone();
+        let body = move || {
+            let executor = runtime.executor.as_ref().expect("it belongs to a worker");
+            state.note_thread();
+            run(&runtime, &state);
+            executor.runners.write().retain(|other| !Arc::ptr_eq(other, &state));
+        };
+        std::thread::Builder::new().name("aktis-aside".into()).spawn(body).map(|_| ())
+    }
+
     /// All threads, to be looked at.
     pub(crate) fn runners(&self) -> Vec<Arc<RunnerState>> {
         self.runners.read().clone()
@@ -333,6 +386,7 @@ impl Executor {
         });
         let state = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
         if let Some(state) = &state {
+            state.set_blocked(true);
             state.stop_watching(runtime);
         }
         match (&held, self.kind) {
@@ -418,6 +472,7 @@ impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         if let Some(state) = &self.state {
             self.executor.blocked.fetch_sub(1, Ordering::AcqRel);
+            state.set_blocked(false);
             state.start_watching(self.runtime);
         }
         let Some(held) = self.held.take() else { return };

@@ -44,17 +44,77 @@ pub(crate) struct Mailbox {
     incarnation: Option<u32>,
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
-    concurrency: u32,
     gpus: Arc<[u32]>,
     inner: Mutex<State>,
 }
 
 struct State {
     life: Life,
-    queue: VecDeque<Item>,
-    running: u32,
+    /// Calls that belong to no other group.
+    main: Group,
+    /// Calls that are counted by themselves.
+    groups: Box<[Group]>,
+    /// The calls that are suspended.
+    suspended: Vec<Weak<AsyncCall>>,
     exclusive: bool,
     scheduled: bool,
+}
+
+/// Calls that are counted together.
+struct Group {
+    number: u16,
+    queue: VecDeque<Item>,
+    running: u32,
+    concurrency: u32,
+}
+
+impl Group {
+    fn new(number: u16, concurrency: u32) -> Self {
+        Self { number, queue: VecDeque::new(), running: 0, concurrency: concurrency.max(1) }
+    }
+}
+
+impl State {
+    fn group(&mut self, number: u16) -> &mut Group {
+        // A group that the actor does not have is that of all others.
+        self.groups.iter_mut().find(|group| group.number == number).unwrap_or(&mut self.main)
+    }
+
+    fn all_groups(&mut self) -> impl Iterator<Item = &mut Group> {
+        std::iter::once(&mut self.main).chain(self.groups.iter_mut())
+    }
+
+    fn running(&self) -> u32 {
+        self.main.running + self.groups.iter().map(|group| group.running).sum::<u32>()
+    }
+
+    fn has_queued(&self) -> bool {
+        !self.main.queue.is_empty() || self.groups.iter().any(|group| !group.queue.is_empty())
+    }
+
+    /// The group whose next item may start now, and whether that runs alone.
+    fn startable(&self) -> Option<(u16, bool)> {
+        if self.exclusive {
+            return None;
+        }
+        let running = self.running();
+        let startable = |group: &Group| {
+            let exclusive = group.queue.front()?.is_exclusive();
+            let fits = group.running < group.concurrency && !(exclusive && running > 0);
+            fits.then_some((group.number, exclusive))
+        };
+        std::iter::once(&self.main).chain(&*self.groups).find_map(startable)
+    }
+
+    /// Takes the next item that may start now, and whether it runs alone.
+    fn take(&mut self) -> Option<(Item, bool)> {
+        let (number, exclusive) = self.startable()?;
+        let group = self.group(number);
+        group.running += 1;
+        let item = group.queue.pop_front().expect("there is one");
+        self.exclusive = exclusive;
+        Some((item, exclusive))
+    }
 }
 
 enum Life {
@@ -74,6 +134,7 @@ struct Item {
     /// What to run, or the failure that says that this program does not have it.
     function: Option<&'static Function>,
     id: FunctionId,
+    group: u16,
     attempt: u32,
     stream_ahead: u32,
     bytes: ShortBytes,
@@ -104,6 +165,7 @@ impl Executor {
             task: header.task,
             function: registry::find(header.function),
             id: header.function,
+            group: header.group as u16,
             attempt: header.attempt,
             stream_ahead: header.stream_ahead,
             bytes: bytes.into(),
@@ -117,7 +179,8 @@ impl Executor {
         }
         let mut mailboxes = self.hosted.mailboxes.lock();
         if kind == MessageKind::ActorCreate {
-            let mailbox = Arc::new(Mailbox::new(header.actor, None, header.concurrency, Arc::default()));
+            let mailbox =
+                Arc::new(Mailbox::new(header.actor, None, Group::new(0, header.concurrency), Arc::default()));
             mailboxes.insert(header.actor, mailbox.clone());
             self.hosted.count.store(mailboxes.len(), Ordering::Relaxed);
             drop(mailboxes);
@@ -152,14 +215,20 @@ impl Hosted {
         &self,
         runtime: &Arc<Inner>,
         executor: &Executor,
-        spec: ActorSpec,
+        spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
     ) {
-        if spec.concurrency > 1 {
+        if spec.looped {
+            executor.use_loop();
+        } else if spec.concurrency > 1 || !spec.groups.is_empty() {
             executor.use_all_threads(runtime);
         }
-        let mailbox = Arc::new(Mailbox::new(spec.actor, Some(incarnation), spec.concurrency, gpus.into()));
+        let main = Group::new(0, spec.concurrency);
+        let mut mailbox = Mailbox::new(spec.actor, Some(incarnation), main, gpus.into());
+        mailbox.inner.get_mut().groups =
+            spec.groups.iter().map(|&(number, concurrency)| Group::new(number, concurrency)).collect();
+        let mailbox = Arc::new(mailbox);
         self.mailboxes.lock().insert(spec.actor, mailbox.clone());
         *self.last.lock() = None;
         let [high, low] = spec.actor.to_words();
@@ -170,6 +239,7 @@ impl Hosted {
             task: TaskId::from_words([high, low]),
             function: registry::find(spec.constructor),
             id: spec.constructor,
+            group: 0,
             attempt: incarnation,
             stream_ahead: 0,
             bytes: spec.arguments.into(),
@@ -191,6 +261,7 @@ impl Hosted {
             task: TaskId::default(),
             function: None,
             id: FunctionId::default(),
+            group: 0,
             attempt: 0,
             stream_ahead: 0,
             bytes: ShortBytes::default(),
@@ -200,8 +271,20 @@ impl Hosted {
 
     /// Drops a queued call that its caller cancelled.
     pub(crate) fn cancel(&self, from: ProcessSlot, key: TaskKey) {
+        let mut cancelled = None;
         for mailbox in self.mailboxes.lock().values() {
-            mailbox.inner.lock().queue.retain(|item| item.from != from || item.key != key);
+            let mut state = mailbox.inner.lock();
+            for group in state.all_groups() {
+                group.queue.retain(|item| item.from != from || item.key != key);
+            }
+            state.suspended.retain(|call| call.strong_count() > 0);
+            let calls = state.suspended.iter().filter_map(Weak::upgrade);
+            cancelled = cancelled.or(calls.into_iter().find(|call| call.is(from, key)));
+        }
+        // Woken when no lock is held: it looks whether it was cancelled.
+        if let Some(call) = cancelled {
+            call.cancelled.store(true, Ordering::Release);
+            call.wake();
         }
     }
 
@@ -217,17 +300,22 @@ impl Hosted {
 }
 
 impl Mailbox {
-    fn new(actor: ActorId, incarnation: Option<u32>, concurrency: u32, gpus: Arc<[u32]>) -> Self {
-        let queue = VecDeque::new();
-        let state = State { life: Life::New, queue, running: 0, exclusive: false, scheduled: false };
+    fn new(actor: ActorId, incarnation: Option<u32>, main: Group, gpus: Arc<[u32]>) -> Self {
+        let state = State {
+            life: Life::New,
+            main,
+            groups: Box::default(),
+            suspended: Vec::new(),
+            exclusive: false,
+            scheduled: false,
+        };
         let reports = AtomicBool::new(incarnation.is_some());
-        let concurrency = concurrency.max(1);
-        Self { actor, incarnation, reports, concurrency, gpus, inner: Mutex::new(state) }
+        Self { actor, incarnation, reports, gpus, inner: Mutex::new(state) }
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
         let mut state = self.inner.lock();
-        state.queue.push_back(item);
+        state.group(item.group).queue.push_back(item);
         let schedule = !state.scheduled;
         state.scheduled = true;
         drop(state);
@@ -253,21 +341,15 @@ impl Mailbox {
     ) -> Option<(Item, Option<ActorState>, bool)> {
         let mut guard = self.inner.lock();
         let state = &mut *guard;
-        let item = state.queue.front();
-        let exclusive = item.is_some_and(|item| item.is_exclusive());
-        let full = state.exclusive || state.running >= self.concurrency || (exclusive && state.running > 0);
-        if item.is_none() || full {
+        let Some((item, exclusive)) = state.take() else {
             state.scheduled = false;
             return None;
-        }
-        let item = state.queue.pop_front().expect("there is one");
-        state.running += 1;
-        state.exclusive = exclusive;
+        };
         let actor = match &state.life {
             Life::Ready(actor) => Some(actor.clone()),
             _ => None,
         };
-        let more = !exclusive && !state.queue.is_empty() && state.running < self.concurrency;
+        let more = state.startable().is_some();
         drop(guard);
         if more {
             // Another thread may take the next call meanwhile; this one comes back to the mailbox, too.
@@ -285,6 +367,7 @@ impl Mailbox {
         actor: Option<ActorState>,
         exclusive: bool,
     ) {
+        let group = item.group;
         match item.kind {
             MessageKind::ActorCreate => self.construct(runtime, runner, item),
             MessageKind::ActorRelease => {
@@ -303,20 +386,20 @@ impl Mailbox {
                 None => self.refuse(runtime, &item),
             },
         }
-        self.done(runtime, executor, exclusive);
+        self.done(runtime, executor, group, exclusive);
     }
 
     /// A call is over: others may start.
-    fn done(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, exclusive: bool) {
+    fn done(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, group: u16, exclusive: bool) {
         let mut state = self.inner.lock();
-        state.running -= 1;
+        state.group(group).running -= 1;
         if exclusive {
             state.exclusive = false;
         }
-        let schedule = !state.scheduled && !state.queue.is_empty();
+        let schedule = !state.scheduled && state.has_queued();
         state.scheduled |= schedule;
-        if state.queue.is_empty() && executor.hosted.are_many() {
-            state.queue = VecDeque::new();
+        if state.main.queue.is_empty() && executor.hosted.are_many() {
+            state.main.queue = VecDeque::new();
         }
         drop(state);
         if schedule {
@@ -396,9 +479,15 @@ impl Mailbox {
                 return false;
             }
         };
+        if let (FunctionBody::StreamMethod(_), true) = (&function.body, executor.is_looped())
+            && runner.index == 0
+        {
+            return self.call_aside(runtime, executor, item, actor, exclusive);
+        }
         let cancelled = runner.begin(item.from, item.key);
         let before = context.enter(function.name, cancelled.clone());
-        let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
+        let reader = ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime);
+        let mut call = Call::new(reader).in_group(item.group);
         let outcome = match function.body {
             FunctionBody::Method { run, .. } => Ok(Outcome::One(catch(|| run(&mut call, &actor)))),
             FunctionBody::SeveralMethod(run) => Ok(Outcome::Several(catch(|| run(&mut call, &actor)))),
@@ -421,7 +510,9 @@ impl Mailbox {
                 runner.end();
                 let call = AsyncCall::new(self, runtime, function.name, item, exclusive, cancelled, future);
                 call.note_exit(exits);
-                call.poll(runtime, executor);
+                if !call.poll(runtime, executor) {
+                    call.suspend();
+                }
                 return true;
             }
         };
@@ -431,6 +522,29 @@ impl Mailbox {
             self.exit(runtime, executor);
         }
         false
+    }
+
+    /// Runs a call that waits for its consumer on a thread of its own, where an event loop must not wait.
+    fn call_aside(
+        self: &Arc<Self>,
+        runtime: &Arc<Inner>,
+        executor: &Executor,
+        item: Item,
+        actor: ActorState,
+        exclusive: bool,
+    ) -> bool {
+        let (mailbox, group, asker) = (self.clone(), item.group, item.asker());
+        let started = executor.run_aside(runtime, move |runtime, runner| {
+            let executor = runtime.executor.as_ref().expect("it belongs to a worker");
+            mailbox.call(runtime, executor, runner, item, actor, exclusive);
+            mailbox.done(runtime, executor, group, exclusive);
+        });
+        if let Err(error) = started {
+            let text = format!("no thread can be started for it: {error}");
+            asker.refuse(runtime, Failure::new(FailureKind::Store, text).at("", asker.task));
+            return false;
+        }
+        true
     }
 
     fn refuse(&self, runtime: &Arc<Inner>, item: &Item) {
@@ -452,7 +566,7 @@ impl Mailbox {
     fn kill(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
         let failure = Failure::new(FailureKind::ActorDied, "its actor was killed");
         let mut state = self.inner.lock();
-        let schedule = !state.scheduled && !state.queue.is_empty();
+        let schedule = !state.scheduled && state.has_queued();
         state.scheduled |= schedule;
         let before = std::mem::replace(&mut state.life, Life::Ended(Box::new(failure.clone())));
         drop(state);
@@ -571,10 +685,24 @@ impl AsyncCall {
         self.exits.fetch_or(exits, Ordering::AcqRel);
     }
 
-    /// Goes on with the call; answers when it is done.
-    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
+    /// Whether it is the call with this key.
+    fn is(&self, from: ProcessSlot, key: TaskKey) -> bool {
+        self.item.from == from && self.item.key == key
+    }
+
+    /// Remembers the call with its actor, so that it can be cancelled.
+    fn suspend(self: &Arc<Self>) {
+        let mut state = self.mailbox.inner.lock();
+        if state.suspended.len() == state.suspended.capacity() {
+            state.suspended.retain(|call| call.strong_count() > 0);
+        }
+        state.suspended.push(Arc::downgrade(self));
+    }
+
+    /// Goes on with the call; answers when it is done. False if it is not.
+    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
         let mut slot = self.future.lock();
-        let Some(future) = slot.as_mut() else { return };
+        let Some(future) = slot.as_mut() else { return true };
         let waker = Waker::from(self.clone());
         let context = self.mailbox.context(runtime, &self.item);
         let before = context.enter(self.function, self.cancelled.clone());
@@ -582,7 +710,7 @@ impl AsyncCall {
         let result = match polled {
             Ok(Poll::Pending) => {
                 self.note_exit(run::leave(runtime, before));
-                return;
+                return false;
             }
             Ok(Poll::Ready(result)) => result,
             Err(panic) => Err(panic),
@@ -601,7 +729,8 @@ impl AsyncCall {
         if self.exits.load(Ordering::Acquire) {
             self.mailbox.exit(runtime, executor);
         }
-        self.mailbox.done(runtime, executor, self.exclusive);
+        self.mailbox.done(runtime, executor, self.item.group, self.exclusive);
+        true
     }
 }
 

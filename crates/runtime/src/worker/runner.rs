@@ -31,6 +31,8 @@ pub(crate) struct RunnerState {
     thread: Mutex<Option<Thread>>,
     /// Whether the doorbell counts it among those who watch.
     watching: AtomicBool,
+    /// Whether it is inside `get` and the like.
+    blocked: AtomicBool,
     /// How many things it has run.
     finished: AtomicU64,
 }
@@ -49,6 +51,7 @@ impl RunnerState {
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
             watching: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             finished: AtomicU64::new(0),
         }
     }
@@ -69,7 +72,17 @@ impl RunnerState {
 
     /// Whether it is stuck in user code, or blocked: it does not look for messages.
     pub(crate) fn is_away(&self) -> bool {
-        self.is_busy() && !self.watching.load(Ordering::SeqCst)
+        self.blocked.load(Ordering::SeqCst) || (self.is_busy() && !self.watching.load(Ordering::SeqCst))
+    }
+
+    /// Whether it waits for something that others have to do.
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        self.blocked.store(blocked, Ordering::SeqCst);
+    }
+
+    /// The calling thread is the runner: messages about its task unpark it.
+    pub(crate) fn note_thread(&self) {
+        *self.thread.lock() = Some(std::thread::current());
     }
 
     /// Whether it is running user code.
@@ -135,7 +148,7 @@ fn word(key: TaskKey) -> u64 {
 
 /// The life of a runner.
 pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
-    *state.thread.lock() = Some(std::thread::current());
+    state.note_thread();
     RUNNER.set(Some((state.clone(), None)));
     let executor = runtime.executor.as_ref().expect("runners belong to workers");
     let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
@@ -143,6 +156,9 @@ pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
         if executor.is_main_only() && runner.state.index != 0 {
             runner.attend();
             continue;
+        }
+        if let (true, 0, Some(hooks)) = (executor.is_looped(), runner.state.index, crate::hooks::get()) {
+            (hooks.run_loop)();
         }
         runner.state.start_watching(runtime);
         if runner.work_once() {
@@ -154,6 +170,29 @@ pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
         }
         runner.sleep();
     }
+}
+
+/// Things that one turn of an event loop runs at most.
+const TURN: usize = 16;
+
+/// What the main thread does when its event loop has nothing to do: as much as there is to run, or sleep until there is
+/// something, the loop is poked, or the time is over.
+pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
+    let Some(executor) = &runtime.executor else { return };
+    let Some(state) = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone())) else {
+        return;
+    };
+    let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
+    runner.state.start_watching(runtime);
+    let worked = (0..TURN).take_while(|_| runner.work_once()).count() > 0;
+    if !executor.take_poke() && !worked && timeout != Some(Duration::ZERO) {
+        if !runner.spin() {
+            runner.sleep_for(timeout);
+        }
+        executor.take_poke();
+        runner.work_once();
+    }
+    runner.state.stop_watching(runtime);
 }
 
 struct Runner<'a> {
@@ -171,14 +210,14 @@ impl Runner<'_> {
     /// Takes in messages while the first thread is away, and wakes it for what only it can do.
     fn attend(&mut self) {
         if !self.executor.is_main_away() {
+            // It may have been woken in place of the first thread.
+            self.pass_on();
             self.executor.attendant.retire(|| self.executor.is_main_away() || !self.executor.is_main_only());
             return;
         }
         self.runtime.drain();
+        self.pass_on();
         let bell = self.runtime.control.doorbell();
-        if self.executor.has_runnable() || self.executor.has_work_for_lease(&self.lanes()) {
-            bell.call();
-        }
         let ticket = bell.prepare();
         self.executor.begin_sleep();
         if self.runtime.control.has_inbound() || !self.executor.is_main_away() {
@@ -187,6 +226,13 @@ impl Runner<'_> {
             bell.sleep(ticket, None);
         }
         self.executor.end_sleep();
+    }
+
+    /// Wakes the first thread, if it sleeps, for what only it can do.
+    fn pass_on(&mut self) {
+        if self.finds_work() {
+            self.runtime.control.doorbell().call();
+        }
     }
 
     /// Takes in messages and runs one thing; false if there was nothing.
@@ -223,7 +269,9 @@ impl Runner<'_> {
     fn run(&self, runnable: Runnable) {
         match runnable {
             Runnable::Actor(mailbox) => mailbox.run(self.runtime, self.executor, &self.state),
-            Runnable::Future(call) => call.poll(self.runtime, self.executor),
+            Runnable::Future(call) => {
+                call.poll(self.runtime, self.executor);
+            }
             Runnable::Refusal(from, key, task) => mailbox::refuse(self.runtime, from, key, task),
             Runnable::Farewell(mailbox, state, failure) => mailbox.bury(self.runtime, state, failure),
         }
@@ -304,6 +352,7 @@ impl Runner<'_> {
 
     fn sees_work(&self, lanes: &[LaneConsumer]) -> bool {
         self.runtime.control.has_inbound()
+            || self.executor.is_poked()
             || self.executor.has_runnable()
             || lanes.iter().any(|lane| !lane.is_empty() && self.may_run(lane))
     }
@@ -316,6 +365,11 @@ impl Runner<'_> {
 
     /// Puts the lease back and sleeps until the doorbell rings.
     fn sleep(&mut self) {
+        self.sleep_for(None);
+    }
+
+    /// Puts the lease back and sleeps until the doorbell rings, or the time is over.
+    fn sleep_for(&mut self, timeout: Option<Duration>) {
         if let (0, Some(hooks)) = (self.state.index, crate::hooks::get()) {
             (hooks.idle)();
         }
@@ -333,7 +387,7 @@ impl Runner<'_> {
         if self.finds_work() {
             bell.stay(ticket);
         } else {
-            bell.sleep(ticket, None);
+            bell.sleep(ticket, timeout);
         }
         self.executor.end_sleep();
         self.state.start_watching(self.runtime);
@@ -345,6 +399,7 @@ impl Runner<'_> {
 
     fn finds_work(&mut self) -> bool {
         self.runtime.control.has_inbound()
+            || self.executor.is_poked()
             || self.executor.has_runnable()
             || self.executor.has_work_for_lease(&self.lanes())
     }

@@ -79,7 +79,7 @@ fn look(runtime: &Inner, executor: &Executor, seen: &mut HashMap<usize, u64>) ->
     for runner in executor.runners() {
         let now = runner.finished();
         let before = seen.insert(runner.index, now).unwrap_or(0);
-        finished += now - before;
+        finished += now.saturating_sub(before);
         if now == before && runner.is_busy() {
             stuck = true;
             runner.stop_watching(runtime);

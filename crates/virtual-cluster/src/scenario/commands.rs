@@ -255,6 +255,8 @@ fn environment(line: &Line) -> String {
 
 fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
     Ok(ActorSpec {
+        groups: Vec::new(),
+        looped: false,
         actor: Stage::actor(name),
         constructor: FunctionId(1),
         arguments: Vec::new(),

@@ -87,6 +87,8 @@ impl Hosting {
         }
         let actor = ActorId::created_by(TaskId::root(SessionId(around.random.number())).child(0));
         let spec = ActorSpec {
+            groups: Vec::new(),
+            looped: false,
             actor,
             constructor: FunctionId(1),
             arguments: Vec::new(),

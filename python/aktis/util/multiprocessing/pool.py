@@ -1,27 +1,19 @@
-"""The pool: actors that apply a function to many arguments.
-
-Two threads serve it. The *feeder* takes chunks of arguments from the queue and gives each to the next idle
-worker; the *collector* takes finished chunks, delivers their values, and frees their workers. So the
-arguments of `imap` are drawn only as fast as workers are free, and a generator of arguments may wait for
-earlier results.
-"""
+"""The pool: actors that apply a function to many arguments, with the interface of `multiprocessing.Pool`."""
 
 import itertools
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import TimeoutError
-from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
-from pickle import PicklingError
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Self
 
-from aktis.util._runtime import start_thread
-from aktis.util.multiprocessing.results import AsyncResult, Callback, Failed, Job, ResultIterator
+from aktis.util.multiprocessing.results import AsyncResult, Callback, Failed, ResultIterator
 from aktis.util.multiprocessing.worker import PoolWorker
+from aktis.util.multiprocessing.workers import Chunk, Workers
 
 __all__ = ["AsyncResult", "Pool", "TimeoutError"]
 
-Arguments = tuple[Sequence[Any], dict[str, Any]]
+# Functions whose pickle a pool keeps.
+_FUNCTIONS_MAX = 100
 
 
 class Pool:
@@ -74,8 +66,8 @@ class Pool:
         start = aktis.remote(PoolWorker).options(**options).remote
         arguments = (initializer, tuple(initargs))
         self._processes = processes
-        self._state = _State(processes, lambda: _Worker(start(*arguments), maxtasksperchild))
-        self._threads = [start_thread(serve, self._state) for serve in (_feed, _collect)]
+        self._workers = Workers(processes, lambda: start(*arguments), maxtasksperchild)
+        self._functions: dict[Any, Any] = {}
 
     # --- one call -----------------------------------------------------------------------------
 
@@ -83,7 +75,27 @@ class Pool:
         self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: dict[str, Any] | None = None
     ) -> Any:
         """`func(*args, **kwds)`, in a worker."""
-        return self.apply_async(func, args, kwds).get()
+        workers = self._workers
+        items = [(tuple(args or ()), kwds or {})]
+        worker = workers.take_idle()
+        if worker is None:
+            return self._apply(func, items, None, None).get()
+        try:
+            reference = worker.actor.run.remote(self._sendable(func), "call", items)
+        except BaseException:
+            workers.release(worker, dead=False)
+            raise
+        try:
+            values, dead = workers.values(reference)
+        except BaseException:
+            # Ctrl-C: this thread goes, but the worker is not free before the call is done.
+            reference.add_done_callback(lambda done: workers.release(worker, workers.values(done)[1]))
+            raise
+        workers.release(worker, dead)
+        value = values if isinstance(values, Failed) else values[0]
+        if isinstance(value, Failed):
+            raise value.error
+        return value
 
     def apply_async(
         self,
@@ -95,9 +107,7 @@ class Pool:
     ) -> AsyncResult:
         """Like `apply`, but returns at once. The callbacks get the value, or the exception, when there is
         one; they run on a thread of the pool and should be short."""
-        job = AsyncResult(self, callback, error_callback, single=True)
-        self._submit(job, func, [[(tuple(args or ()), kwds or {})]])
-        return job
+        return self._apply(func, [(tuple(args or ()), kwds or {})], callback, error_callback)
 
     # --- many calls, one result ---------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class Pool:
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """Like `map`, but returns at once."""
-        return self._map(func, [((item,), {}) for item in iterable], chunksize, callback, error_callback)
+        return self._map(func, "one", list(iterable), chunksize, callback, error_callback)
 
     def starmap(
         self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
@@ -135,9 +145,8 @@ class Pool:
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """Like `starmap`, but returns at once."""
-        return self._map(
-            func, [(tuple(items), {}) for items in iterable], chunksize, callback, error_callback
-        )
+        items = [tuple(arguments) for arguments in iterable]
+        return self._map(func, "star", items, chunksize, callback, error_callback)
 
     # --- many calls, one result after another -------------------------------------------------
 
@@ -155,235 +164,104 @@ class Pool:
 
     def close(self) -> None:
         """No more work is accepted; what was submitted is done, then the workers end."""
-        self._state.close()
+        self._workers.close()
 
     def terminate(self) -> None:
         """Ends the workers at once. Work that is not done fails."""
-        self._state.terminate()
+        self._workers.terminate()
 
     def join(self) -> None:
-        """Waits until the workers have ended. `close` or `terminate` comes first."""
-        if not self._state.closed:
+        """Waits until all work is done, or has failed. `close` or `terminate` comes first."""
+        if not self._workers.closed:
             raise ValueError("Pool is still running")
-        for thread in self._threads:
-            thread.join()
+        self._workers.done.wait()
 
     def __enter__(self) -> Self:
-        self._state.require_open()
+        self._workers.require_open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.terminate()
 
     def __del__(self) -> None:
-        # The threads know the state and not the pool, so a pool that nobody uses comes here.
-        state = getattr(self, "_state", None)
-        if state is not None:
-            state.close()
+        workers = getattr(self, "_workers", None)
+        if workers is not None:
+            workers.close()
 
     def __repr__(self) -> str:
-        mode = "CLOSE" if self._state.closed else "RUN"
+        mode = "CLOSE" if self._workers.closed else "RUN"
         return f"<Pool state={mode} pool_size={self._processes}>"
 
     def __reduce__(self) -> Any:
         raise NotImplementedError("pool objects cannot be passed between processes or pickled")
 
+    # --- inside -------------------------------------------------------------------------------
+
+    def _apply(
+        self,
+        func: Callable[..., Any],
+        items: list[Any],
+        callback: Callback | None,
+        error_callback: Callback | None,
+    ) -> AsyncResult:
+        self._workers.require_open()
+        job = AsyncResult(self, callback, error_callback, single=True)
+        job.chunks_are(1)
+        self._workers.submit([Chunk(job, 0, self._sendable(func), "call", items)])
+        return job
+
     def _map(
         self,
         func: Callable[..., Any],
-        items: list[Arguments],
+        how: str,
+        items: list[Any],
         chunksize: int | None,
         callback: Callback | None,
         error_callback: Callback | None,
     ) -> AsyncResult:
+        self._workers.require_open()
         if chunksize is None:
             # As in the standard library: about four chunks for each worker.
             chunksize = max(1, -(-len(items) // (4 * self._processes)))
         job = AsyncResult(self, callback, error_callback)
-        self._submit(job, func, _chunks(items, chunksize))
+        function = self._sendable(func)
+        pieces = enumerate(_pieces(items, chunksize))
+        chunks = [Chunk(job, index, function, how, piece) for index, piece in pieces]
+        job.chunks_are(len(chunks))
+        self._workers.submit(chunks)
         return job
 
     def _imap(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int, ordered: bool
     ) -> ResultIterator:
+        self._workers.require_open()
         if chunksize < 1:
             raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
         job = ResultIterator(self, ordered)
-        self._submit(job, func, _chunks((((item,), {}) for item in iterable), chunksize))
+        self._workers.submit_lazily(job, self._sendable(func), _pieces(iterable, chunksize))
         return job
 
-    def _submit(self, job: Job, func: Callable[..., Any], chunks: Iterable[list[Arguments]]) -> None:
+    def _sendable(self, func: Callable[..., Any]) -> Any:
+        """The function, or a reference to it, so that it is pickled once and not for each chunk.
+
+        As with remote functions, what it uses of its module is what was there when it was sent first. A
+        closure or an object may change between calls, and is pickled again for each call of the pool.
+        """
         import aktis
 
-        self._state.require_open()
-        # A function is sent once for all chunks; for a single one, the way over the store would be longer.
-        single = isinstance(chunks, list) and len(chunks) == 1
-        self._state.jobs.put((job, func if single else aktis.put(func), iter(chunks)))
+        if isinstance(func, BuiltinFunctionType | type):
+            return func  # Sent by its name.
+        if not isinstance(func, FunctionType) or func.__closure__ is not None:
+            return aktis.put(func)
+        reference = self._functions.get(func)
+        if reference is None:
+            if len(self._functions) >= _FUNCTIONS_MAX:
+                self._functions.clear()
+            reference = self._functions[func] = aktis.put(func)
+        return reference
 
 
-class _Worker:
-    """An actor of the pool, and how many chunks it may still be given."""
-
-    def __init__(self, actor: Any, chunks_left: int | None) -> None:
-        self.actor = actor
-        self.chunks_left = chunks_left
-
-
-class _State:
-    """What the pool and its two threads share."""
-
-    def __init__(self, processes: int, new_worker: Callable[[], _Worker]) -> None:
-        self.new_worker = new_worker
-        self.workers = {new_worker() for _ in range(processes)}
-        self.idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        for worker in self.workers:
-            self.idle.put(worker)
-        self.jobs: queue.SimpleQueue[tuple[Job, Any, Iterator[list[Arguments]]] | None] = queue.SimpleQueue()
-        self.finished: queue.SimpleQueue[tuple[Job, int, _Worker | None, Any] | None] = queue.SimpleQueue()
-        """Chunks that are done, by the reference to their values; None after the last."""
-        self.started = 0
-        self.closed = False
-        self.terminated = False
-        self.lock = threading.Lock()
-
-    def require_open(self) -> None:
-        if self.closed:
-            raise ValueError("Pool not running")
-
-    def close(self) -> None:
-        with self.lock:
-            if not self.closed:
-                self.closed = True
-                self.jobs.put(None)
-
-    def terminate(self) -> None:
-        self.close()
-        with self.lock:
-            self.terminated = True
-            workers = list(self.workers)
-        for worker in workers:
-            _kill(worker.actor)
-
-
-def _feed(state: _State) -> None:
-    """The feeder: gives chunks to idle workers until the pool is closed."""
-    started = 0
-    while (entry := state.jobs.get()) is not None:
-        job, function, chunks = entry
-        index = 0
-        while True:
-            failed = _terminated() if state.terminated else None
-            chunk: list[Arguments] = []
-            try:
-                chunk = [] if failed else next(chunks)
-            except StopIteration:
-                break
-            except Exception as error:
-                failed = error  # The iterable of `imap` raised.
-            if failed is not None:
-                # It comes in place of a chunk, and is the last result.
-                state.finished.put((job, index, None, Failed(failed)))
-            else:
-                _give(state, job, index, function, chunk)
-            started, index = started + 1, index + 1
-            if failed is not None:
-                break
-        job.chunks_are(index)
-        del job, function, chunks, entry  # Nothing that is done is kept alive while the thread waits.
-    state.started = started
-    state.finished.put(None)
-
-
-def _give(state: _State, job: Job, index: int, function: Any, chunk: list[Arguments]) -> None:
-    worker = state.idle.get()
-    try:
-        reference = worker.actor.run.remote(function, chunk)
-    except Exception as error:
-        # The arguments cannot be pickled, or the session has ended.
-        state.finished.put((job, index, worker, Failed(error)))
-        return
-    reference.add_done_callback(lambda done: state.finished.put((job, index, worker, done)))
-
-
-def _collect(state: _State) -> None:
-    """The collector: delivers values and frees workers until all that was started is done."""
-    collected = 0
-    fed = False
-    while not (fed and collected == state.started):
-        entry = state.finished.get()
-        if entry is None:
-            fed = True
-            continue
-        job, index, worker, outcome = entry
-        values, replace = _values(state, outcome)
-        collected += 1
-        if worker is not None:
-            _free(state, worker, replace)
-        try:
-            job.deliver(index, values)
-        except Exception:
-            # A callback of the user raised. The standard library's thread would end here, and all that
-            # waits hang.
-            import sys
-
-            sys.excepthook(*sys.exc_info())
-        del entry, job, worker, outcome, values
-    state.workers.clear()
-    while not state.idle.empty():
-        # With its last handle gone, an actor ends by itself, after the handlers that it registered with
-        # `atexit`.
-        state.idle.get()
-
-
-def _values(state: _State, outcome: Any) -> tuple[list[Any] | Failed, bool]:
-    """The values of a chunk, and whether its worker is to be replaced."""
-    import aktis
-    from aktis.exceptions import ActorDiedError
-
-    if isinstance(outcome, Failed):
-        return outcome, False
-    try:
-        values: list[Any] = aktis.get(outcome)
-        return values, False
-    except ActorDiedError as error:
-        return Failed(_terminated() if state.terminated else error), True
-    except Exception as error:
-        # `PoolWorker.run` returns all exceptions of the function, so this is about sending arguments or
-        # results.
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, PicklingError) or "pickle" in str(cause):
-            unsent = MaybeEncodingError(cause, "the result")
-            unsent.__cause__ = error
-            return Failed(unsent), False
-        return Failed(error), False
-
-
-def _free(state: _State, worker: _Worker, replace: bool) -> None:
-    if worker.chunks_left is not None:
-        worker.chunks_left -= 1
-        replace = replace or worker.chunks_left == 0
-    with state.lock:
-        if replace and not state.terminated:
-            state.workers.discard(worker)
-            worker = state.new_worker()
-            state.workers.add(worker)
-    state.idle.put(worker)
-
-
-def _kill(actor: Any) -> None:
-    import aktis
-
-    try:
-        aktis.kill(actor)
-    except Exception:
-        pass  # The session has ended, and the actor with it.
-
-
-def _terminated() -> Exception:
-    return RuntimeError("the pool was terminated before this was done")
-
-
-def _chunks(items: Iterable[Arguments], size: int) -> Iterator[list[Arguments]]:
+def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
+    while piece := list(itertools.islice(iterator, size)):
+        yield piece

@@ -20,8 +20,14 @@ class Failed:
         self.error = error
 
 
+class FailedSome(list[Any]):
+    """The values of a chunk of which some are `Failed`."""
+
+
 class Job:
     """One call of a function of the pool. The pool delivers its chunks, in any order, each exactly once."""
+
+    has_callbacks = False
 
     def __init__(self, pool: "Pool") -> None:
         # A result keeps its pool alive: `Pool().map_async(..).get()` needs the workers until it has its
@@ -50,6 +56,7 @@ class AsyncResult(Job):
         super().__init__(pool)
         self._callback = callback
         self._error_callback = error_callback
+        self.has_callbacks = callback is not None or error_callback is not None
         self._single = single
         self._chunks: dict[int, list[Any]] = {}
         self._delivered = 0
@@ -84,7 +91,9 @@ class AsyncResult(Job):
     def deliver(self, index: int, values: list[Any] | Failed) -> None:
         with self._lock:
             self._delivered += 1
-            failed = values if isinstance(values, Failed) else next(filter(_is_failed, values), None)
+            failed = values if isinstance(values, Failed) else None
+            if isinstance(values, FailedSome):
+                failed = next(value for value in values if isinstance(value, Failed))
             if failed is not None:
                 # As in the standard library, the first failure to arrive is the one that is raised.
                 self._error = self._error or failed.error
@@ -170,7 +179,3 @@ class ResultIterator(Job):
         with self._changed:
             self._expected = count
             self._changed.notify_all()
-
-
-def _is_failed(value: Any) -> bool:
-    return isinstance(value, Failed)

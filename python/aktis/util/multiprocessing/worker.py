@@ -15,17 +15,23 @@ class PoolWorker:
         if initializer is not None:
             initializer(*initargs)
 
-    def run(
-        self, function: Callable[..., Any], chunk: list[tuple[Sequence[Any], dict[str, Any]]]
-    ) -> list[Any]:
-        """The values of `function(*args, **kwargs)` for each pair in `chunk`."""
-        return [self._call(function, args, kwargs) for args, kwargs in chunk]
-
-    def _call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            return failed(error)
+    def run(self, function: Callable[..., Any], how: str, items: list[Any]) -> tuple[list[Any], bool]:
+        """The values of a function for each of `items`, and whether some are `Failed`. `how` says what an
+        item is: "one" argument, "star" for several, or "call" for several and those with names."""
+        values: list[Any] = []
+        any_failed = False
+        for item in items:
+            try:
+                if how == "one":
+                    values.append(function(item))
+                elif how == "star":
+                    values.append(function(*item))
+                else:
+                    values.append(function(*item[0], **item[1]))
+            except Exception as error:
+                any_failed = True
+                values.append(failed(error))
+        return values, any_failed
 
 
 class RemoteTraceback(Exception):

@@ -140,7 +140,8 @@ impl Node {
         }
         *asked = true;
         let gpus = allocation.gpu_indices();
-        let message = FromNode::HostActor { spec: known.spec.clone(), incarnation: known.incarnation, gpus };
+        let spec = Box::new(known.spec.clone());
+        let message = FromNode::HostActor { spec, incarnation: known.incarnation, gpus };
         self.send(host, message, out);
     }
 
