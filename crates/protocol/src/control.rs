@@ -73,7 +73,7 @@ pub struct ActorSpec {
     pub isolated: bool,
     /// Whether it lives until the session ends, even without handles.
     pub detached: bool,
-    /// How often it may be started again after its process died.
+    /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
     /// How many of its calls may run at once.
     pub concurrency: u32,

@@ -21,6 +21,8 @@ pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
 pub const TEMPLATE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the description of how a worker process is to be set up: a message to the template holds it.
 pub const ENVIRONMENT_BYTES_MAX: usize = TEMPLATE_MESSAGE_BYTES_MAX / 2;
+/// As a number of retries or restarts: as often as it takes.
+pub const FOR_EVER: u32 = u32::MAX;
 /// Times that a task is run again after the death of its worker, unless told otherwise.
 pub const TASK_RETRIES_DEFAULT: u32 = 3;
 /// Items that a streaming task may be ahead of its consumer, unless told otherwise.
