@@ -1,61 +1,97 @@
-//! `cargo xtask bench`: measurements, each next to the physical limit that it runs into.
+//! `cargo xtask bench`: measurements, each next to a limit of the machine or to what others reach in the same run.
 
 use crate::command::{self, cargo};
-use crate::{Failed, only_help};
+use crate::{Failed, only_help, python};
 use std::path::Path;
+use std::process::Command;
 
 const HELP: &str = "\
-Measure the engine on this machine, and the machine's own limits in the same run.
+Measure on this machine, next to its own limits or to others, in the same run.
 
 usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
+       cargo xtask bench python [--quick] [--json FILE] [--rounds N] [--peers LIST] [--ray-python PATH] [-- FILTER...]
 
-  --quick        fewer rounds: a look, not a figure to quote
-  --json FILE    also write the figures to FILE
-  -- FILTER...   only the measurements whose names contain FILTER; passed on as it stands
+  engine               the Rust engine beside the machine's limits: cargo bench -p aktis --bench engine
+  python               the Python package beside Ray, Dask and multiprocessing: benches/python
+  --quick              fewer rounds: a look, not a figure to quote
+  --json FILE          also write the figures to FILE
+  --rounds N           how often each row is measured with each peer
+  --peers LIST         only these, separated by commas: aktis, ray, dask, multiprocessing
+  --ray-python PATH    an interpreter that has ray, dask and distributed; without it, one is set up below
+                       `target`, which fetches some hundred megabytes once
+  -- FILTER...         only the measurements whose names contain FILTER; passed on as it stands";
 
-It runs `cargo bench -p aktis --bench engine`.";
+/// What is measured.
+#[derive(Clone, Copy)]
+enum Subject {
+    Engine,
+    Python,
+}
 
 /// Runs the benchmark that the arguments name.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     let (subject, rest) = match arguments.split_first() {
-        Some((first, rest)) if first == "engine" => (first.as_str(), rest),
+        Some((first, rest)) if first == "engine" => (Subject::Engine, rest),
+        Some((first, rest)) if first == "python" => (Subject::Python, rest),
         Some((first, _)) if first.starts_with('-') => {
             return only_help("bench", HELP, arguments).map(|_| ());
         }
         Some((other, _)) => {
-            return Err(Failed::Usage(format!("there is no benchmark `{other}`\nhint: try `engine`")));
+            return Err(Failed::Usage(format!(
+                "there is no benchmark `{other}`\nhint: try `engine` or `python`"
+            )));
         }
-        None => return Err(Failed::Usage("which benchmark?\nhint: try `engine`".to_owned())),
+        None => return Err(Failed::Usage("which benchmark?\nhint: try `engine` or `python`".to_owned())),
     };
     if rest.first().is_some_and(|word| word == "--help" || word == "-h") {
         println!("{HELP}");
         return Ok(());
     }
     let here = std::env::current_dir().unwrap_or_else(|_| root.to_owned());
-    let passed_on = arguments_for_benchmark(&here, rest)?;
-    let mut benchmark = cargo(root, &["bench", "-p", "aktis", "--bench", subject, "--"]);
+    let passed_on = arguments_for_benchmark(subject, &here, rest)?;
+    let Some(mut benchmark) = program(subject, root) else { return Err(Failed::Check) };
     benchmark.args(passed_on);
     if command::run(benchmark) { Ok(()) } else { Err(Failed::Check) }
 }
 
+/// The program that measures, ready to be started; `None` if it could not be built.
+fn program(subject: Subject, root: &Path) -> Option<Command> {
+    match subject {
+        Subject::Engine => Some(cargo(root, &["bench", "-p", "aktis", "--bench", "engine", "--"])),
+        Subject::Python => {
+            let mut program = python::python(root, &["benches/python/run.py", "--environments"]);
+            program.arg(python::target_folder(root).join("bench-python"));
+            (python::prepare(root) && python::install(root)).then_some(program)
+        }
+    }
+}
+
 /// What the benchmark program is given; `here` is where relative paths begin.
-fn arguments_for_benchmark(here: &Path, arguments: &[String]) -> Result<Vec<String>, Failed> {
+fn arguments_for_benchmark(
+    subject: Subject,
+    here: &Path,
+    arguments: &[String],
+) -> Result<Vec<String>, Failed> {
     let mut passed_on = Vec::new();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
-        match word.as_str() {
-            "--quick" => passed_on.push(word.clone()),
-            "--json" => {
-                let Some(file) = words.next() else {
-                    return Err(Failed::Usage("`--json` wants the name of a file".to_owned()));
-                };
-                // Cargo runs benchmarks in the folder of their package, where a relative path would get lost.
-                passed_on.extend([word.clone(), here.join(file).display().to_string()]);
+        match (subject, word.as_str()) {
+            (_, "--quick") => passed_on.push(word.clone()),
+            // Benchmarks run in another folder, where a relative path would get lost.
+            (_, "--json") | (Subject::Python, "--ray-python") => {
+                let file = here.join(value_of(word, words.next())?);
+                passed_on.extend([word.clone(), file.display().to_string()]);
             }
-            "--" => passed_on.extend(words.by_ref().cloned()),
-            other => {
+            (Subject::Python, "--rounds" | "--peers") => {
+                passed_on.extend([word.clone(), value_of(word, words.next())?]);
+            }
+            (Subject::Engine, "--") => passed_on.extend(words.by_ref().cloned()),
+            (Subject::Python, "--") => {
+                passed_on.extend([word.clone()].into_iter().chain(words.by_ref().cloned()))
+            }
+            (_, other) => {
                 return Err(Failed::Usage(format!(
-                    "`bench engine` does not know `{other}`\nhint: a filter comes after `--`; see `cargo xtask bench --help`"
+                    "`bench` does not know `{other}`\nhint: a filter comes after `--`; see `cargo xtask bench --help`"
                 )));
             }
         }
@@ -63,13 +99,21 @@ fn arguments_for_benchmark(here: &Path, arguments: &[String]) -> Result<Vec<Stri
     Ok(passed_on)
 }
 
+fn value_of(option: &str, value: Option<&String>) -> Result<String, Failed> {
+    value.cloned().ok_or_else(|| Failed::Usage(format!("`{option}` wants a value")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn translate(words: &[&str]) -> Result<Vec<String>, Failed> {
+    fn translate_for(subject: Subject, words: &[&str]) -> Result<Vec<String>, Failed> {
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        arguments_for_benchmark(Path::new("/here"), &words)
+        arguments_for_benchmark(subject, Path::new("/here"), &words)
+    }
+
+    fn translate(words: &[&str]) -> Result<Vec<String>, Failed> {
+        translate_for(Subject::Engine, words)
     }
 
     #[test]
@@ -80,9 +124,18 @@ mod tests {
     }
 
     #[test]
+    fn arguments_for_peers_are_passed_on() {
+        let words = &["--ray-python", "there/python", "--rounds", "3", "--peers", "aktis,ray", "--", "put"];
+        let passed_on = translate_for(Subject::Python, words).unwrap();
+        assert_eq!(passed_on[1], "/here/there/python");
+        assert_eq!(passed_on[2..], words[2..]);
+    }
+
+    #[test]
     fn unknown_arguments_are_refused() {
-        for words in [&["put"][..], &["--json"], &["--fast"]] {
+        for words in [&["put"][..], &["--json"], &["--fast"], &["--rounds", "3"]] {
             assert!(matches!(translate(words), Err(Failed::Usage(_))), "{words:?}");
         }
+        assert!(matches!(translate_for(Subject::Python, &["--peers"]), Err(Failed::Usage(_))));
     }
 }

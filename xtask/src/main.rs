@@ -1,9 +1,10 @@
-//! The project's own commands: `cargo xtask test | tidy | bench`.
+//! The project's own commands: `cargo xtask test | tidy | python | bench`.
 //!
 //! Exit codes: 0 if all is well, 1 if a check failed, 2 if the command line makes no sense.
 
 mod bench;
 mod command;
+mod python;
 mod tally;
 mod test;
 mod tidy;
@@ -19,7 +20,8 @@ usage: cargo xtask COMMAND [OPTIONS]
 commands:
   test     run everything that continuous integration runs
   tidy     check the rules that the compiler does not know
-  bench    measure the engine, and the machine's limits beside it
+  python   build and install the Python package for development
+  bench    measure the engine beside the machine's limits, or the Python package beside its peers
 
 `cargo xtask COMMAND --help` says more about each.";
 
@@ -51,13 +53,14 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     match command.as_str() {
         "test" => test::run(root, rest),
         "tidy" => tidy::run(root, rest),
+        "python" => python::run(root, rest),
         "bench" => bench::run(root, rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
         }
         other => Err(Failed::Usage(format!(
-            "unknown command `{other}`\nhint: the commands are test, tidy and bench; see `cargo xtask --help`"
+            "unknown command `{other}`\nhint: the commands are test, tidy, python and bench; see `cargo xtask --help`"
         ))),
     }
 }
@@ -94,16 +97,23 @@ mod tests {
 
     #[test]
     fn every_command_explains_itself() {
-        for words in [&["--help"][..], &["test", "--help"], &["tidy", "--help"], &["bench", "--help"]] {
-            assert_eq!(dispatch_words(words), Ok(()));
+        assert_eq!(dispatch_words(&["--help"]), Ok(()));
+        for command in ["test", "tidy", "python", "bench"] {
+            assert_eq!(dispatch_words(&[command, "--help"]), Ok(()));
         }
     }
 
     #[test]
     fn senseless_command_lines_are_usage_errors() {
-        for words in
-            [&[][..], &["tset"], &["test", "--fast"], &["tidy", "src"], &["bench"], &["bench", "gpu"]]
-        {
+        for words in [
+            &[][..],
+            &["tset"],
+            &["test", "--fast"],
+            &["tidy", "src"],
+            &["python", "3"],
+            &["bench"],
+            &["bench", "gpu"],
+        ] {
             assert!(matches!(dispatch_words(words), Err(Failed::Usage(_))), "{words:?}");
         }
     }

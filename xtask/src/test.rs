@@ -2,7 +2,7 @@
 
 use crate::command::{self, cargo};
 use crate::tally::{Runner, Tally};
-use crate::{Failed, only_help, tidy};
+use crate::{Failed, only_help, python, tidy};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
@@ -13,7 +13,9 @@ Run everything that continuous integration runs, in order, and stop at the first
 usage: cargo xtask test
 
 steps: format, tidy, clippy, tests (cargo-nextest if it is installed, else cargo test), documentation
-tests, documentation, examples, quickstart. Nothing is installed.
+tests, documentation, examples, quickstart; and for Python: environment, Python format, Python lint, types,
+package, Python tests, Python quickstart. Nothing is installed outside of `target`; see `cargo xtask python
+--help` about the environment in there.
 
 The last line is `N passed, M failed`, summed over the test runners. A step that fails without a
 failed test, such as clippy, counts as one failure.";
@@ -34,6 +36,14 @@ enum Work {
     Documentation(&'static [&'static str]),
     /// A cargo command that runs tests.
     Tests(Runner, &'static [&'static str]),
+    /// The environment in which the Python steps run.
+    Environment,
+    /// The Python package, installed into it.
+    Package,
+    /// A Python command.
+    Python(&'static [&'static str]),
+    /// A Python command that runs tests.
+    PythonTests(&'static [&'static str]),
 }
 
 /// Runs all steps.
@@ -45,7 +55,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
 }
 
 fn steps(nextest: bool) -> Vec<Step> {
-    use Work::{Cargo, Documentation, Tests, Tidy};
+    use Work::{Cargo, Documentation, Environment, Package, Python, PythonTests, Tests, Tidy};
     let tests = if nextest {
         Tests(Runner::Nextest, &["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
@@ -62,6 +72,13 @@ fn steps(nextest: bool) -> Vec<Step> {
         ("documentation", documentation),
         ("examples", Cargo(&["build", "--release", "--examples"])),
         ("quickstart", Cargo(&["run", "--release", "--example", "quickstart"])),
+        ("environment", Environment),
+        ("Python format", Python(&["-m", "ruff", "format", "--check", "--quiet", "."])),
+        ("Python lint", Python(&["-m", "ruff", "check", "--quiet", "."])),
+        ("types", Python(&["-m", "mypy"])),
+        ("package", Package),
+        ("Python tests", PythonTests(&["-m", "pytest", "--quiet"])),
+        ("Python quickstart", Python(&["examples/python/quickstart.py"])),
     ]
     .into_iter()
     .map(|(name, work)| Step { name, work })
@@ -111,6 +128,20 @@ impl Work {
             Self::Tests(runner, arguments) => {
                 command::run_watched(cargo(root, arguments), |line| tally.on_line(*runner, line))
             }
+            Self::Environment => python::prepare(root),
+            Self::Package => python::install(root),
+            Self::Python(arguments) => command::run(python::python(root, arguments)),
+            Self::PythonTests(arguments) => {
+                // Tests run pytest in turn; the last summary is the one of them all.
+                let mut summary = String::new();
+                let succeeded = command::run_watched(python::python(root, arguments), |line| {
+                    if Runner::Pytest.is_summary(line) {
+                        line.clone_into(&mut summary);
+                    }
+                });
+                tally.on_line(Runner::Pytest, &summary);
+                succeeded
+            }
         }
     }
 }
@@ -122,6 +153,11 @@ impl std::fmt::Display for Work {
             Self::Cargo(arguments) | Self::Tests(_, arguments) => write!(f, "cargo {}", arguments.join(" ")),
             Self::Documentation(arguments) => {
                 write!(f, "RUSTDOCFLAGS='-D warnings' cargo {}", arguments.join(" "))
+            }
+            Self::Environment => write!(f, "target/python"),
+            Self::Package => write!(f, "python {}", python::INSTALL.join(" ")),
+            Self::Python(arguments) | Self::PythonTests(arguments) => {
+                write!(f, "python {}", arguments.join(" "))
             }
         }
     }

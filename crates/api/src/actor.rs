@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::object_ref::{Explain, ObjectRef};
 use aktis_protocol::ActorId;
 use aktis_runtime::codec::{deserialize_actor, serialize_actor};
-use aktis_runtime::{ActorHandle, ActorOptions, Arguments, Function, Runtime};
+use aktis_runtime::{ActorHandle, ActorOptions, Arguments, CallOptions, Function, Runtime};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Debug, Formatter};
@@ -34,9 +34,11 @@ impl Actor {
             let message = format!("there is no actor named `{name}`");
             Error::Invalid(message + "\nhint: give it the name with `options().name(..)` when it is created")
         })?;
-        if found != constructor.name {
-            let message =
-                format!("the actor named `{name}` was made by {found}, not by {}", constructor.name);
+        if found.type_name != constructor.name {
+            let message = format!(
+                "the actor named `{name}` was made by {}, not by {}",
+                found.type_name, constructor.name
+            );
             return Err(Error::Invalid(message));
         }
         Ok(Self(Ok(handle)))
@@ -53,7 +55,7 @@ impl Actor {
             let runtime = Runtime::current()?;
             let mut arguments = Arguments::new();
             add(&mut arguments, &runtime)?;
-            handle.call(method, arguments)
+            handle.call(method, &CallOptions::default(), arguments)
         }))
     }
 

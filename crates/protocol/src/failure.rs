@@ -99,6 +99,8 @@ pub struct Failure {
     pub task: Option<TaskId>,
     /// The process in which it ran, if it ran.
     pub pid: Option<u32>,
+    /// Whether the task may be run again, if it has retries left.
+    pub retriable: bool,
     /// The object whose failure caused this one, and that failure.
     pub cause: Option<Box<(ObjectId, Failure)>>,
 }
@@ -106,7 +108,15 @@ pub struct Failure {
 impl Failure {
     /// A failure with a message and nothing else.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), function: String::new(), task: None, pid: None, cause: None }
+        Self {
+            kind,
+            message: message.into(),
+            function: String::new(),
+            task: None,
+            pid: None,
+            retriable: false,
+            cause: None,
+        }
     }
 
     /// The same failure, saying which function and task it belongs to.
@@ -114,6 +124,11 @@ impl Failure {
         self.function = function.to_owned();
         self.task = Some(task);
         self
+    }
+
+    /// The same failure, saying which function and task it belongs to unless it says so already.
+    pub fn or_at(self, function: &str, task: TaskId) -> Self {
+        if self.function.is_empty() { self.at(function, task) } else { Self { task: Some(task), ..self } }
     }
 
     /// The failure of a task whose input `object` failed with `cause`.

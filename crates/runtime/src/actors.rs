@@ -7,13 +7,13 @@
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later};
 use crate::error::Error;
-use crate::handle::{ActorHandle, Handle};
-use crate::options::ActorOptions;
+use crate::handle::{ActorHandle, Handle, Stream};
+use crate::options::{ActorOptions, CallOptions};
 use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Payload, Returns, Shell, Verb};
 use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
-use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
+use aktis_protocol::control::{ActorPlace, ActorSpec, FoundActor, FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
     ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey, limits,
@@ -103,14 +103,16 @@ impl Inner {
             actor: id,
             constructor: constructor.id,
             arguments: bytes,
-            type_name: constructor.name.to_owned(),
+            type_name: options.type_name.clone().unwrap_or_else(|| constructor.name.to_owned()),
             name: options.name.clone(),
             resources: options.resources.clone(),
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
             concurrency: options.concurrency.max(1),
-            ..ActorSpec::default()
+            placement: options.placement.clone(),
+            environment: options.environment.clone(),
+            details: options.details.clone(),
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
         let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
@@ -160,22 +162,75 @@ impl Inner {
         self: &Arc<Self>,
         actor: &ActorEntry,
         function: &'static Function,
+        options: &CallOptions,
         arguments: Arguments,
     ) -> Result<Handle, Error> {
         self.check_usable()?;
         let task = self.next_task();
         let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
+        let returns = Returns::One(Arc::downgrade(&entry));
+        let key = self.call_method(actor, task, function, options, arguments, returns, 1);
+        entry.set_key(key);
+        Ok(Handle { entry })
+    }
+
+    /// Calls a method with several return values.
+    pub(crate) fn call_actor_several(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+        count: u32,
+    ) -> Result<Vec<Handle>, Error> {
+        self.check_usable()?;
+        let task = self.next_task();
+        let (handles, returns) = self.several_returns(task, count);
+        let key = self.call_method(actor, task, function, options, arguments, returns, count);
+        handles.iter().for_each(|handle| handle.entry.set_key(key));
+        Ok(handles)
+    }
+
+    /// Calls a method that streams.
+    pub(crate) fn call_actor_stream(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+    ) -> Result<Stream, Error> {
+        self.check_usable()?;
+        let task = self.next_task();
+        let stream = self.new_stream(task);
+        let key = self.call_method(actor, task, function, options, arguments, stream.returns(), 1);
+        stream.set_key(key);
+        Ok(stream)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a call is, part by part")]
+    fn call_method(
+        self: &Arc<Self>,
+        actor: &ActorEntry,
+        task: TaskId,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+        returns: Returns,
+        count: u32,
+    ) -> TaskKey {
+        let stream = matches!(returns, Returns::Stream(_));
+        let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
         let payload = Payload {
             function: Some(function),
             arguments,
-            returns: Returns::One(Arc::downgrade(&entry)),
-            name: None,
+            returns,
+            name: options.name.clone(),
             verb: Verb::Call,
-            number: 0,
+            number: if stream { ahead } else { 0 },
         };
-        let key = self.record_call(task, actor.index, payload, 1, actor.call_retries);
-        entry.set_key(key);
-        Ok(Handle { entry })
+        // A stream that was partly consumed cannot begin anew without repeating items.
+        let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
+        self.record_call(task, actor.index, payload, count, retries)
     }
 
     /// The last handle in this process is gone.
@@ -264,15 +319,27 @@ impl Inner {
         ActorHandle { entry }
     }
 
-    /// The actor with this name, and the name of its constructor.
-    pub(crate) fn find_actor(self: &Arc<Self>, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
+    /// The actor with this name, and what is said about it.
+    pub(crate) fn find_actor(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<(ActorHandle, FoundActor)>, Error> {
         self.check_usable()?;
         let name = name.to_owned();
         match self.request(|request| ToNode::NameWanted { request, name })? {
             FromNode::ActorFound { found, .. } => {
-                Ok(found.map(|found| (self.adopt_actor(found.actor), found.type_name)))
+                Ok(found.map(|found| (self.adopt_actor(found.actor), found)))
             }
             other => Err(Error::System(format!("the node answered {other:?} to a question about a name"))),
+        }
+    }
+
+    /// The names of all actors, as many as an answer holds.
+    pub(crate) fn actor_names(self: &Arc<Self>) -> Result<Vec<String>, Error> {
+        self.check_usable()?;
+        match self.request(|request| ToNode::NamesWanted { request })? {
+            FromNode::Names { names, .. } => Ok(names),
+            other => Err(Error::System(format!("the node answered {other:?} to a question about names"))),
         }
     }
 

@@ -25,6 +25,7 @@ mod buffer;
 mod context;
 mod decode;
 mod encoded;
+mod raw;
 mod reader;
 mod reason;
 mod short;
@@ -39,6 +40,7 @@ pub use context::{
 };
 pub use decode::{decode, decode_in};
 pub use encoded::Encoded;
-pub use reader::ArgumentReader;
+pub use raw::RawValue;
+pub use reader::{ArgumentReader, RawArgument};
 pub use short::{SHORT_BYTES_MAX, ShortBytes};
 pub use value::Value;

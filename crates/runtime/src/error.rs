@@ -13,6 +13,9 @@ pub enum Error {
     /// The time given for waiting is over; the work goes on.
     #[error("timed out after {0:?}; the work goes on, and can be waited for again")]
     TimedOut(std::time::Duration),
+    /// The waiting thread was told to give up; the work goes on.
+    #[error("the wait was interrupted; the work goes on, and can be waited for again")]
+    Interrupted,
     /// The session is closed.
     #[error("the session is closed\nhint: keep the Session alive as long as its references are used")]
     Closed,

@@ -4,8 +4,9 @@ use crate::actors::ActorEntry;
 use crate::codec::{Arguments, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
+use crate::options::CallOptions;
 use crate::registry::Function;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, Runtime};
 use crate::stream::StreamState;
 use crate::wait::value_of;
 use aktis_logic::machine::submitter::{Place, Route, Stage};
@@ -63,8 +64,35 @@ impl Handle {
     }
 
     /// Whether a value or a failure has been taken in.
-    pub(crate) fn has_outcome(&self) -> bool {
+    #[inline]
+    pub fn has_outcome(&self) -> bool {
         self.entry.outcome().is_some()
+    }
+
+    /// What went wrong, if something has.
+    pub fn failure(&self) -> Option<Error> {
+        match self.entry.outcome()? {
+            Outcome::Failed(failure) => Some(Error::Failed(failure.clone())),
+            Outcome::Refused(error) => Some((**error).clone()),
+            Outcome::Inline(_) | Outcome::Stored { .. } => None,
+        }
+    }
+
+    /// Whether both refer to the same object in the same process.
+    #[inline]
+    pub fn is_same(&self, other: &Handle) -> bool {
+        Arc::ptr_eq(&self.entry, &other.entry)
+    }
+
+    /// A number that references to the same object in this process share, and no others at the same time.
+    #[inline]
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.entry) as usize
+    }
+
+    /// The session that the reference belongs to; `None` if it never was submitted.
+    pub fn runtime(&self) -> Option<Runtime> {
+        self.entry.runtime().cloned().map(Runtime)
     }
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
@@ -193,14 +221,45 @@ pub struct ActorHandle {
 }
 
 impl ActorHandle {
+    /// The session that the handle belongs to.
+    pub fn runtime(&self) -> Runtime {
+        Runtime(self.entry.runtime.clone())
+    }
+
     /// The actor.
     pub fn id(&self) -> ActorId {
         self.entry.id
     }
 
     /// Calls a method; calls through one process arrive in order.
-    pub fn call(&self, function: &'static Function, arguments: Arguments) -> Result<Handle, Error> {
-        self.entry.runtime.call_actor(&self.entry, function, arguments)
+    pub fn call(
+        &self,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+    ) -> Result<Handle, Error> {
+        self.entry.runtime.call_actor(&self.entry, function, options, arguments)
+    }
+
+    /// Calls a method with several return values.
+    pub fn call_several(
+        &self,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+        returns: u32,
+    ) -> Result<Vec<Handle>, Error> {
+        self.entry.runtime.call_actor_several(&self.entry, function, options, arguments, returns)
+    }
+
+    /// Calls a method that gives many items.
+    pub fn call_stream(
+        &self,
+        function: &'static Function,
+        options: &CallOptions,
+        arguments: Arguments,
+    ) -> Result<Stream, Error> {
+        self.entry.runtime.call_actor_stream(&self.entry, function, options, arguments)
     }
 
     /// Ends the actor now; with `restart`, it may start again if it has restarts left.

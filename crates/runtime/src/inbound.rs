@@ -161,11 +161,19 @@ impl Inner {
         let (outcome, held) = arrived.outcome();
         let &Arrived { from, kind, key, index, .. } = arrived;
         let wanted = shell.machine.record(key).filter(|record| record.stage() != Stage::Finished);
-        let Some(payload) = wanted.and_then(|record| record.payload()) else {
+        if wanted.is_none_or(|record| record.payload().is_none()) {
             // Cancelled, or answered before: nobody wants it.
             later.messages.extend(held.map(|object| ToNode::Released { object }));
             return;
-        };
+        }
+        if let Outcome::Failed(failure) = &outcome
+            && failure.retriable
+            && kind == MessageKind::Returned
+            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
+        {
+            return;
+        }
+        let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) else { return };
         let entry = match (&payload.returns, kind) {
             (Returns::One(entry), MessageKind::Returned) => entry.upgrade(),
             (Returns::Several(entries), MessageKind::Returned) => {

@@ -4,7 +4,7 @@ use crate::codec::{Encoded, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::runtime::Inner;
+use crate::runtime::{IdMap, Inner};
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
@@ -136,6 +136,22 @@ impl Inner {
     /// A reference to an object that was found inside a value.
     pub(crate) fn adopt_object(self: &Arc<Self>, object: ObjectId) -> Handle {
         let mut known = self.known.lock();
+        let handle = self.adopt_with(&mut known, object);
+        drop(known);
+        self.flush_outbox();
+        handle
+    }
+
+    /// References to objects that were found inside a value, in order.
+    pub(crate) fn adopt_objects(self: &Arc<Self>, objects: &[ObjectId]) -> Vec<Handle> {
+        let mut known = self.known.lock();
+        let handles = objects.iter().map(|&object| self.adopt_with(&mut known, object)).collect();
+        drop(known);
+        self.flush_outbox();
+        handles
+    }
+
+    fn adopt_with(self: &Arc<Self>, known: &mut IdMap<ObjectId, Weak<Entry>>, object: ObjectId) -> Handle {
         if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
             return Handle { entry };
         }
@@ -144,8 +160,6 @@ impl Inner {
         entry.set_escaped();
         known.insert(object, Arc::downgrade(&entry));
         self.outbox.extend([ToNode::Held { object }, ToNode::Subscribed { object }]);
-        drop(known);
-        self.flush_outbox();
         Handle { entry }
     }
 

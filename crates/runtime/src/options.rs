@@ -1,5 +1,6 @@
 //! How to start a session, run a task, and create an actor.
 
+use aktis_daemon::WorkerProgram;
 use aktis_protocol::{Amount, Resources, Shape, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,11 +31,30 @@ impl TaskOptions {
     }
 }
 
+/// How to call a method of an actor.
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// How often it is called again after its actor died under it; `None` is what the actor says.
+    pub retries: Option<u32>,
+    /// Another name for people to see.
+    pub name: Option<Arc<str>>,
+    /// How far a streaming method may be ahead of its consumer; `None` is the default.
+    pub stream_ahead: Option<u32>,
+}
+
 /// How to create an actor.
 #[derive(Clone, Debug, Default)]
 pub struct ActorOptions {
     /// Resources it holds for its whole life; nothing by default.
     pub resources: Resources,
+    /// Resources that must be free when its place is chosen, and are not held.
+    pub placement: Resources,
+    /// How its process has to be set up; only that process understands it.
+    pub environment: String,
+    /// What those are told who find it by its name.
+    pub details: Vec<u8>,
+    /// What people call its type, if not by the constructor's name.
+    pub type_name: Option<String>,
     /// Whether it wants a process of its own.
     pub isolated: bool,
     /// A name under which others find it.
@@ -82,6 +102,10 @@ pub struct Config {
     pub lineage: bool,
     /// Whether workers' output is forwarded to this process's.
     pub forward_output: bool,
+    /// What a task needs that says nothing about it.
+    pub default_shape: Arc<Shape>,
+    /// What workers run.
+    pub workers: WorkerProgram,
 }
 
 impl Default for Config {
@@ -99,6 +123,8 @@ impl Default for Config {
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             lineage: true,
             forward_output: true,
+            default_shape: Arc::default(),
+            workers: WorkerProgram::ThisProgram,
         }
     }
 }

@@ -34,6 +34,10 @@ pub enum FunctionBody {
         /// The code.
         run: fn(&mut Call, &ActorState) -> Result<Encoded, Failure>,
     },
+    /// A method with several return values.
+    SeveralMethod(fn(&mut Call, &ActorState) -> Returns),
+    /// A method that gives many items, one after another.
+    StreamMethod(fn(&mut Call, &ActorState) -> Result<Items, Failure>),
     /// An asynchronous method.
     AsyncMethod {
         /// Whether nothing else may run in the actor meanwhile.
@@ -74,6 +78,11 @@ impl Call {
     /// The next argument. `name` is for the error message.
     pub fn argument<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, Failure> {
         self.arguments.next(name)
+    }
+
+    /// The arguments, for who reads them without serde.
+    pub fn arguments(&mut self) -> &mut crate::codec::ArgumentReader {
+        &mut self.arguments
     }
 }
 

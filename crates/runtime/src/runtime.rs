@@ -13,10 +13,11 @@ use crate::registry::Function;
 use crate::submit::Shell;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
+use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_protocol::control::FoundActor;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, TaskId, limits,
+    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -54,10 +55,13 @@ pub(crate) struct Inner {
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
+    pub(crate) session: SessionId,
     root: TaskId,
     root_counter: AtomicU64,
     closed: AtomicBool,
     resources: Resources,
+    /// What a task needs that says nothing about it.
+    default_shape: Arc<Shape>,
 }
 
 /// Where the calling code runs.
@@ -89,6 +93,7 @@ pub(crate) struct Parts {
     pub(crate) lineage: bool,
     pub(crate) queued_tasks_max: usize,
     pub(crate) resources: Resources,
+    pub(crate) default_shape: Arc<Shape>,
 }
 
 impl Inner {
@@ -114,18 +119,20 @@ impl Inner {
             // The node starts its first worker in this place.
             shared_worker: AtomicU32::new(1),
             queued_tasks_max: parts.queued_tasks_max.max(1),
+            session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
             root: if parts.me.0 == 0 { root } else { root.child(u64::MAX - u64::from(parts.me.0)) },
             root_counter: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             resources: parts.resources,
+            default_shape: parts.default_shape,
         }))
     }
 
     /// Opens the lane of the default shape: the first of all.
     pub(crate) fn open_default_lane(self: &Arc<Self>) -> Result<(), Error> {
-        let lane = self.lane_of(&Arc::default())?;
+        let lane = self.lane_of(&self.default_shape)?;
         debug_assert_eq!(lane, crate::submit::DEFAULT_LANE);
         Ok(())
     }
@@ -198,7 +205,7 @@ impl Runtime {
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
             forward_output: config.forward_output,
-            workers: WorkerProgram::ThisProgram,
+            workers: config.workers.clone(),
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {
@@ -220,6 +227,7 @@ impl Runtime {
             lineage: config.lineage,
             queued_tasks_max: config.queued_tasks_max,
             resources: config.resources,
+            default_shape: config.default_shape,
         });
         let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
         let inner = inner?;
@@ -322,9 +330,14 @@ impl Runtime {
         self.0.create_actor(constructor, options, arguments)
     }
 
-    /// The actor with this name and the name of its constructor.
-    pub fn find_actor(&self, name: &str) -> Result<Option<(ActorHandle, String)>, Error> {
+    /// The actor with this name, and what is said about it.
+    pub fn find_actor(&self, name: &str) -> Result<Option<(ActorHandle, FoundActor)>, Error> {
         self.0.find_actor(name)
+    }
+
+    /// The names of all actors, as many as one answer of the node holds.
+    pub fn actor_names(&self) -> Result<Vec<String>, Error> {
+        self.0.actor_names()
     }
 
     /// Makes an object of an encoded value.
@@ -348,6 +361,36 @@ impl Runtime {
         self.0.adopt_object(object)
     }
 
+    /// References to objects that were found inside a value, in order.
+    pub fn adopt_objects(&self, objects: &[ObjectId]) -> Vec<Handle> {
+        self.0.adopt_objects(objects)
+    }
+
+    /// Blocks until all handles have a value, one has failed, or the time is over: then gives false.
+    pub fn wait_all(&self, handles: &[Handle], timeout: Option<Duration>) -> Result<bool, Error> {
+        self.0.wait_all(handles, timeout)
+    }
+
+    /// The session, by its number.
+    pub fn session(&self) -> SessionId {
+        self.0.session
+    }
+
+    /// The place of this process among those of its node.
+    pub fn process(&self) -> ProcessSlot {
+        self.0.me
+    }
+
+    /// Whether the session is over.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Whether this is the same process in the same session.
+    pub fn is_same(&self, other: &Runtime) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// A handle of an actor that was found inside a value.
     pub fn adopt_actor(&self, actor: ActorId) -> ActorHandle {
         self.0.adopt_actor(actor)
@@ -361,6 +404,11 @@ impl Runtime {
     /// Where the calling code runs.
     pub fn context(&self) -> Context {
         TaskContext::describe(&self.0)
+    }
+
+    /// Says what people call the running task, if not by its function's name.
+    pub fn set_function_name(&self, name: &str) {
+        TaskContext::set_name(name);
     }
 
     /// Whether the running task was cancelled.
@@ -386,6 +434,30 @@ impl Runtime {
             unfinished_tasks: shell.machine.unfinished(),
             recorded_tasks: shell.machine.on_record(),
             lineage_bytes: shell.machine.lineage_bytes(),
+        }
+    }
+
+    /// How many references this process has to each object that others know too, and how many of its unfinished
+    /// tasks use it.
+    pub fn reference_counts(&self) -> Vec<(ObjectId, usize, usize)> {
+        let known: Vec<_> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
+        // One of the counted ones is our own.
+        known.iter().map(|entry| (entry.id, Arc::strong_count(entry) - 1, 0)).collect()
+    }
+
+    /// Waits until workers can be forked, where they are (driver only).
+    pub fn wait_for_template(&self, patience: Duration) -> Result<(), Error> {
+        match self.0.link.get() {
+            Some(Link::Embedded(node)) => node.wait_for_template(patience).map_err(Error::System),
+            _ => Ok(()),
+        }
+    }
+
+    /// The process that workers are forked from, where they are (driver only).
+    pub fn template_pid(&self) -> Option<u32> {
+        match self.0.link.get() {
+            Some(Link::Embedded(node)) => node.template_pid(),
+            _ => None,
         }
     }
 

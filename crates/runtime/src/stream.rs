@@ -171,15 +171,50 @@ impl Inner {
         arguments: Arguments,
     ) -> Result<Stream, Error> {
         let task = self.next_task();
-        let state = Arc::new(StreamState {
-            task,
-            runtime: self.clone(),
-            key: OnceLock::new(),
-            queue: Mutex::default(),
-        });
-        let returns = Returns::Stream(Arc::downgrade(&state));
-        let key = self.submit_task(task, function, options, arguments, returns, 1)?;
-        let _ = state.key.set(key);
-        Ok(Stream { state })
+        let stream = self.new_stream(task);
+        let key = self.submit_task(task, function, options, arguments, stream.returns(), 1)?;
+        stream.set_key(key);
+        Ok(stream)
+    }
+
+    /// The consumer's side of what `task` will give.
+    pub(crate) fn new_stream(self: &Arc<Self>, task: TaskId) -> Stream {
+        let (runtime, key, queue) = (self.clone(), OnceLock::new(), Mutex::default());
+        Stream { state: Arc::new(StreamState { task, runtime, key, queue }) }
+    }
+}
+
+impl Stream {
+    pub(crate) fn returns(&self) -> Returns {
+        Returns::Stream(Arc::downgrade(&self.state))
+    }
+
+    pub(crate) fn set_key(&self, key: TaskKey) {
+        let _ = self.state.key.set(key);
+    }
+
+    /// The task that gives the items.
+    pub fn task(&self) -> TaskId {
+        self.state.task
+    }
+
+    /// Whether all items have been taken.
+    pub fn is_finished(&self) -> bool {
+        let queue = self.state.queue.lock();
+        queue.ended && queue.items.is_empty()
+    }
+
+    /// Whether an item, or the end, can be taken without waiting.
+    pub fn is_ready(&self) -> bool {
+        self.state.is_ready()
+    }
+
+    /// Cancels the task; see [`Handle::cancel`].
+    pub fn cancel(&self, force: bool) -> Result<(), Error> {
+        self.state.runtime.check_usable()?;
+        if let Some(&key) = self.state.key.get() {
+            self.state.runtime.cancel(key, force);
+        }
+        Ok(())
     }
 }

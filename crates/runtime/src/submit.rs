@@ -280,7 +280,7 @@ impl Shell {
             task,
             function: payload.function.map(|function| function.id).unwrap_or_default(),
             attempt,
-            stream_ahead: 0,
+            stream_ahead: payload.number,
             concurrency: payload.number,
             reserved: 0,
         };
@@ -409,13 +409,19 @@ impl Inner {
         count: u32,
     ) -> Result<Vec<Handle>, Error> {
         let task = self.next_task();
+        let (handles, returns) = self.several_returns(task, count);
+        let key = self.submit_task(task, function, options, arguments, returns, count)?;
+        handles.iter().for_each(|handle| handle.entry.set_key(key));
+        Ok(handles)
+    }
+
+    /// References to the return values of a task that has several.
+    pub(crate) fn several_returns(self: &Arc<Self>, task: TaskId, count: u32) -> (Vec<Handle>, Returns) {
         let handles: Vec<Handle> = (0..count)
             .map(|index| Handle { entry: Arc::new(Entry::new(task.returns(index), self.clone())) })
             .collect();
         let returns = Returns::Several(handles.iter().map(|handle| Arc::downgrade(&handle.entry)).collect());
-        let key = self.submit_task(task, function, options, arguments, returns, count)?;
-        handles.iter().for_each(|handle| handle.entry.set_key(key));
-        Ok(handles)
+        (handles, returns)
     }
 
     /// Records a task and sends it if it can be sent.

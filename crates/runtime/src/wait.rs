@@ -11,6 +11,7 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{Failure, FailureKind};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,11 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(40);
 /// Rounds of the spin between two looks at the clock.
 const ROUNDS: u32 = 32;
+
+/// In so many rounds, who waits for many objects looks once whether any has failed.
+const FAILURES_EVERY: u32 = 16;
+/// How often a waiting thread asks whether it shall give up.
+const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// The value of an object that has an outcome.
 pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Value, Error> {
@@ -79,6 +85,42 @@ impl Inner {
         Ok(positions.map(|(position, _)| position).take(count).collect())
     }
 
+    /// Waits until all handles have a value or one has failed; false if the time is over before.
+    pub(crate) fn wait_all(
+        self: &Arc<Self>,
+        handles: &[Handle],
+        timeout: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let first = Cell::new(0);
+        let rounds = Cell::new(0_u32);
+        let failed = |handle: &Handle| handle.entry.outcome().is_some_and(Outcome::is_failed);
+        let done = || {
+            let ready =
+                handles[first.get()..].iter().take_while(|handle| handle.has_outcome() && !failed(handle));
+            first.set(first.get() + ready.count());
+            rounds.set(rounds.get().wrapping_add(1));
+            // Failures further on are looked for now and then: the list may be long.
+            let look = rounds.get().is_multiple_of(FAILURES_EVERY);
+            first.get() == handles.len()
+                || failed(&handles[first.get()])
+                || (look && handles[first.get()..].iter().any(failed))
+        };
+        if done() {
+            return Ok(true);
+        }
+        self.check_usable()?;
+        let rest = &handles[first.get()..];
+        if let Some(own) = rest.iter().find(|handle| TaskContext::is_task(handle.id().task())) {
+            return Err(Error::WaitsForItself(own.id()));
+        }
+        let register = |group: &Arc<WaitGroup>| rest.iter().for_each(|handle| handle.entry.add_group(group));
+        let finished = self.block(timeout, rest.len(), done, register)?;
+        if !finished && TaskContext::is_cancelled() {
+            return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
+        }
+        Ok(finished)
+    }
+
     /// Blocks until `done`, or the time is over: then gives false. Fails if too many threads wait.
     /// `register` makes whatever may change `done` count the group down, `count` times in all.
     pub(crate) fn block(
@@ -106,10 +148,17 @@ impl Inner {
             if TaskContext::is_cancelled() {
                 return Ok(false);
             }
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => std::thread::park(),
-                Some(Duration::ZERO) => return Ok(done()),
-                Some(left) => std::thread::park_timeout(left),
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match (left, crate::hooks::get()) {
+                (Some(Duration::ZERO), _) => return Ok(done()),
+                (None, None) => std::thread::park(),
+                (Some(left), None) => std::thread::park_timeout(left),
+                (left, Some(hooks)) => {
+                    std::thread::park_timeout(left.map_or(LOOK_UP, |left| left.min(LOOK_UP)));
+                    if (hooks.interrupted)() {
+                        return Err(Error::Interrupted);
+                    }
+                }
             }
         }
     }

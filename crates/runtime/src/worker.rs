@@ -1,5 +1,6 @@
 //! A worker process: threads that pull tasks and run actors.
 
+mod attendant;
 pub(crate) mod context;
 mod entry;
 mod executor;
@@ -11,4 +12,5 @@ mod runner;
 mod watch;
 
 pub(crate) use entry::is_linked;
+pub use entry::serve;
 pub(crate) use executor::Executor;

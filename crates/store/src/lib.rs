@@ -33,5 +33,5 @@ pub use index::EntryState;
 pub use lane::{LaneConsumer, LaneProducer};
 pub use map::Mapping;
 pub use populate::Populator;
-pub use signals::ignore_broken_pipes;
+pub use signals::{ignore_broken_pipes, interrupt_this_process};
 pub use spill::{SpillFile, SpillRefused};

@@ -1,4 +1,4 @@
-//! The one signal that Rust's own start-up changes, for processes that skip it.
+//! Signals: the one that Rust's own start-up changes, for processes that skip it, and the one of Ctrl-C.
 
 #![allow(unsafe_code)]
 
@@ -16,4 +16,10 @@ const IGNORE: usize = 1;
 pub fn ignore_broken_pipes() {
     // SAFETY: ignoring a signal runs no code of ours; the kernel keeps the setting, nothing is borrowed.
     unsafe { signal(SIGPIPE, IGNORE) };
+}
+
+/// Sends this process the signal that Ctrl-C does.
+pub fn interrupt_this_process() -> std::io::Result<()> {
+    let this = rustix::process::getpid();
+    Ok(rustix::process::kill_process(this, rustix::process::Signal::INT)?)
 }

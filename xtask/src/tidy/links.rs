@@ -4,7 +4,7 @@ use super::Problem;
 use super::source::File;
 
 /// What the paths begin with that the documents name.
-const FOLDERS: &[&str] = &["crates/", "docs/", "examples/", "scenarios/", "xtask/"];
+const FOLDERS: &[&str] = &["benches/", "crates/", "docs/", "examples/", "python/", "scenarios/", "xtask/"];
 
 /// Checks one file; `exists` says whether a path from the root leads to something.
 pub(super) fn check(file: &File, exists: impl Fn(&str) -> bool) -> Vec<Problem> {

@@ -7,6 +7,7 @@ mod code;
 mod graph;
 mod links;
 mod purity;
+mod python;
 mod source;
 mod text;
 
@@ -25,7 +26,8 @@ usage: cargo xtask tidy
   - no clock, thread, random hashing or I/O in `logic`
   - `unsafe` only in `store`
   - no unfinished code, no ignored test, no file that is too long
-  - every Rust file says in its first line what it is for
+  - every Rust and Python file says in its first line what it is for
+  - only `_engine.py` imports the native module of the Python package
   - no path of somebody's own machine, no space at the end of a line
   - links between the documents lead somewhere";
 
@@ -90,6 +92,7 @@ fn find_problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
         problems.extend(text::check(file));
         problems.extend(purity::check(file));
         problems.extend(code::check(file));
+        problems.extend(python::check(file));
         problems.extend(links::check(file, |target| root.join(target).exists()));
     }
     problems.sort_by(|a, b| a.place.cmp(&b.place));

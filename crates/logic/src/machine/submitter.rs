@@ -405,6 +405,19 @@ impl<P> Submitter<P> {
         self.finish(key, Finish::Failed(failure), out);
     }
 
+    /// An attempt failed, and says that another may succeed. True if there will be one.
+    pub fn on_attempt_failed(&mut self, key: TaskKey, out: &mut Out<P>) -> bool {
+        let Some(record) = self.tasks.get_mut(key) else { return false };
+        if !matches!(record.stage, Stage::Sent { .. }) || !record.try_again() {
+            return false;
+        }
+        match record.route {
+            Route::Lane(lane) => self.lanes[lane.0 as usize].push_back(key),
+            Route::Actor(actor) => self.call_again(actor, key, out),
+        }
+        true
+    }
+
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
     pub fn on_cancelled(&mut self, key: TaskKey, out: &mut Out<P>) -> Cancelled {
         let Some(record) = self.tasks.get(key) else { return Cancelled::TooLate };

@@ -4,6 +4,7 @@
 //! [`Stored`]), or a placeholder for one that is not known yet (`2`, u32 position among the handles).
 //! A million calls may be queued, so the rare parts are in a box of their own.
 
+use super::decode::ANY_TYPE;
 use super::encoded::{Encoded, encode_onto};
 use super::value::Value;
 use crate::error::Error;
@@ -76,7 +77,25 @@ impl Arguments {
         self.push_encoded(runtime, Encoded::from_parts(bytes.into(), attachments))
     }
 
-    fn push_encoded(&mut self, runtime: &Runtime, encoded: Encoded) -> Result<(), Error> {
+    /// Adds a value without attachments that was made by somebody else than serde, written by `write`.
+    ///
+    /// False, with nothing added, if `write` says so or the value is too large to travel.
+    #[inline]
+    pub fn push_raw(&mut self, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[VALUE, 0, 0, 0, 0, ANY_TYPE]);
+        let written = write(&mut self.bytes);
+        let len = self.bytes.len() - start - VALUE_HEAD_BYTES;
+        if !written || len > limits::INLINE_BYTES_MAX {
+            self.bytes.truncate(start);
+            return false;
+        }
+        self.bytes[start + 1..start + VALUE_HEAD_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
+        true
+    }
+
+    /// Adds an encoded value. A large one goes into the object store, and a reference to it takes its place.
+    pub fn push_encoded(&mut self, runtime: &Runtime, encoded: Encoded) -> Result<(), Error> {
         if encoded.len() > limits::INLINE_BYTES_MAX {
             self.push_handle(runtime.put(encoded)?);
             return Ok(());

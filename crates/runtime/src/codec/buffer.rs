@@ -33,6 +33,12 @@ impl Buffer {
         Self { source: Value::pinned(Arc::new(Elements(elements))), range }
     }
 
+    /// The bytes that `owner` keeps in place and unchanged as long as it lives, without a copy.
+    pub fn from_owner(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
+        let range = 0..(*owner).as_ref().len();
+        Self { source: Value::pinned(owner), range }
+    }
+
     /// A part of a value; `None` if it has no such part.
     pub fn part_of(source: Value, range: Range<usize>) -> Option<Self> {
         source.bytes().get(range.clone())?;

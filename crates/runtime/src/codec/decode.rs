@@ -56,6 +56,9 @@ fn decode_attached<T: DeserializeOwned>(runtime: Option<&Runtime>, value: &Value
     }
 }
 
+/// The fingerprint of a value whose type is not checked.
+pub(super) const ANY_TYPE: u8 = 0;
+
 /// Seven bits that tell most types from each other; never 0, which stands for "any type".
 ///
 /// A hash of the whole name would cost more than encoding a small value does. These few letters and the
@@ -81,7 +84,7 @@ pub(super) fn fingerprint<T: ?Sized>() -> u8 {
 #[inline]
 fn check_fingerprint<T>(bytes: &[u8]) -> Result<(), String> {
     let found = bytes[0] & !ATTACHED;
-    if found == 0 || found == fingerprint::<T>() {
+    if found == ANY_TYPE || found == fingerprint::<T>() {
         return Ok(());
     }
     Err(failed::<T>("it is a value of another type"))

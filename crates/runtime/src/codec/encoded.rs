@@ -1,7 +1,8 @@
 //! A value that has just been encoded, before it is put where it will live.
 
+use super::buffer::Buffer;
 use super::context::{Attachments, encoding};
-use super::decode::fingerprint;
+use super::decode::{ANY_TYPE, fingerprint};
 use super::reason::reason;
 use super::short::{ShortBytes, Sink, SinkFlavor};
 use super::table::{ALIGNMENT, Table, write_words};
@@ -57,6 +58,25 @@ impl Encoded {
         let mut bytes = ShortBytes::new();
         let attachments = encode_onto(value, &mut bytes)?;
         Ok(Self { bytes, attachments })
+    }
+
+    /// A value whose bytes were made by somebody else than serde, with what is inside it. Its type is not checked
+    /// when it is read.
+    pub fn from_raw(
+        body: &[u8],
+        buffers: Vec<Buffer>,
+        handles: Vec<Handle>,
+        actors: Vec<ActorHandle>,
+    ) -> Self {
+        let mut bytes = ShortBytes::new();
+        bytes.extend(&[ANY_TYPE]);
+        bytes.extend(body);
+        if buffers.is_empty() && handles.is_empty() && actors.is_empty() {
+            return Self { bytes, attachments: None };
+        }
+        handles.iter().for_each(Handle::escape);
+        actors.iter().for_each(ActorHandle::escape);
+        Self { bytes, attachments: Some(Box::new(Attachments { buffers, handles, actors })) }
     }
 
     pub(super) fn from_parts(bytes: ShortBytes, attachments: Option<Box<Attachments>>) -> Self {

@@ -9,6 +9,14 @@ use crate::runtime::Runtime;
 use aktis_protocol::{Failure, FailureKind};
 use serde::de::DeserializeOwned;
 
+/// An argument as it comes, for who reads it without serde.
+pub enum RawArgument<'a> {
+    /// The bytes of a value without attachments, after its flags.
+    Plain(&'a [u8]),
+    /// A value with attachments, or one in the object store.
+    Value(Value),
+}
+
 /// Reads a call's arguments, one after another.
 pub struct ArgumentReader {
     bytes: ShortBytes,
@@ -43,6 +51,26 @@ impl ArgumentReader {
             None => Err("there are fewer arguments than the function takes".to_owned()),
         };
         decoded.map_err(|problem| refused(name, &problem))
+    }
+}
+
+impl ArgumentReader {
+    /// The next argument as it comes; `None` if there are no more.
+    #[inline]
+    pub fn next_raw(&mut self) -> Result<Option<RawArgument<'_>>, Failure> {
+        match Item::read(self.bytes.as_slice(), &mut self.position) {
+            Some(Item::Value(bytes)) if is_plain(bytes) => Ok(Some(RawArgument::Plain(&bytes[1..]))),
+            Some(Item::Value(bytes)) => Ok(Some(RawArgument::Value(Value::inline(bytes)))),
+            Some(Item::Stored(stored)) => {
+                let runtime = self.runtime.as_ref().expect("stored arguments keep the runtime");
+                let value = runtime.open(stored).map_err(|error| unopened("of the call", error))?;
+                Ok(Some(RawArgument::Value(value)))
+            }
+            Some(Item::Handle(_)) => {
+                Err(Failure::new(FailureKind::Codec, "a reference among the arguments was not resolved"))
+            }
+            None => Ok(None),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! An encoded value, wherever its bytes are: cheap to clone, never changed.
 
+use super::raw::RawValue;
 use super::short::{SHORT_BYTES_MAX, ShortBytes};
 use std::sync::Arc;
 
@@ -54,6 +55,11 @@ impl Value {
             Place::Heap(bytes) => bytes,
             Place::Owned(owner) => (**owner).as_ref(),
         }
+    }
+
+    /// The value in its parts, for who reads it without serde; a message if it is broken.
+    pub fn raw(&self) -> Result<RawValue<'_>, String> {
+        RawValue::new(self)
     }
 
     /// Whether references to objects or actors are inside.

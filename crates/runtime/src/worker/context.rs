@@ -13,6 +13,8 @@ pub(crate) struct TaskContext {
     runtime: *const Inner,
     pub(crate) task: TaskId,
     pub(crate) function: &'static str,
+    /// What people call it, if not by the function's name.
+    name: Option<Box<str>>,
     pub(crate) actor: Option<ActorId>,
     pub(crate) attempt: u32,
     pub(crate) gpus: Arc<[u32]>,
@@ -41,8 +43,8 @@ impl TaskContext {
         cancelled: Arc<AtomicBool>,
     ) -> Self {
         let runtime = Arc::as_ptr(runtime);
-        let (children, pinned, exits) = (0, Vec::new(), false);
-        Self { runtime, task, function, actor, attempt, gpus, cancelled, children, pinned, exits }
+        let (name, children, pinned, exits) = (None, 0, Vec::new(), false);
+        Self { runtime, task, function, name, actor, attempt, gpus, cancelled, children, pinned, exits }
     }
 
     /// Makes this the context of the thread; gives what was there before.
@@ -71,6 +73,15 @@ impl TaskContext {
             context.children += 1;
             Some(context.task.child(context.children))
         })
+    }
+
+    /// What people call the task that the thread is running.
+    pub(crate) fn set_name(name: &str) {
+        CURRENT.with_borrow_mut(|current| {
+            if let Some(context) = current {
+                context.name = Some(name.into());
+            }
+        });
     }
 
     /// Whether the thread is running this task.
@@ -106,7 +117,7 @@ impl TaskContext {
         CURRENT.with_borrow(|current| match current {
             Some(context) if std::ptr::eq(context.runtime, runtime) => Context {
                 task: context.task,
-                function: context.function.into(),
+                function: context.name.as_deref().unwrap_or(context.function).into(),
                 actor: context.actor,
                 attempt: context.attempt,
                 gpus: context.gpus.to_vec(),

@@ -5,7 +5,7 @@ use crate::runtime::{Inner, Parts, Runtime};
 use crate::worker::Executor;
 use aktis_daemon::WorkerLink;
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{Resources, limits};
+use aktis_protocol::{ProcessSlot, Resources, Shape, limits};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -22,10 +22,7 @@ extern "C" fn before_main() {
     if let Some(link) = WorkerLink::from_arguments() {
         match link {
             Ok(link) => run(Arc::new(link)),
-            Err(error) => {
-                eprintln!("aktis: cannot start as a worker: {error}");
-                std::process::exit(1);
-            }
+            Err(error) => give_up(&error),
         }
     }
 }
@@ -35,7 +32,40 @@ pub(crate) fn is_linked() -> bool {
     std::hint::black_box(&BEFORE_MAIN) as *const _ as usize != 0
 }
 
+/// A worker of the program's own binary: the main thread listens to the node, others run what there is to run.
 fn run(link: Arc<WorkerLink>) -> ! {
+    let inner = connect(&link, Arc::default());
+    crate::worker::run::install_panic_hook();
+    spawn("aktis-start", {
+        let inner = inner.clone();
+        move || {
+            begin(&inner);
+            if let Some(executor) = &inner.executor {
+                executor.start(&inner);
+            }
+        }
+    });
+    listen(&inner, &link)
+}
+
+/// Makes this process a worker that runs all user code on the calling thread, until the session ends.
+///
+/// `shape` is what a task needs that says nothing about it; `ready` is called once the process can submit tasks,
+/// before it runs any.
+pub fn serve(link: WorkerLink, shape: Arc<Shape>, ready: impl FnOnce(&Runtime)) -> ! {
+    let link = Arc::new(link);
+    let inner = connect(&link, shape);
+    crate::worker::run::install_panic_hook();
+    spawn("aktis-link", {
+        let inner = inner.clone();
+        move || listen(&inner, &link)
+    });
+    begin(&inner);
+    ready(&Runtime(inner.clone()));
+    inner.executor.as_ref().expect("a worker has an executor").run_here(&inner)
+}
+
+fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>) -> Arc<Inner> {
     aktis_store::ignore_broken_pipes();
     let parts = Parts {
         me: link.slot(),
@@ -46,18 +76,16 @@ fn run(link: Arc<WorkerLink>) -> ! {
         lineage: true,
         queued_tasks_max: limits::QUEUED_TASKS_MAX,
         resources: Resources::none(),
+        default_shape,
     };
-    let inner = match Inner::new(parts) {
-        Ok(inner) => inner,
-        Err(error) => {
-            eprintln!("aktis: cannot start as a worker: {error}");
-            end(1)
-        }
-    };
+    let inner = Inner::new(parts).unwrap_or_else(|error| give_up(&error));
     let _ = inner.link.set(Link::Worker(link.clone()));
     let _ = Runtime(inner.clone()).make_current();
-    crate::worker::run::install_panic_hook();
-    start(&inner);
+    inner
+}
+
+/// Takes in what the node says, until it says that this is the end.
+fn listen(inner: &Arc<Inner>, link: &WorkerLink) -> ! {
     loop {
         match link.receive() {
             Some(FromNode::Shutdown) | None => end(0),
@@ -66,24 +94,24 @@ fn run(link: Arc<WorkerLink>) -> ! {
     }
 }
 
-/// Asks for what a worker needs, on a thread of its own: the answers arrive on the thread that asks.
-fn start(inner: &Arc<Inner>) {
-    let inner = inner.clone();
-    let body = move || {
-        inner.send_to_node(ToNode::Started);
-        if let Err(error) = inner.open_default_lane() {
-            eprintln!("aktis: cannot start as a worker: {error}");
-            end(1);
-        }
-        inner.want_channel(aktis_protocol::ProcessSlot(0));
-        if let Some(executor) = &inner.executor {
-            executor.start(&inner);
-        }
-    };
-    if std::thread::Builder::new().name("aktis-start".into()).spawn(body).is_err() {
-        eprintln!("aktis: cannot start as a worker: no thread could be started");
-        end(1);
+/// Says that this process is there and asks for what it needs. The answers arrive on the thread that listens.
+fn begin(inner: &Arc<Inner>) {
+    inner.send_to_node(ToNode::Started);
+    if let Err(error) = inner.open_default_lane() {
+        give_up(&error);
     }
+    inner.want_channel(ProcessSlot(0));
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
+    if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(body) {
+        give_up(&error);
+    }
+}
+
+fn give_up(error: &dyn std::fmt::Display) -> ! {
+    eprintln!("aktis: cannot start as a worker: {error}");
+    end(1)
 }
 
 /// Ends the process at once: user code on other threads is not waited for, nor are its destructors run.

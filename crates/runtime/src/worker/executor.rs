@@ -10,6 +10,7 @@
 use crate::error::Error;
 use crate::registry::ActorState;
 use crate::runtime::{Inner, Runtime};
+use crate::worker::attendant::Attendant;
 use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{AsyncCall, Hosted, Mailbox};
 use crate::worker::runner::{self, RunnerState};
@@ -55,6 +56,9 @@ pub(crate) struct Executor {
     spinning: AtomicBool,
     runners: RwLock<Vec<Arc<RunnerState>>>,
     pub(crate) watch: Watch,
+    pub(crate) attendant: Attendant,
+    /// Whether user code runs on the first thread alone: others only take in messages for it.
+    main_only: AtomicBool,
     /// Whether threads may run: the process has all that user code needs.
     started: AtomicBool,
     /// A running average of how long tasks and calls take, from samples.
@@ -87,6 +91,8 @@ impl Executor {
             spinning: AtomicBool::new(false),
             runners: RwLock::default(),
             watch: Watch::default(),
+            attendant: Attendant::default(),
+            main_only: AtomicBool::new(false),
             started: AtomicBool::new(false),
             // Nothing is known yet: take work for long, and use every thread.
             run_nanoseconds: AtomicU64::new(1_000_000),
@@ -96,6 +102,35 @@ impl Executor {
     /// Whether actors that nobody but their creator knows may live here.
     pub(crate) fn hosts_actors(&self) -> bool {
         self.kind == WorkerKind::Shared
+    }
+
+    /// Makes the calling thread the first one, on which all user code runs unless an actor wants more threads.
+    pub(crate) fn run_here(&self, runtime: &Arc<Inner>) -> ! {
+        self.main_only.store(true, Ordering::Release);
+        self.started.store(true, Ordering::Release);
+        let index = self.threads.fetch_add(1, Ordering::AcqRel);
+        let state = Arc::new(RunnerState::new(index, Runtime(runtime.clone())));
+        self.runners.write().push(state.clone());
+        watch::spawn(runtime);
+        runner::run(runtime, state)
+    }
+
+    /// Whether user code runs on the first thread alone.
+    pub(crate) fn is_main_only(&self) -> bool {
+        self.main_only.load(Ordering::Acquire)
+    }
+
+    /// An actor wants its calls to run at the same time.
+    pub(crate) fn use_all_threads(&self, runtime: &Inner) {
+        if self.main_only.swap(false, Ordering::AcqRel) {
+            self.attendant.recall();
+            runtime.control.doorbell().call();
+        }
+    }
+
+    /// Whether the first thread is stuck in user code, or blocked.
+    pub(crate) fn is_main_away(&self) -> bool {
+        self.runners.read().first().is_some_and(|main| main.is_away())
     }
 
     /// Starts the first thread.
@@ -260,7 +295,13 @@ impl Executor {
 
     /// Wakes one more thread, or starts one if all are awake.
     pub(crate) fn add_hand(&self, runtime: &Arc<Inner>) {
-        if self.is_nobody_asleep() {
+        if self.is_main_only() {
+            if !self.is_main_away() {
+                runtime.control.doorbell().call();
+            } else if !self.attendant.recall() && self.threads.load(Ordering::Acquire) == 1 {
+                self.spawn_runner(runtime);
+            }
+        } else if self.is_nobody_asleep() {
             self.spawn_runner(runtime);
         } else {
             runtime.control.doorbell().call();
@@ -307,7 +348,7 @@ impl Executor {
                 || self.has_runnable()
                 || self.has_work_for_lease(&self.lanes(runtime))
         };
-        if state.is_some() && (self.is_nobody_asleep() || waits()) {
+        if state.is_some() && (self.is_main_only() || self.is_nobody_asleep() || waits()) {
             self.add_hand(runtime);
         }
         self.announce_idle(runtime);
@@ -340,8 +381,15 @@ impl Executor {
 
     /// A message about a task that this worker runs.
     pub(crate) fn on_task_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
+        let mut cancelled_main = false;
         for runner in self.runners.read().iter() {
-            runner.on_task_message(from, kind, key, index);
+            let found = runner.on_task_message(from, kind, key, index);
+            if found && kind == MessageKind::Cancel && runner.index == 0 && self.is_main_only() {
+                cancelled_main = true;
+            }
+        }
+        if let (true, Some(hooks)) = (cancelled_main, crate::hooks::get()) {
+            (hooks.cancelled)();
         }
         if kind == MessageKind::Cancel {
             self.hosted.cancel(from, key);

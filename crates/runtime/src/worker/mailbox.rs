@@ -11,7 +11,7 @@ use crate::runtime::{IdMap, Inner};
 use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
 use crate::worker::reply::Answer;
-use crate::worker::run::{self, CallContext, catch};
+use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
 use aktis_protocol::control::{ActorSpec, ToNode};
 use aktis_protocol::hot::{CallHeader, MessageKind};
@@ -75,6 +75,7 @@ struct Item {
     function: Option<&'static Function>,
     id: FunctionId,
     attempt: u32,
+    stream_ahead: u32,
     bytes: ShortBytes,
 }
 
@@ -104,6 +105,7 @@ impl Executor {
             function: registry::find(header.function),
             id: header.function,
             attempt: header.attempt,
+            stream_ahead: header.stream_ahead,
             bytes: bytes.into(),
         };
         if kind == MessageKind::ActorCall {
@@ -154,6 +156,9 @@ impl Hosted {
         incarnation: u32,
         gpus: Vec<u32>,
     ) {
+        if spec.concurrency > 1 {
+            executor.use_all_threads(runtime);
+        }
         let mailbox = Arc::new(Mailbox::new(spec.actor, Some(incarnation), spec.concurrency, gpus.into()));
         self.mailboxes.lock().insert(spec.actor, mailbox.clone());
         *self.last.lock() = None;
@@ -166,6 +171,7 @@ impl Hosted {
             function: registry::find(spec.constructor),
             id: spec.constructor,
             attempt: incarnation,
+            stream_ahead: 0,
             bytes: spec.arguments.into(),
         };
         mailbox.add(runtime, executor, item);
@@ -186,6 +192,7 @@ impl Hosted {
             function: None,
             id: FunctionId::default(),
             attempt: 0,
+            stream_ahead: 0,
             bytes: ShortBytes::default(),
         };
         mailbox.add(runtime, executor, item);
@@ -337,11 +344,13 @@ impl Mailbox {
             let FunctionBody::Constructor(body) = function.body else {
                 return Err(Failure::new(FailureKind::UnknownFunction, "it is not a constructor"));
             };
+            runner.begin(item.from, item.key);
             let before = context.enter(function.name, Arc::default());
             let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
             let result = catch(|| body(&mut call));
             drop(call);
             run::leave(runtime, before);
+            runner.end();
             result
         });
         let ended = result.as_ref().err().map(|cause| {
@@ -383,26 +392,30 @@ impl Mailbox {
         let function = match item.function() {
             Ok(function) => function,
             Err(failure) => {
-                context.answer(Err(failure.at("", item.task)));
+                item.asker().refuse(runtime, failure.at("", item.task));
                 return false;
             }
         };
         let cancelled = runner.begin(item.from, item.key);
         let before = context.enter(function.name, cancelled.clone());
         let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
-        let at = |failure: Failure| failure.at(function.name, item.task);
         let outcome = match function.body {
-            FunctionBody::Method { run, .. } => Ok(catch(|| run(&mut call, &actor)).map_err(at)),
+            FunctionBody::Method { run, .. } => Ok(Outcome::One(catch(|| run(&mut call, &actor)))),
+            FunctionBody::SeveralMethod(run) => Ok(Outcome::Several(catch(|| run(&mut call, &actor)))),
+            FunctionBody::StreamMethod(run) => Ok(Outcome::Stream(catch(|| run(&mut call, &actor)))),
             FunctionBody::AsyncMethod { run, .. } => match catch(|| run(&mut call, actor.clone())) {
                 Ok(future) => Err(future),
-                Err(failure) => Ok(Err(at(failure))),
+                Err(failure) => Ok(Outcome::One(Err(failure))),
             },
-            _ => Ok(Err(at(Failure::new(FailureKind::UnknownFunction, "it is not a method")))),
+            _ => {
+                let failure = Failure::new(FailureKind::UnknownFunction, "it is not a method");
+                Ok(Outcome::One(Err(failure)))
+            }
         };
         drop(call);
         drop(actor);
-        let result = match outcome {
-            Ok(result) => result,
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
             Err(future) => {
                 let exits = run::leave(runtime, before);
                 runner.end();
@@ -412,10 +425,8 @@ impl Mailbox {
                 return true;
             }
         };
-        let answer = Answer::new(runtime, context.from, context.object(), result);
-        let exits = run::leave(runtime, before);
+        let exits = item.asker().answer(runtime, runner, function.name, before, outcome);
         runner.end();
-        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
         if exits {
             self.exit(runtime, executor);
         }
@@ -456,6 +467,9 @@ impl Mailbox {
     fn end(self: &Arc<Self>, runtime: &Arc<Inner>, _executor: &Executor, failure: Failure) {
         let before = std::mem::replace(&mut self.inner.lock().life, Life::Ended(Box::new(failure.clone())));
         if !matches!(before, Life::Ended(_)) {
+            if let (true, Some(hooks)) = (self.incarnation.is_some(), crate::hooks::get()) {
+                (hooks.exits)();
+            }
             self.bury(runtime, before.into_state(), failure);
         }
     }
@@ -489,11 +503,16 @@ impl Item {
         self.function.ok_or_else(|| run::unknown(self.id))
     }
 
+    fn asker(&self) -> Asker {
+        Asker { process: self.from, key: self.key, task: self.task, stream_ahead: self.stream_ahead }
+    }
+
     fn is_exclusive(&self) -> bool {
         match self.function.map(|function| &function.body) {
             Some(FunctionBody::Method { exclusive, .. } | FunctionBody::AsyncMethod { exclusive, .. }) => {
                 *exclusive
             }
+            Some(FunctionBody::SeveralMethod(_) | FunctionBody::StreamMethod(_)) => false,
             _ => true,
         }
     }
@@ -511,11 +530,6 @@ impl CallContext<'_> {
             cancelled,
         )
         .enter()
-    }
-
-    fn answer(&self, result: Result<crate::codec::Encoded, Failure>) {
-        let answer = Answer::new(self.runtime, self.from, self.object(), result);
-        answer.send(self.runtime, self.from, MessageKind::Returned, self.key, 0);
     }
 }
 
@@ -580,7 +594,7 @@ impl AsyncCall {
             drop(dropped);
             Ok(())
         });
-        let result = result.map_err(|failure| failure.at(self.function, self.item.task));
+        let result = result.map_err(|failure| failure.or_at(self.function, self.item.task));
         let answer = Answer::new(runtime, context.from, context.object(), result);
         self.note_exit(run::leave(runtime, before));
         answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);

@@ -56,6 +56,23 @@ pub(crate) fn unknown(function: FunctionId) -> Failure {
     )
 }
 
+/// Who waits for the answer of a call, and for which.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) process: ProcessSlot,
+    pub(crate) key: TaskKey,
+    pub(crate) task: TaskId,
+    /// How far a stream may be ahead of its consumer.
+    pub(crate) stream_ahead: u32,
+}
+
+/// What a call gave: encoded values, or an iterator of them.
+pub(crate) enum Outcome {
+    One(Result<Encoded, Failure>),
+    Several(Result<Vec<Encoded>, Failure>),
+    Stream(Result<Items, Failure>),
+}
+
 /// Runs a task from a lane and answers it.
 pub(crate) fn run_task(
     runtime: &Arc<Inner>,
@@ -66,58 +83,94 @@ pub(crate) fn run_task(
     gpus: Arc<[u32]>,
 ) {
     let task = header.task;
+    let asker = Asker { process: submitter, key: header.key, task, stream_ahead: header.stream_ahead };
     let function = match registry::find(header.function) {
         Some(function) => function,
-        None => {
-            let answer = Answer::failed(task.returns(0), unknown(header.function).at("", task));
-            return answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
-        }
+        None => return asker.refuse(runtime, unknown(header.function).at("", task)),
     };
     let cancelled = runner.begin(submitter, header.key);
     let context = TaskContext::new(runtime, task, function.name, None, header.attempt, gpus, cancelled);
     let before = context.enter();
     let mut call = Call::new(ArgumentReader::new(payload.as_slice(), &runner.runtime));
-    let at = |failure: Failure| failure.at(function.name, task);
-    match function.body {
-        FunctionBody::Task(body) => {
-            let result = catch(|| body(&mut call)).map_err(at);
-            drop(call);
-            let answer = Answer::new(runtime, submitter, task.returns(0), result);
-            leave(runtime, before);
-            answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
+    let outcome = match function.body {
+        FunctionBody::Task(body) => Outcome::One(catch(|| body(&mut call))),
+        FunctionBody::Several(body) => Outcome::Several(catch(|| body(&mut call))),
+        FunctionBody::Stream(body) => Outcome::Stream(catch(|| body(&mut call))),
+        _ => {
+            let failure = Failure::new(FailureKind::UnknownFunction, "an actor's function is not a task");
+            Outcome::One(Err(failure))
         }
-        FunctionBody::Several(body) => {
-            let result = catch(|| body(&mut call)).map_err(at);
-            drop(call);
-            let answers = several(runtime, submitter, task, result);
-            leave(runtime, before);
-            for (index, answer) in answers.into_iter().enumerate() {
-                answer.send(runtime, submitter, MessageKind::Returned, header.key, index as u32);
+    };
+    drop(call);
+    asker.answer(runtime, runner, function.name, before, outcome);
+    runner.end();
+}
+
+impl Asker {
+    /// Answers a call that cannot be run.
+    pub(crate) fn refuse(&self, runtime: &Arc<Inner>, failure: Failure) {
+        let answer = Answer::failed(self.task.returns(0), failure);
+        answer.send(runtime, self.process, MessageKind::Returned, self.key, 0);
+    }
+
+    /// Ends the context of the call and sends what it gave. True if the actor asked to exit.
+    pub(crate) fn answer(
+        &self,
+        runtime: &Arc<Inner>,
+        runner: &RunnerState,
+        function: &'static str,
+        before: Option<TaskContext>,
+        outcome: Outcome,
+    ) -> bool {
+        let Self { process: to, key, task, .. } = *self;
+        let at = |failure: Failure| failure.or_at(function, task);
+        match outcome {
+            Outcome::One(result) => {
+                let answer = Answer::new(runtime, to, task.returns(0), result.map_err(at));
+                let exits = leave(runtime, before);
+                answer.send(runtime, to, MessageKind::Returned, key, 0);
+                exits
+            }
+            Outcome::Several(result) => {
+                let answers = several(runtime, to, task, result.map_err(at));
+                let exits = leave(runtime, before);
+                for (index, answer) in answers.into_iter().enumerate() {
+                    answer.send(runtime, to, MessageKind::Returned, key, index as u32);
+                }
+                exits
+            }
+            Outcome::Stream(result) => {
+                runner.begin_stream();
+                let end = result.and_then(|items| self.stream(runtime, runner, items)).map_err(at);
+                let exits = leave(runtime, before);
+                let (index, answer) = match end {
+                    Ok(count) => (count, Answer::nothing(task.returns(0))),
+                    Err(failure) => (0, Answer::failed(task.returns(0), failure)),
+                };
+                answer.send(runtime, to, MessageKind::StreamEnded, key, index);
+                exits
             }
         }
-        FunctionBody::Stream(body) => {
-            runner.begin_stream();
-            let result = catch(|| body(&mut call)).map_err(at);
-            drop(call);
-            let end = match result {
-                Ok(items) => stream(runtime, runner, submitter, header, items).map_err(at),
-                Err(failure) => Err(failure),
-            };
-            leave(runtime, before);
-            let (index, answer) = match end {
-                Ok(count) => (count, Answer::nothing(task.returns(0))),
-                Err(failure) => (0, Answer::failed(task.returns(0), failure)),
-            };
-            answer.send(runtime, submitter, MessageKind::StreamEnded, header.key, index);
-        }
-        FunctionBody::Constructor(_) | FunctionBody::Method { .. } | FunctionBody::AsyncMethod { .. } => {
-            leave(runtime, before);
-            let failure = Failure::new(FailureKind::UnknownFunction, "an actor's function is not a task");
-            let answer = Answer::failed(task.returns(0), at(failure));
-            answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
-        }
     }
-    runner.end();
+
+    /// Sends the items of a stream, waiting whenever it is too far ahead of its consumer.
+    fn stream(&self, runtime: &Arc<Inner>, runner: &RunnerState, mut items: Items) -> Result<u32, Failure> {
+        let mut index = 0;
+        loop {
+            let item = catch(|| items.next().transpose())?;
+            let Some(item) = item else { break };
+            let answer = Answer::new(runtime, self.process, self.task.returns(index), Ok(item));
+            answer.send(runtime, self.process, MessageKind::StreamItem, self.key, index);
+            index += 1;
+            if !wait_for_consumer(runtime, runner, self.process, index, self.stream_ahead) {
+                break;
+            }
+        }
+        catch(|| {
+            drop(items);
+            Ok(index)
+        })
+    }
 }
 
 /// Ends the context of a task: what it still refers to is kept.
@@ -138,31 +191,6 @@ fn several(
             .collect(),
         Err(failure) => vec![Answer::failed(task.returns(0), failure)],
     }
-}
-
-/// Sends the items of a stream, waiting whenever it is too far ahead of its consumer.
-fn stream(
-    runtime: &Arc<Inner>,
-    runner: &RunnerState,
-    to: ProcessSlot,
-    header: &TaskHeader,
-    mut items: Items,
-) -> Result<u32, Failure> {
-    let mut index = 0;
-    loop {
-        let item = catch(|| items.next().transpose())?;
-        let Some(item) = item else { break };
-        let answer = Answer::new(runtime, to, header.task.returns(index), Ok(item));
-        answer.send(runtime, to, MessageKind::StreamItem, header.key, index);
-        index += 1;
-        if !wait_for_consumer(runtime, runner, to, index, header.stream_ahead) {
-            break;
-        }
-    }
-    catch(|| {
-        drop(items);
-        Ok(index)
-    })
 }
 
 /// Blocks while the consumer is `ahead` items behind; false if it is gone.

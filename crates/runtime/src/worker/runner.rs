@@ -67,6 +67,11 @@ impl RunnerState {
         }
     }
 
+    /// Whether it is stuck in user code, or blocked: it does not look for messages.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_busy() && !self.watching.load(Ordering::SeqCst)
+    }
+
     /// Whether it is running user code.
     pub(crate) fn is_busy(&self) -> bool {
         self.submitter.load(Ordering::Relaxed) != NOBODY
@@ -96,11 +101,18 @@ impl RunnerState {
         self.stream_closed.store(false, Ordering::Release);
     }
 
-    pub(crate) fn on_task_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
+    /// A message about the task with this key; false if it runs another one.
+    pub(crate) fn on_task_message(
+        &self,
+        from: ProcessSlot,
+        kind: MessageKind,
+        key: TaskKey,
+        index: u32,
+    ) -> bool {
         let same =
             self.submitter.load(Ordering::Acquire) == from.0 && self.key.load(Ordering::Relaxed) == word(key);
         if !same {
-            return;
+            return false;
         }
         match kind {
             MessageKind::Cancel => self.cancelled.lock().store(true, Ordering::Release),
@@ -113,6 +125,7 @@ impl RunnerState {
         if let Some(thread) = &*self.thread.lock() {
             thread.unpark();
         }
+        true
     }
 }
 
@@ -121,12 +134,16 @@ fn word(key: TaskKey) -> u64 {
 }
 
 /// The life of a runner.
-pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) {
+pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
     *state.thread.lock() = Some(std::thread::current());
     RUNNER.set(Some((state.clone(), None)));
     let executor = runtime.executor.as_ref().expect("runners belong to workers");
     let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
     loop {
+        if executor.is_main_only() && runner.state.index != 0 {
+            runner.attend();
+            continue;
+        }
         runner.state.start_watching(runtime);
         if runner.work_once() {
             continue;
@@ -151,6 +168,27 @@ struct Runner<'a> {
 const SAMPLE_EVERY: u64 = 16;
 
 impl Runner<'_> {
+    /// Takes in messages while the first thread is away, and wakes it for what only it can do.
+    fn attend(&mut self) {
+        if !self.executor.is_main_away() {
+            self.executor.attendant.retire(|| self.executor.is_main_away() || !self.executor.is_main_only());
+            return;
+        }
+        self.runtime.drain();
+        let bell = self.runtime.control.doorbell();
+        if self.executor.has_runnable() || self.executor.has_work_for_lease(&self.lanes()) {
+            bell.call();
+        }
+        let ticket = bell.prepare();
+        self.executor.begin_sleep();
+        if self.runtime.control.has_inbound() || !self.executor.is_main_away() {
+            bell.stay(ticket);
+        } else {
+            bell.sleep(ticket, None);
+        }
+        self.executor.end_sleep();
+    }
+
     /// Takes in messages and runs one thing; false if there was nothing.
     fn work_once(&mut self) -> bool {
         LOOKING.set(true);
@@ -278,6 +316,9 @@ impl Runner<'_> {
 
     /// Puts the lease back and sleeps until the doorbell rings.
     fn sleep(&mut self) {
+        if let (0, Some(hooks)) = (self.state.index, crate::hooks::get()) {
+            (hooks.idle)();
+        }
         if let Some(held) = take_held() {
             self.executor.put_lease(self.runtime, held);
         }

@@ -93,7 +93,7 @@ fn help(runtime: &Arc<Inner>, executor: &Executor, finished: u64) {
     let unattended = runtime.control.has_inbound() || executor.has_runnable();
     let attended = runtime.control.doorbell().is_watched();
     let slow = finished < BUSY_FINISHED_MIN;
-    let queued = executor.has_work_for_lease(&executor.lanes(runtime));
+    let queued = !executor.is_main_only() && executor.has_work_for_lease(&executor.lanes(runtime));
     if (unattended && (!attended || slow)) || (queued && slow) {
         executor.add_hand(runtime);
     }

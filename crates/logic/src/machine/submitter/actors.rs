@@ -190,6 +190,14 @@ impl<P> Submitter<P> {
         }
     }
 
+    /// A call is sent once more: before those that were not sent yet.
+    pub(super) fn call_again(&mut self, index: ActorIndex, key: TaskKey, out: &mut Out<P>) {
+        let actor = &mut self.actors[index.0 as usize];
+        actor.sent.retain(|sent| *sent != key);
+        actor.queue.push_front(key);
+        out.push(SubmitterEffect::Flush(index));
+    }
+
     /// The actor is gone for good: its calls fail.
     pub fn on_actor_dead(&mut self, index: ActorIndex, failure: &Failure, out: &mut Out<P>) {
         let actor = &mut self.actors[index.0 as usize];

@@ -278,3 +278,34 @@ fn finished_calls_behind_a_long_one_are_forgotten() {
     story.machine.on_actor_dead(actor, &Submitter::<()>::actor_failure(&Story::cause()), &mut story.out);
     assert_eq!(story.failed(), ["long"]);
 }
+
+#[test]
+fn a_failed_attempt_is_made_again_while_retries_are_left() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    story.send_all();
+    assert!(story.machine.on_attempt_failed(a, &mut story.out));
+    story.machine.check();
+    assert_eq!(story.send_all(), [a]);
+    assert!(!story.machine.on_attempt_failed(a, &mut story.out), "its one retry is used up");
+    assert!(story.returned(a, true));
+}
+
+#[test]
+fn a_call_that_is_made_again_comes_before_those_that_were_not_sent() {
+    let mut story = Story::new(LINEAGE);
+    let actor = story.machine.open_actor(Place::Alive(ProcessSlot(3)));
+    let calls: Vec<_> =
+        ["a", "b", "c"].map(|name| story.submit_to(Route::Actor(actor), name, u32::MAX, &[])).into();
+    for call in &calls[..2] {
+        assert_eq!(story.machine.next_call(actor), Some((*call, ProcessSlot(3))));
+        story.machine.on_call_sent(actor, *call);
+    }
+    for _ in 0..3 {
+        assert!(story.machine.on_attempt_failed(calls[0], &mut story.out), "it may be tried for ever");
+        story.machine.check();
+        assert_eq!(story.machine.next_call(actor), Some((calls[0], ProcessSlot(3))));
+        story.machine.on_call_sent(actor, calls[0]);
+    }
+    assert_eq!(story.machine.next_call(actor), Some((calls[2], ProcessSlot(3))));
+}

@@ -1,0 +1,87 @@
+//! Python functions that are called when something is ready, all on one thread.
+//!
+//! The runtime's threads never run Python code: they leave the function in a queue, and the thread for callbacks, which
+//! Python starts when the first one is wanted, calls it.
+
+use crate::object_ref::ObjectRef;
+use parking_lot::{Condvar, Mutex};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+static QUEUE: Mutex<Vec<Ready>> = Mutex::new(Vec::new());
+static WAKE: Condvar = Condvar::new();
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// A function to be called, and what with.
+struct Ready {
+    callback: Py<PyAny>,
+    reference: Option<Py<ObjectRef>>,
+}
+
+/// Leaves its function in the queue when it is woken, once.
+struct Callback(Mutex<Option<Ready>>);
+
+impl Wake for Callback {
+    fn wake(self: Arc<Self>) {
+        if let Some(ready) = self.0.lock().take() {
+            QUEUE.lock().push(ready);
+            WAKE.notify_one();
+        }
+    }
+}
+
+/// Calls `callback(reference)` once the object has a value or a failure.
+pub(crate) fn when_ready(py: Python<'_>, reference: Py<ObjectRef>, callback: Py<PyAny>) -> PyResult<()> {
+    start(py)?;
+    let handle = reference.get().handle.clone();
+    let ready = Ready { callback, reference: Some(reference) };
+    let waker = Waker::from(Arc::new(Callback(Mutex::new(Some(ready)))));
+    if py.detach(|| handle.poll(&waker)).is_ready() {
+        waker.wake();
+    }
+    Ok(())
+}
+
+/// A waker that has `callback()` called.
+pub(crate) fn waker(py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waker> {
+    start(py)?;
+    let ready = Ready { callback, reference: None };
+    Ok(Waker::from(Arc::new(Callback(Mutex::new(Some(ready))))))
+}
+
+fn start(py: Python<'_>) -> PyResult<()> {
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let options = pyo3::types::PyDict::new(py);
+    options.set_item("target", py.import("aktis._native")?.getattr("run_callbacks")?)?;
+    options.set_item("name", "aktis-callbacks")?;
+    options.set_item("daemon", true)?;
+    py.import("threading")?.getattr("Thread")?.call((), Some(&options))?.call_method0("start")?;
+    Ok(())
+}
+
+/// The loop of the thread for callbacks.
+#[pyfunction]
+pub(crate) fn run_callbacks(py: Python<'_>) {
+    loop {
+        let batch = py.detach(|| {
+            let mut queue = QUEUE.lock();
+            while queue.is_empty() {
+                WAKE.wait(&mut queue);
+            }
+            std::mem::take(&mut *queue)
+        });
+        for Ready { callback, reference } in batch {
+            let called = match reference {
+                Some(reference) => callback.call1(py, (reference,)),
+                None => callback.call0(py),
+            };
+            if let Err(error) = called {
+                error.write_unraisable(py, Some(callback.bind(py)));
+            }
+        }
+    }
+}

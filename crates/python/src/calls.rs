@@ -1,0 +1,522 @@
+//! `f.remote(...)`, `Class.remote(...)` and `handle.method.remote(...)`: from Python's arguments to a submission.
+
+use crate::actor::Actor;
+use crate::head::{self, flags};
+use crate::object_ref::{ObjectRef, id_bytes};
+use crate::stream::Stream;
+use crate::worker;
+use crate::{codec, failure, retired, session};
+use aktis_protocol::{Amount, Resources, Shape};
+use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A function or class that workers fetch when they first need it.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct Export {
+    name: String,
+    pickle: Py<PyAny>,
+    exported: Mutex<Option<(Runtime, Handle)>>,
+}
+
+#[pymethods]
+impl Export {
+    #[new]
+    fn new(name: String, pickle: Py<PyAny>) -> Self {
+        Self { name, pickle, exported: Mutex::new(None) }
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some((_, handle)) = self.exported.get_mut().take() {
+            retired::keep_function(handle);
+        }
+    }
+}
+
+impl Export {
+    /// The object that holds the pickled function in this session; at first use it is made.
+    fn object(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
+        if let Some((exported_to, handle)) = &*self.exported.lock()
+            && exported_to.is_same(runtime)
+        {
+            return Ok(handle.id().to_words());
+        }
+        self.export(py, runtime)
+    }
+
+    #[cold]
+    fn export(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
+        let pickled = self.pickle.call0(py)?;
+        let pickled = pickled.bind(py).cast::<PyBytes>()?.as_bytes();
+        let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
+        head::write_text(&mut body, self.name.as_bytes());
+        body.extend_from_slice(pickled);
+        let encoded = Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new());
+        let handle = py.detach(|| runtime.put(encoded)).map_err(|error| failure::to_exception(py, error))?;
+        handle.escape();
+        let words = handle.id().to_words();
+        let before = self.exported.lock().replace((runtime.clone(), handle));
+        drop(before);
+        Ok(words)
+    }
+}
+
+/// How many arguments a function takes, and who checks the rest.
+#[pyclass(frozen, module = "aktis._native")]
+pub(crate) struct Signature {
+    minimum: usize,
+    maximum: Option<usize>,
+    bind: Py<PyAny>,
+}
+
+#[pymethods]
+impl Signature {
+    #[new]
+    fn new(minimum: usize, maximum: isize, bind: Py<PyAny>) -> Self {
+        Self { minimum, maximum: usize::try_from(maximum).ok(), bind }
+    }
+}
+
+impl Signature {
+    fn check(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let count = args.len();
+        let fits = count >= self.minimum && self.maximum.is_none_or(|maximum| count <= maximum);
+        if kwargs.is_none() && fits {
+            return Ok(());
+        }
+        self.bind.bind(args.py()).call(args, kwargs)?;
+        Ok(())
+    }
+}
+
+/// What exceptions are worth another attempt.
+#[derive(Default)]
+struct Retry {
+    flags: u8,
+    types: Vec<u8>,
+}
+
+impl Retry {
+    fn new(retry_exceptions: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(types) = retry_exceptions.cast::<PyBytes>() {
+            return Ok(Self { flags: flags::RETRY_SOME, types: types.as_bytes().to_vec() });
+        }
+        let flags = if retry_exceptions.is_truthy()? { flags::RETRY_ANY } else { 0 };
+        Ok(Self { flags, types: Vec::new() })
+    }
+}
+
+/// How a call gives its values.
+#[derive(Clone, Copy)]
+enum Returned {
+    None,
+    One,
+    Several(u32),
+    Stream,
+    Dynamic,
+}
+
+impl Returned {
+    fn new(num_returns: i64) -> PyResult<Self> {
+        Ok(match num_returns {
+            -2 => Self::Dynamic,
+            -1 => Self::Stream,
+            0 => Self::None,
+            1 => Self::One,
+            count => Self::Several(
+                u32::try_from(count)
+                    .map_err(|_| PyValueError::new_err(format!("num_returns cannot be {count}")))?,
+            ),
+        })
+    }
+
+    fn count(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Several(count) => count,
+            _ => 1,
+        }
+    }
+
+    fn flags(self) -> u8 {
+        match self {
+            Self::Dynamic => flags::DYNAMIC,
+            _ => 0,
+        }
+    }
+}
+
+/// Resources by name, from Python's numbers.
+pub(crate) fn resources_from(amounts: BTreeMap<String, f64>) -> PyResult<Resources> {
+    let mut resources = Resources::none();
+    for (name, amount) in amounts {
+        let parsed = Amount::from_f64(amount).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "{amount} is not an amount of {name}\nhint: amounts are not negative and have at most four decimals"
+            ))
+        })?;
+        resources.set(&name, parsed);
+    }
+    Ok(resources)
+}
+
+/// -1 is for ever.
+fn attempts(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Everything of a call but its head: positional arguments, then named ones.
+fn push_arguments(
+    arguments: &mut Arguments,
+    runtime: &Runtime,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    for value in args.iter() {
+        codec::push_argument(arguments, runtime, &value)?;
+    }
+    if let Some(kwargs) = kwargs {
+        for (_, value) in kwargs.iter() {
+            codec::push_argument(arguments, runtime, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// The head of a call.
+struct Heading<'a> {
+    flags: u8,
+    function: [u64; 2],
+    returns: u32,
+    name: &'a str,
+    retry: &'a [u8],
+    assigned: &'a [u8],
+}
+
+impl Heading<'_> {
+    fn push(
+        &self,
+        arguments: &mut Arguments,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let named = kwargs.map_or(0, PyDictMethods::len);
+        if args.len().max(named) > usize::from(u16::MAX) {
+            return Err(PyValueError::new_err("a call can have 65535 arguments at most"));
+        }
+        let counts = (args.len(), named);
+        let fits = arguments.push_raw(|out| {
+            head::write(
+                out,
+                self.flags,
+                self.function,
+                self.returns,
+                counts,
+                self.name,
+                [self.retry, self.assigned],
+            );
+            if let Some(kwargs) = kwargs {
+                for (name, _) in kwargs.iter() {
+                    let text = name.cast::<PyString>().ok().and_then(|name| name.to_str().ok());
+                    head::write_text(out, text.unwrap_or_default().as_bytes());
+                }
+            }
+            true
+        });
+        if fits { Ok(()) } else { Err(PyValueError::new_err("the names of the arguments are too long")) }
+    }
+}
+
+/// Calling it submits a task.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct TaskCaller {
+    export: Py<Export>,
+    signature: Py<Signature>,
+    options: TaskOptions,
+    returns: Returned,
+    retry: Retry,
+    /// The name, if it is not the function's own.
+    name: String,
+    /// Its resources, if they are not the usual ones.
+    assigned: Vec<u8>,
+}
+
+#[pymethods]
+impl TaskCaller {
+    #[new]
+    #[pyo3(signature = (export, signature, *, name, resources, environment, num_returns, max_retries,
+                        retry_exceptions, stream_ahead, group, max_calls))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
+    fn new(
+        export: &Bound<'_, Export>,
+        signature: Py<Signature>,
+        name: &str,
+        resources: BTreeMap<String, f64>,
+        environment: String,
+        num_returns: i64,
+        max_retries: i64,
+        retry_exceptions: &Bound<'_, PyAny>,
+        stream_ahead: u32,
+        group: Option<(Vec<u8>, i64)>,
+        max_calls: u32,
+    ) -> PyResult<Self> {
+        let _ = (group, max_calls);
+        let shape = session::shape(resources_from(resources)?, environment);
+        let usual = shape == Shape { isolated: true, ..Shape::default() };
+        let assigned = if usual { Vec::new() } else { head::resources_text(&shape.resources) };
+        let shape = (!usual).then(|| Arc::new(shape));
+        let options = TaskOptions {
+            shape,
+            retries: Some(attempts(max_retries)),
+            name: Some(name.into()),
+            stream_ahead: (stream_ahead > 0).then_some(stream_ahead),
+        };
+        let own = export.get().name == name;
+        Ok(Self {
+            export: export.clone().unbind(),
+            signature,
+            options,
+            returns: Returned::new(num_returns)?,
+            retry: Retry::new(retry_exceptions)?,
+            name: if own { String::new() } else { name.to_owned() },
+            assigned,
+        })
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+        let py = args.py();
+        self.signature.get().check(args, kwargs)?;
+        let runtime = session::current_or_start(py)?;
+        let function = self.export.get().object(py, &runtime)?;
+        let heading = Heading {
+            flags: self.retry.flags | self.returns.flags(),
+            function,
+            returns: self.returns.count(),
+            name: &self.name,
+            retry: &self.retry.types,
+            assigned: &self.assigned,
+        };
+        let mut arguments = Arguments::new();
+        heading.push(&mut arguments, args, kwargs)?;
+        push_arguments(&mut arguments, &runtime, args, kwargs)?;
+        let submitted = match self.returns {
+            Returned::None | Returned::One | Returned::Dynamic => {
+                runtime.submit(&worker::TASK, &self.options, arguments).map(Given::One)
+            }
+            Returned::Several(count) => {
+                runtime.submit_several(&worker::SEVERAL, &self.options, arguments, count).map(Given::Several)
+            }
+            Returned::Stream => {
+                runtime.submit_stream(&worker::STREAM, &self.options, arguments).map(Given::Stream)
+            }
+        };
+        match submitted {
+            Ok(given) => given.into_python(py, self.returns),
+            Err(error) => Err(failure::to_exception(py, error)),
+        }
+    }
+}
+
+/// What a call gives at once.
+enum Given {
+    One(Handle),
+    Several(Vec<Handle>),
+    Stream(aktis_runtime::Stream),
+}
+
+impl Given {
+    fn into_python(self, py: Python<'_>, returns: Returned) -> PyResult<Py<PyAny>> {
+        match (self, returns) {
+            (_, Returned::None) => Ok(py.None()),
+            (Self::One(handle), _) => Ok(Py::new(py, ObjectRef::new(handle))?.into_any()),
+            (Self::Several(handles), _) => {
+                let references = handles.into_iter().map(|handle| Py::new(py, ObjectRef::new(handle)));
+                Ok(PyList::new(py, references.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+            }
+            (Self::Stream(stream), _) => Ok(Py::new(py, Stream::new(stream))?.into_any()),
+        }
+    }
+}
+
+/// Calling it creates an actor.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct ActorCaller {
+    export: Py<Export>,
+    signature: Py<Signature>,
+    options: ActorOptions,
+    is_async: bool,
+    groups: Vec<(String, u32)>,
+    /// Its resources, as it is told of them.
+    assigned: Vec<u8>,
+}
+
+#[pymethods]
+impl ActorCaller {
+    #[new]
+    #[pyo3(signature = (export, signature, *, type_name, name, details, resources, placement, environment, detached,
+                        max_restarts, max_task_retries, max_concurrency, concurrency_groups, is_async, group))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
+    fn new(
+        export: Py<Export>,
+        signature: Py<Signature>,
+        type_name: String,
+        name: Option<String>,
+        details: Vec<u8>,
+        resources: BTreeMap<String, f64>,
+        placement: BTreeMap<String, f64>,
+        environment: String,
+        detached: bool,
+        max_restarts: i64,
+        max_task_retries: i64,
+        max_concurrency: u32,
+        concurrency_groups: Vec<(String, u32)>,
+        is_async: bool,
+        group: Option<(Vec<u8>, i64)>,
+    ) -> PyResult<Self> {
+        let _ = group;
+        let resources = resources_from(resources)?;
+        let assigned = head::resources_text(&resources);
+        let all = concurrency_groups.iter().map(|(_, limit)| limit).sum::<u32>();
+        let options = ActorOptions {
+            placement: resources_from(placement)?,
+            environment,
+            details,
+            type_name: Some(type_name),
+            resources,
+            isolated: true,
+            name,
+            detached,
+            restarts: attempts(max_restarts),
+            call_retries: attempts(max_task_retries),
+            concurrency: max_concurrency.saturating_add(all),
+        };
+        Ok(Self { export, signature, options, is_async, groups: concurrency_groups, assigned })
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Actor> {
+        let py = args.py();
+        self.signature.get().check(args, kwargs)?;
+        let runtime = session::current_or_start(py)?;
+        let function = self.export.get().object(py, &runtime)?;
+        let heading =
+            Heading { flags: 0, function, returns: 1, name: "", retry: &[], assigned: &self.assigned };
+        let mut arguments = Arguments::new();
+        heading.push(&mut arguments, args, kwargs)?;
+        // The actor waits for references among the arguments by itself: creating it never blocks its creator.
+        let values = args
+            .iter()
+            .chain(kwargs.into_iter().flat_map(|kwargs| kwargs.values().iter().collect::<Vec<_>>()));
+        for value in values {
+            codec::push_value(&mut arguments, &runtime, &value)?;
+        }
+        let _ = &self.groups;
+        let handle = py.detach(|| runtime.create_actor(&worker::ACTOR, &self.options, arguments));
+        handle.map(|handle| Actor { handle }).map_err(|error| failure::to_exception(py, error))
+    }
+}
+
+/// Calling it calls a method of an actor.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct MethodCaller {
+    actor: Py<Actor>,
+    method: String,
+    signature: Option<Py<Signature>>,
+    options: CallOptions,
+    returns: Returned,
+    retry: Retry,
+    is_async: bool,
+}
+
+#[pymethods]
+impl MethodCaller {
+    #[new]
+    #[pyo3(signature = (actor, method, signature, *, name, num_returns, max_task_retries, retry_exceptions,
+                        concurrency_group, stream_ahead, is_async=false))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
+    fn new(
+        actor: Py<Actor>,
+        method: String,
+        signature: Option<Py<Signature>>,
+        name: &str,
+        num_returns: i64,
+        max_task_retries: i64,
+        retry_exceptions: &Bound<'_, PyAny>,
+        concurrency_group: Option<String>,
+        stream_ahead: u32,
+        is_async: bool,
+    ) -> PyResult<Self> {
+        let _ = concurrency_group;
+        let options = CallOptions {
+            retries: Some(attempts(max_task_retries)),
+            name: Some(name.into()),
+            stream_ahead: (stream_ahead > 0).then_some(stream_ahead),
+        };
+        let returns = Returned::new(num_returns)?;
+        if method.is_empty() {
+            return Err(PyTypeError::new_err("a method has a name"));
+        }
+        Ok(Self {
+            actor,
+            method,
+            signature,
+            options,
+            returns,
+            retry: Retry::new(retry_exceptions)?,
+            is_async,
+        })
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+        let py = args.py();
+        if let Some(signature) = &self.signature {
+            signature.get().check(args, kwargs)?;
+        }
+        let actor = &self.actor.get().handle;
+        let runtime = actor.runtime();
+        let heading = Heading {
+            flags: self.retry.flags | self.returns.flags(),
+            function: [0, 0],
+            returns: self.returns.count(),
+            name: &self.method,
+            retry: &self.retry.types,
+            assigned: &[],
+        };
+        let mut arguments = Arguments::new();
+        heading.push(&mut arguments, args, kwargs)?;
+        push_arguments(&mut arguments, &runtime, args, kwargs)?;
+        let called = match self.returns {
+            Returned::None | Returned::One | Returned::Dynamic => {
+                let method = if self.is_async { &worker::ASYNC_METHOD } else { &worker::METHOD };
+                actor.call(method, &self.options, arguments).map(Given::One)
+            }
+            Returned::Several(count) => actor
+                .call_several(&worker::SEVERAL_METHOD, &self.options, arguments, count)
+                .map(Given::Several),
+            Returned::Stream => {
+                actor.call_stream(&worker::STREAM_METHOD, &self.options, arguments).map(Given::Stream)
+            }
+        };
+        match called {
+            Ok(given) => given.into_python(py, self.returns),
+            Err(error) => Err(failure::to_exception(py, error)),
+        }
+    }
+
+    fn actor_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &id_bytes(self.actor.get().handle.id().to_words()))
+    }
+}

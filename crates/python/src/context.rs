@@ -1,0 +1,126 @@
+//! Where the calling code runs.
+
+use crate::object_ref::id_bytes;
+use crate::{failure, head};
+use aktis_protocol::{Resources, Shape};
+use aktis_runtime::Runtime;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::cell::RefCell;
+
+thread_local! {
+    /// What the task that the thread runs may use; nothing if it is the usual.
+    static ASSIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the actor of this process may use.
+static ACTOR_ASSIGNED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// A task begins that may use this.
+pub(crate) fn set_assigned(assigned: &[u8]) {
+    ASSIGNED.with_borrow_mut(|current| {
+        if !(current.is_empty() && assigned.is_empty()) {
+            current.clear();
+            current.extend_from_slice(assigned);
+        }
+    });
+}
+
+/// An actor begins that may use this.
+pub(crate) fn set_actor_assigned(assigned: &[u8]) {
+    *ACTOR_ASSIGNED.lock() = assigned.to_vec();
+}
+
+/// Where the calling code runs.
+#[pyclass(frozen, module = "aktis._native")]
+pub(crate) struct Context {
+    context: aktis_runtime::Context,
+    session: u64,
+    process: u32,
+}
+
+#[pymethods]
+impl Context {
+    #[getter]
+    fn task_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &id_bytes(self.context.task.to_words()))
+    }
+
+    #[getter]
+    fn actor_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        Some(PyBytes::new(py, &id_bytes(self.context.actor?.to_words())))
+    }
+
+    #[getter]
+    fn job_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.session.to_be_bytes())
+    }
+
+    #[getter]
+    fn node_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &id_bytes([self.session, 0]))
+    }
+
+    #[getter]
+    fn worker_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(
+            py,
+            &id_bytes([self.session, u64::from(self.process) << 32 | u64::from(self.context.pid)]),
+        )
+    }
+
+    #[getter]
+    fn function(&self) -> String {
+        self.context.function.to_string()
+    }
+
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.context.attempt
+    }
+
+    #[getter]
+    fn gpus(&self) -> Vec<u32> {
+        self.context.gpus.clone()
+    }
+
+    #[getter]
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let resources = match (self.context.actor, self.context.is_worker) {
+            (_, false) => Resources::none(),
+            (Some(_), _) => head::read_resources(&ACTOR_ASSIGNED.lock()),
+            (None, _) => ASSIGNED.with_borrow(|assigned| match assigned.as_slice() {
+                [] => Shape::default().resources,
+                assigned => head::read_resources(assigned),
+            }),
+        };
+        crate::session::resources_to_python(py, &resources)
+    }
+
+    #[getter]
+    fn is_worker(&self) -> bool {
+        self.context.is_worker
+    }
+}
+
+/// Where the calling code runs.
+#[pyfunction]
+pub(crate) fn context(py: Python<'_>) -> PyResult<Context> {
+    let runtime = Runtime::current().map_err(|error| failure::to_exception(py, error))?;
+    let (session, process) = (runtime.session().0, runtime.process().0);
+    Ok(Context { context: runtime.context(), session, process })
+}
+
+/// Whether the running task was cancelled.
+#[pyfunction]
+pub(crate) fn is_cancelled() -> bool {
+    Runtime::current().is_ok_and(|runtime| runtime.is_cancelled())
+}
+
+/// Ends the actor that runs this, for good, after the current call.
+#[pyfunction]
+pub(crate) fn exit_actor(py: Python<'_>) -> PyResult<()> {
+    let runtime = Runtime::current().map_err(|error| failure::to_exception(py, error))?;
+    runtime.exit_actor().map_err(|error| failure::to_exception(py, error))
+}

@@ -1,0 +1,53 @@
+//! The Python module `aktis._native`: conversions between Python and the runtime, and nothing else.
+//!
+//! Invariants:
+//! 1. No thread of the runtime takes the interpreter's lock, except those that run user code and the one for callbacks:
+//!    so whoever holds the lock may take locks of the runtime.
+//! 2. Whatever waits, or copies much, gives the interpreter's lock back meanwhile.
+
+mod actor;
+mod buffer;
+mod callbacks;
+mod calls;
+mod codec;
+mod context;
+mod failure;
+mod head;
+mod hooks;
+mod object_ref;
+mod retired;
+mod session;
+mod stream;
+mod template;
+mod worker;
+
+/// The module as Python sees it.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::actor::{Actor, load_actor};
+    #[pymodule_export]
+    use crate::buffer::Pinned;
+    #[pymodule_export]
+    use crate::callbacks::run_callbacks;
+    #[pymodule_export]
+    use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
+    #[pymodule_export]
+    use crate::context::{Context, context, exit_actor, is_cancelled};
+    #[pymodule_export]
+    use crate::failure::Failure;
+    #[pymodule_export]
+    use crate::hooks::set_hooks;
+    #[pymodule_export]
+    use crate::object_ref::{
+        ObjectRef, cancel, explain, get, load_ref, object_from_id, put, reference_counts, wait,
+    };
+    #[pymodule_export]
+    use crate::session::{Runtime, current, version};
+    #[pymodule_export]
+    use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::template::{run_template, run_worker};
+    #[pymodule_export]
+    use crate::worker::Completion;
+}

@@ -1,0 +1,327 @@
+//! References to objects, and what is done with them.
+
+use crate::actor::Actor;
+use crate::stream::Stream;
+use crate::{callbacks, codec, failure, hooks, session};
+use aktis_protocol::ObjectId;
+use aktis_runtime::{Handle, Runtime, Value};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::time::Duration;
+
+/// A counted reference to an object.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct ObjectRef {
+    pub(crate) handle: Handle,
+}
+
+impl ObjectRef {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+}
+
+/// The bytes of an id, as Python shows them.
+pub(crate) fn id_bytes(words: [u64; 2]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_be_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_be_bytes());
+    bytes
+}
+
+/// The words of an id, from the bytes that Python shows.
+pub(crate) fn id_words(bytes: &[u8]) -> PyResult<[u64; 2]> {
+    let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    match (bytes.get(..8).and_then(word), bytes.get(8..).and_then(word)) {
+        (Some(high), Some(low)) => Ok([high, low]),
+        _ => Err(PyValueError::new_err(format!("an id has 16 bytes, not {}", bytes.len()))),
+    }
+}
+
+/// An id in hexadecimal digits.
+pub(crate) fn id_hex(words: [u64; 2]) -> String {
+    format!("{:016x}{:016x}", words[0], words[1])
+}
+
+#[pymethods]
+impl ObjectRef {
+    fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &id_bytes(self.handle.id().to_words()))
+    }
+
+    fn hex(&self) -> String {
+        id_hex(self.handle.id().to_words())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.handle.is_ready()
+    }
+
+    fn is_nil(&self) -> bool {
+        false
+    }
+
+    fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>) -> PyResult<()> {
+        callbacks::when_ready(slf.py(), slf.clone().unbind(), callback)
+    }
+
+    fn future(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        hooks::get(slf.py())?.future_of.call1(slf.py(), (slf,))
+    }
+
+    fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        hooks::get(slf.py())?.await_ref.call1(slf.py(), (slf,))
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.handle.id().to_words()[1]
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast_exact::<Self>().is_ok_and(|other| other.get().handle.id() == self.handle.id())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectRef({})", self.hex())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let module = py.import("aktis._native")?;
+        match codec::attach_handle(&self.handle) {
+            Some(number) => (module.getattr("load_ref")?, (number,)).into_pyobject(py),
+            None => {
+                // Nobody knows how long the bytes live: the object stays until the session ends.
+                self.handle.escape();
+                crate::retired::keep(self.handle.clone());
+                (module.getattr("object_from_id")?, (self.binary(py),)).into_pyobject(py)
+            }
+        }
+    }
+}
+
+/// The reference with this number in the value that is being unpickled.
+#[pyfunction]
+pub(crate) fn load_ref(number: u32) -> PyResult<ObjectRef> {
+    Ok(ObjectRef::new(codec::attached_handle(number)?))
+}
+
+/// A reference to an object that is known by its id.
+#[pyfunction]
+pub(crate) fn object_from_id(py: Python<'_>, binary: &[u8]) -> PyResult<ObjectRef> {
+    let object = ObjectId::from_words(id_words(binary)?);
+    let runtime = session::current_or_start(py)?;
+    Ok(ObjectRef::new(runtime.adopt_object(object)))
+}
+
+/// Makes an object of a value.
+#[pyfunction]
+pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
+    let py = value.py();
+    let runtime = session::current_or_start(py)?;
+    let encoded = codec::encode(value)?;
+    let handle = if encoded.len() <= aktis_protocol::limits::INLINE_BYTES_MAX {
+        runtime.put(encoded)
+    } else {
+        py.detach(|| runtime.put(encoded))
+    };
+    handle.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
+}
+
+/// The values of one reference or of a list of them.
+#[pyfunction]
+#[pyo3(signature = (refs, timeout=None))]
+pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+    let py = refs.py();
+    let timeout = timeout.map(seconds).transpose()?;
+    if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
+        let handle = &reference.get().handle;
+        let value =
+            if handle.has_outcome() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
+        let value = value.map_err(|error| failure::to_exception(py, error))?;
+        return decode(py, handle, &value);
+    }
+    let list = refs.cast::<PyList>().map_err(|_| not_references(refs))?;
+    let handles = handles_of(list)?;
+    if let Some(runtime) = handles.iter().find(|handle| !handle.has_outcome()).and_then(Handle::runtime) {
+        let done = py.detach(|| runtime.wait_all(&handles, timeout));
+        if !done.map_err(|error| failure::to_exception(py, error))? {
+            let error = aktis_runtime::Error::TimedOut(timeout.unwrap_or_default());
+            return Err(failure::to_exception(py, error));
+        }
+    }
+    if let Some(error) = handles.iter().find_map(Handle::failure) {
+        return Err(failure::to_exception(py, error));
+    }
+    let values = PyList::empty(py);
+    for handle in &handles {
+        let value = handle.get(timeout).map_err(|error| failure::to_exception(py, error))?;
+        values.append(decode(py, handle, &value)?)?;
+    }
+    Ok(values.into_any().unbind())
+}
+
+fn decode(py: Python<'_>, handle: &Handle, value: &Value) -> PyResult<Py<PyAny>> {
+    match handle.runtime() {
+        Some(runtime) => codec::decode(py, &runtime, value),
+        None => Err(PyValueError::new_err("the reference belongs to no session")),
+    }
+}
+
+/// The handles of a list of references.
+pub(crate) fn handles_of(list: &Bound<'_, PyList>) -> PyResult<Vec<Handle>> {
+    let handle = |item: Bound<'_, PyAny>| match item.cast_exact::<ObjectRef>() {
+        Ok(reference) => Ok(reference.get().handle.clone()),
+        Err(_) => Err(not_references(&item)),
+    };
+    list.iter().map(handle).collect()
+}
+
+#[cold]
+fn not_references(found: &Bound<'_, PyAny>) -> PyErr {
+    let kind = found.get_type();
+    PyTypeError::new_err(format!(
+        "an ObjectRef, or a list of them, was expected, not {}\nhint: call the function with .remote() to get one",
+        kind.name().map_or_else(|_| "something else".to_owned(), |name| name.to_string())
+    ))
+}
+
+/// A time span from a number of seconds.
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+    if seconds.is_infinite() && seconds > 0.0 {
+        return Ok(Duration::from_secs(u64::from(u32::MAX)));
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("a timeout is a number of seconds that is not negative, not {seconds}"))
+    })
+}
+
+/// Waits until `num_returns` of the references are ready; gives those, and the others, in their order.
+#[pyfunction]
+pub(crate) fn wait<'py>(
+    refs: &Bound<'py, PyList>,
+    num_returns: usize,
+    timeout: Option<f64>,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let py = refs.py();
+    let timeout = timeout.map(seconds).transpose()?;
+    check_distinct(refs)?;
+    let positions = match ready_now(refs, num_returns) {
+        positions if positions.len() >= num_returns => positions,
+        _ => {
+            let handles = handles_of(refs)?;
+            let Some(runtime) = handles.iter().find_map(Handle::runtime) else {
+                return Ok((PyList::empty(py), PyList::empty(py)));
+            };
+            py.detach(|| runtime.wait(&handles, num_returns, timeout))
+                .map_err(|error| failure::to_exception(py, error))?
+        }
+    };
+    let ready = PyList::empty(py);
+    let mut rest: Option<Bound<'py, PyList>> = None;
+    let mut start = 0;
+    for position in positions {
+        ready.append(refs.get_item(position)?)?;
+        extend(&mut rest, refs, start, position)?;
+        start = position + 1;
+    }
+    extend(&mut rest, refs, start, refs.len())?;
+    Ok((ready, rest.unwrap_or_else(|| PyList::empty(py))))
+}
+
+/// Appends a part of the list: by slices, which cost next to nothing per element.
+fn extend<'py>(
+    rest: &mut Option<Bound<'py, PyList>>,
+    refs: &Bound<'py, PyList>,
+    from: usize,
+    to: usize,
+) -> PyResult<()> {
+    if from >= to {
+        return Ok(());
+    }
+    let slice = refs.get_slice(from, to);
+    match rest {
+        None => *rest = Some(slice),
+        Some(rest) => {
+            let end = rest.len();
+            rest.set_slice(end, end, slice.as_any())?;
+        }
+    }
+    Ok(())
+}
+
+/// The positions of the first references that are ready now, at most `count`.
+fn ready_now(refs: &Bound<'_, PyList>, count: usize) -> Vec<usize> {
+    let ready = |item: &Bound<'_, PyAny>| {
+        item.cast_exact::<ObjectRef>().is_ok_and(|reference| reference.get().handle.has_outcome())
+    };
+    let positions = refs.iter().enumerate().filter(|(_, item)| ready(item));
+    positions.map(|(position, _)| position).take(count).collect()
+}
+
+/// Refuses what is no reference, and references that come twice.
+fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
+    // A table of addresses with open places: a set of Python's would cost ten times as much per element.
+    let mask = (refs.len() * 2).next_power_of_two().max(4) - 1;
+    let mut table = vec![0_usize; mask + 1];
+    for item in refs.iter() {
+        let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
+        let address = reference.get().handle.address();
+        let mut place = (address >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 & mask;
+        while table[place] != 0 {
+            if table[place] == address {
+                return Err(PyValueError::new_err("a reference comes twice in the list to wait for"));
+            }
+            place = (place + 1) & mask;
+        }
+        table[place] = address;
+    }
+    Ok(())
+}
+
+/// Cancels the task that makes an object.
+#[pyfunction]
+pub(crate) fn cancel(
+    what: &Bound<'_, PyAny>,
+    force: bool,
+    #[allow(unused_variables)] recursive: bool,
+) -> PyResult<()> {
+    let py = what.py();
+    let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
+        let handle = &reference.get().handle;
+        py.detach(|| handle.cancel(force))
+    } else if let Ok(stream) = what.cast_exact::<Stream>() {
+        let stream = stream.get();
+        py.detach(|| stream.cancel(force))
+    } else {
+        return Err(not_references(what));
+    };
+    cancelled.map_err(|error| failure::to_exception(py, error))
+}
+
+/// Says why something has not run, or where it is.
+#[pyfunction]
+pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = what.py();
+    if let Ok(reference) = what.cast_exact::<ObjectRef>() {
+        let handle = &reference.get().handle;
+        return Ok(py.detach(|| handle.explain()));
+    }
+    let actor = what.cast_exact::<Actor>().map_err(|_| not_references(what))?.get();
+    Ok(py.detach(|| actor.handle.explain()))
+}
+
+/// How many references this process has to each object that it knows: id in hexadecimal digits to counts.
+#[pyfunction]
+pub(crate) fn reference_counts<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    let counts = PyDict::new(py);
+    if let Ok(runtime) = Runtime::current() {
+        for (object, local, submitted) in runtime.reference_counts() {
+            let row = PyDict::new(py);
+            row.set_item("local", local)?;
+            row.set_item("submitted", submitted)?;
+            counts.set_item(id_hex(object.to_words()), row)?;
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,164 @@
+//! A process in a session.
+
+use crate::actor::Actor;
+use crate::{failure, hooks};
+use aktis_protocol::{Resources, Shape};
+use aktis_runtime::{Config, EnterGuard};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long `start` waits for the template.
+const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// This process in one session.
+#[pyclass(frozen, module = "aktis._native", weakref)]
+pub(crate) struct Runtime {
+    runtime: aktis_runtime::Runtime,
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<EnterGuard>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The shape of a task: Python's workers run one thing at a time.
+pub(crate) fn shape(resources: Resources, environment: String) -> Shape {
+    Shape { resources, isolated: true, environment }
+}
+
+#[pymethods]
+impl Runtime {
+    #[staticmethod]
+    #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, forward_output, lineage, template,
+                        environment))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
+    fn start(
+        py: Python<'_>,
+        resources: BTreeMap<String, f64>,
+        store_bytes: u64,
+        spill_directory: String,
+        spill_bytes_max: u64,
+        forward_output: bool,
+        lineage: bool,
+        template: Vec<OsString>,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> PyResult<Self> {
+        crate::worker::set_runtime_hooks();
+        let config = Config {
+            resources: crate::calls::resources_from(resources)?,
+            store_bytes,
+            spill_directory: spill_directory.into(),
+            spill_bytes_max,
+            lineage,
+            forward_output,
+            default_shape: Arc::new(shape(Shape::default().resources, String::new())),
+            workers: aktis_daemon::WorkerProgram::Template {
+                command: template,
+                environment: environment.into_iter().collect(),
+            },
+            ..Config::default()
+        };
+        let started = py.detach(|| {
+            let runtime = aktis_runtime::Runtime::start(config)?;
+            if let Err(error) = runtime.wait_for_template(TEMPLATE_PATIENCE) {
+                runtime.shutdown();
+                return Err(error);
+            }
+            Ok(runtime)
+        });
+        Ok(Self { runtime: started.map_err(|error| failure::to_exception(py, error))? })
+    }
+
+    fn session_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.runtime.session().0.to_be_bytes())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.runtime.is_closed()
+    }
+
+    fn shutdown(&self, py: Python<'_>) {
+        py.detach(|| self.runtime.shutdown());
+    }
+
+    fn make_current(&self) -> PyResult<()> {
+        self.runtime.make_current().map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+
+    fn enter(&self) {
+        let guard = self.runtime.enter();
+        ENTERED.with_borrow_mut(|entered| entered.push(guard));
+    }
+
+    fn leave(&self) {
+        let guard = ENTERED.with_borrow_mut(Vec::pop);
+        drop(guard);
+    }
+
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        resources_to_python(py, &self.runtime.resources())
+    }
+
+    fn worker_pids(&self) -> Vec<u32> {
+        self.runtime.worker_pids()
+    }
+
+    fn template_pid(&self) -> Option<u32> {
+        self.runtime.template_pid()
+    }
+
+    fn find_actor(&self, py: Python<'_>, name: &str) -> PyResult<Option<(Actor, Vec<u8>)>> {
+        let found = py.detach(|| self.runtime.find_actor(name));
+        let found = found.map_err(|error| failure::to_exception(py, error))?;
+        Ok(found.map(|(handle, found)| (Actor { handle }, found.details)))
+    }
+
+    fn actor_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.runtime.is_closed() { "closed" } else { "open" };
+        format!("Runtime({:016x}, {state})", self.runtime.session().0)
+    }
+}
+
+/// Resources as Python sees them.
+pub(crate) fn resources_to_python<'py>(
+    py: Python<'py>,
+    resources: &Resources,
+) -> PyResult<Bound<'py, PyDict>> {
+    let amounts = PyDict::new(py);
+    for (name, amount) in resources.iter() {
+        amounts.set_item(name, amount.to_f64())?;
+    }
+    Ok(amounts)
+}
+
+/// The session of the calling thread, else of the process.
+#[pyfunction]
+pub(crate) fn current() -> Option<Runtime> {
+    let runtime = aktis_runtime::Runtime::current().ok()?;
+    Some(Runtime { runtime })
+}
+
+/// The current session; if there is none, one is started.
+#[inline]
+pub(crate) fn current_or_start(py: Python<'_>) -> PyResult<aktis_runtime::Runtime> {
+    if let Ok(runtime) = aktis_runtime::Runtime::current() {
+        return Ok(runtime);
+    }
+    hooks::get(py)?.ensure_session.call0(py)?;
+    aktis_runtime::Runtime::current().map_err(|error| failure::to_exception(py, error))
+}
+
+/// The version of the engine.
+#[pyfunction]
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,448 @@
+//! Running Python functions and methods in a worker.
+
+use crate::head::{Head, flags};
+use crate::{codec, context, failure, hooks};
+use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
+use aktis_runtime::codec::RawArgument;
+use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
+use aktis_runtime::{Call, Encoded, Function, FunctionBody, Runtime};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident = $label:literal, $body:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[linkme::distributed_slice(FUNCTIONS)]
+            pub(crate) static $name: Function =
+                Function { id: FunctionId::of($label, "python"), name: $label, body: $body };
+        )*
+    };
+}
+
+functions! {
+    /// A task with one return value.
+    TASK = "aktis.task", FunctionBody::Task(run_task);
+    /// A task with several return values.
+    SEVERAL = "aktis.task with several returns", FunctionBody::Several(run_several);
+    /// A task that gives items one after another.
+    STREAM = "aktis.generator", FunctionBody::Stream(run_stream);
+    /// The constructor of an actor.
+    ACTOR = "aktis.actor", FunctionBody::Constructor(construct);
+    /// A method with one return value.
+    METHOD = "aktis.method", FunctionBody::Method { exclusive: false, run: run_method };
+    /// A method with several return values.
+    SEVERAL_METHOD = "aktis.method with several returns", FunctionBody::SeveralMethod(run_several_method);
+    /// A method that gives items one after another.
+    STREAM_METHOD = "aktis.generator method", FunctionBody::StreamMethod(run_stream_method);
+    /// A method of an actor with an event loop.
+    ASYNC_METHOD = "aktis.async method", FunctionBody::AsyncMethod { exclusive: false, run: run_async_method };
+}
+
+/// A function or class that was fetched, and its name.
+struct Loaded {
+    name: Box<str>,
+    object: Py<PyAny>,
+}
+
+static LOADED: LazyLock<Mutex<HashMap<ObjectId, Arc<Loaded>>>> = LazyLock::new(Mutex::default);
+/// Functions that are kept; when there are more, all are forgotten and fetched again.
+const LOADED_MAX: usize = 4096;
+
+/// The function or class that was exported as this object.
+fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loaded>, Failure> {
+    if let Some(loaded) = LOADED.lock().get(&object) {
+        return Ok(loaded.clone());
+    }
+    let handle = runtime.adopt_object(object);
+    let value = py.detach(|| handle.get(None)).map_err(|error| {
+        Failure::new(FailureKind::UnknownFunction, format!("its code cannot be fetched: {error}"))
+    })?;
+    let unreadable = || Failure::new(FailureKind::UnknownFunction, "its code cannot be read");
+    let raw = value.raw().map_err(|_| unreadable())?;
+    let (len, rest) = raw.body().split_first_chunk().ok_or_else(unreadable)?;
+    let (name, blob) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or_else(unreadable)?;
+    let name = String::from_utf8_lossy(name);
+    let object_loaded = hooks::get(py)
+        .and_then(|hooks| hooks.load.call1(py, (PyBytes::new(py, blob),)))
+        .map_err(|error| raised(py, &error, &name))?;
+    let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded });
+    let mut table = LOADED.lock();
+    if table.len() >= LOADED_MAX {
+        table.clear();
+    }
+    table.insert(object, loaded.clone());
+    Ok(loaded)
+}
+
+/// The failure that an exception of user code is.
+fn raised(py: Python<'_>, error: &PyErr, function: &str) -> Failure {
+    let captured = hooks::get(py).and_then(|hooks| {
+        let record = hooks.capture.call1(py, (error.value(py), function))?;
+        record.extract::<(String, String, Vec<u8>)>(py)
+    });
+    let (type_name, message, encoded) = captured.unwrap_or_else(|broken| {
+        let text = format!("{error} (and while it was recorded: {broken})");
+        ("Exception".to_owned(), text, Vec::new())
+    });
+    let mut failure = Failure::new(FailureKind::Returned { type_name, encoded }, message);
+    failure.function = function.to_owned();
+    failure
+}
+
+/// A call that is about to be made: its arguments in Python.
+struct Prepared<'py> {
+    args: Bound<'py, PyTuple>,
+    kwargs: Option<Bound<'py, PyDict>>,
+}
+
+/// Reads the head of a call.
+fn with_head<R>(
+    call: &mut Call,
+    run: impl FnOnce(&Head<'_>, &mut Call) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let head = match call.arguments().next_raw()? {
+        Some(RawArgument::Plain(bytes)) => bytes.to_vec(),
+        _ => return Err(Failure::new(FailureKind::Codec, "the call has no head")),
+    };
+    run(&Head::read(&head)?, call)
+}
+
+/// Reads the arguments of a call. With `resolve`, references among them are waited for and replaced.
+fn arguments<'py>(
+    py: Python<'py>,
+    runtime: &Runtime,
+    head: &Head<'_>,
+    call: &mut Call,
+    resolve: bool,
+) -> PyResult<Prepared<'py>> {
+    let mut next = || -> PyResult<Py<PyAny>> {
+        let argument = call.arguments().next_raw().map_err(|failure| failure::failed(py, failure))?;
+        let argument =
+            argument.ok_or_else(|| PyValueError::new_err("there are fewer arguments than announced"))?;
+        let value = codec::decode_argument(py, runtime, &argument)?;
+        match value.bind(py).cast_exact::<crate::object_ref::ObjectRef>() {
+            Ok(reference) if resolve => crate::object_ref::get(reference.as_any(), None),
+            _ => Ok(value),
+        }
+    };
+    let positional = (0..head.positional).map(|_| next()).collect::<PyResult<Vec<_>>>()?;
+    let args = PyTuple::new(py, positional)?;
+    if head.named == 0 {
+        return Ok(Prepared { args, kwargs: None });
+    }
+    let kwargs = PyDict::new(py);
+    for name in head.names() {
+        kwargs.set_item(name, next()?)?;
+    }
+    Ok(Prepared { args, kwargs: Some(kwargs) })
+}
+
+/// Calls a function, again while it raises what is worth another attempt.
+fn invoke<'py>(
+    py: Python<'py>,
+    runtime: &Runtime,
+    head: &Head<'_>,
+    call: &mut Call,
+    function: &Bound<'py, PyAny>,
+    name: &str,
+) -> Result<Bound<'py, PyAny>, Failure> {
+    let prepared = arguments(py, runtime, head, call, false).map_err(|error| raised(py, &error, name))?;
+    let result = function.call(&prepared.args, prepared.kwargs.as_ref());
+    result.map_err(|error| {
+        let mut failure = raised(py, &error, name);
+        if is_retriable(py, head, &error) {
+            failure.retriable = true;
+        }
+        failure
+    })
+}
+
+fn is_retriable(py: Python<'_>, head: &Head<'_>, error: &PyErr) -> bool {
+    if head.flags & flags::RETRY_ANY != 0 {
+        return error.is_instance_of::<pyo3::exceptions::PyException>(py);
+    }
+    head.flags & flags::RETRY_SOME != 0
+        && hooks::get(py)
+            .and_then(|hooks| hooks.is_retriable.call1(py, (error.value(py), PyBytes::new(py, head.retry))))
+            .is_ok_and(|answer| answer.is_truthy(py).unwrap_or(false))
+}
+
+fn current() -> Result<Runtime, Failure> {
+    Runtime::current().map_err(|error| Failure::new(FailureKind::SessionClosed, error.to_string()))
+}
+
+/// Calls the function of a task with what it was given; `then` turns the result into its answer.
+fn with_task<R>(
+    call: &mut Call,
+    then: impl FnOnce(Python<'_>, &Head<'_>, Bound<'_, PyAny>, &str) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let runtime = current()?;
+    with_head(call, |head, call| {
+        Python::attach(|py| {
+            let loaded = load(py, &runtime, head.function)?;
+            let name = if head.name.is_empty() { &loaded.name } else { head.name };
+            runtime.set_function_name(name);
+            context::set_assigned(head.assigned);
+            let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name)?;
+            then(py, head, result, name)
+        })
+    })
+}
+
+fn encoded(py: Python<'_>, value: &Bound<'_, PyAny>, name: &str) -> Result<Encoded, Failure> {
+    codec::encode(value).map_err(|error| raised(py, &error, name))
+}
+
+/// One value: the result itself, or for "dynamic" the references of its items.
+fn one(py: Python<'_>, head: &Head<'_>, result: Bound<'_, PyAny>, name: &str) -> Result<Encoded, Failure> {
+    if head.flags & flags::DYNAMIC != 0 {
+        let items = hooks::get(py).and_then(|hooks| hooks.dynamic.call1(py, (result,)));
+        let items = items.map_err(|error| raised(py, &error, name))?;
+        return encoded(py, items.bind(py), name);
+    }
+    if head.returns == 0 {
+        return encoded(py, py.None().bind(py), name);
+    }
+    encoded(py, &result, name)
+}
+
+fn several(py: Python<'_>, head: &Head<'_>, result: Bound<'_, PyAny>, name: &str) -> Returns {
+    let items: PyResult<Vec<Bound<'_, PyAny>>> = result.try_iter().and_then(Iterator::collect);
+    let items = items.map_err(|error| raised(py, &error, name))?;
+    if items.len() != head.returns as usize {
+        let error = PyValueError::new_err(format!(
+            "{name} returned {} values, but num_returns is {}",
+            items.len(),
+            head.returns
+        ));
+        return Err(raised(py, &error, name));
+    }
+    items.iter().map(|item| encoded(py, item, name)).collect()
+}
+
+fn run_task(call: &mut Call) -> Result<Encoded, Failure> {
+    with_task(call, one)
+}
+
+fn run_several(call: &mut Call) -> Returns {
+    with_task(call, several)
+}
+
+fn run_stream(call: &mut Call) -> Result<Items, Failure> {
+    with_task(call, |py, _, result, name| Generator::items(py, &result, name))
+}
+
+/// The items that a Python iterator gives.
+struct Generator {
+    iterator: Py<PyAny>,
+    name: String,
+}
+
+impl Generator {
+    fn items(py: Python<'_>, result: &Bound<'_, PyAny>, name: &str) -> Result<Items, Failure> {
+        let iterator = result.try_iter().map_err(|error| raised(py, &error, name))?;
+        Ok(Box::new(Self { iterator: iterator.into_any().unbind(), name: name.to_owned() }))
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Result<Encoded, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Python::attach(|py| match self.iterator.call_method0(py, "__next__") {
+            Ok(item) => Some(encoded(py, item.bind(py), &self.name)),
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => None,
+            Err(error) => Some(Err(raised(py, &error, &self.name))),
+        })
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        // A generator that is not used up runs its `finally` blocks here, where it ran before.
+        Python::attach(|py| {
+            let closed = match self.iterator.getattr(py, "close") {
+                Ok(close) => close.call0(py).map(|_| ()),
+                Err(_) => Ok(()),
+            };
+            if let Err(error) = closed {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+/// An actor in this process.
+struct PythonActor {
+    instance: Py<PyAny>,
+    class: Box<str>,
+}
+
+fn construct(call: &mut Call) -> Result<ActorState, Failure> {
+    let runtime = current()?;
+    with_head(call, |head, call| {
+        Python::attach(|py| {
+            let loaded = load(py, &runtime, head.function)?;
+            let name = format!("{}.__init__", loaded.name);
+            runtime.set_function_name(&name);
+            context::set_actor_assigned(head.assigned);
+            let failed = |error: PyErr| raised(py, &error, &name);
+            let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
+            let class = loaded.object.bind(py);
+            let instance = class.call(&prepared.args, prepared.kwargs.as_ref()).map_err(failed)?;
+            let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone() };
+            Ok(Arc::new(actor) as ActorState)
+        })
+    })
+}
+
+fn python_actor(state: &ActorState) -> Result<&PythonActor, Failure> {
+    state.downcast_ref().ok_or_else(|| Failure::new(FailureKind::UnknownFunction, "it is not a Python actor"))
+}
+
+/// The method of an actor.
+fn method<'py>(
+    py: Python<'py>,
+    actor: &PythonActor,
+    head: &Head<'_>,
+) -> Result<(Bound<'py, PyAny>, String), Failure> {
+    let name = format!("{}.{}", actor.class, head.name);
+    let found = actor.instance.bind(py).getattr(head.name);
+    match found {
+        Ok(method) => Ok((method, name)),
+        Err(error) => Err(raised(py, &error, &name)),
+    }
+}
+
+fn with_method<R>(
+    call: &mut Call,
+    state: &ActorState,
+    then: impl FnOnce(Python<'_>, &Head<'_>, Bound<'_, PyAny>, &str) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let runtime = current()?;
+    let actor = python_actor(state)?;
+    with_head(call, |head, call| {
+        Python::attach(|py| {
+            let (method, name) = method(py, actor, head)?;
+            runtime.set_function_name(&name);
+            let result = invoke(py, &runtime, head, call, &method, &name)?;
+            then(py, head, result, &name)
+        })
+    })
+}
+
+fn run_method(call: &mut Call, state: &ActorState) -> Result<Encoded, Failure> {
+    with_method(call, state, one)
+}
+
+fn run_several_method(call: &mut Call, state: &ActorState) -> Returns {
+    with_method(call, state, several)
+}
+
+fn run_stream_method(call: &mut Call, state: &ActorState) -> Result<Items, Failure> {
+    with_method(call, state, |py, _, result, name| Generator::items(py, &result, name))
+}
+
+/// What the event loop has to say about a call.
+#[derive(Default)]
+struct Answer {
+    result: Option<Result<Encoded, Failure>>,
+    waker: Option<Waker>,
+}
+
+/// Told by the event loop how a call ended.
+#[pyclass(frozen, module = "aktis._native")]
+pub(crate) struct Completion {
+    answer: Arc<Mutex<Answer>>,
+    name: String,
+}
+
+#[pymethods]
+impl Completion {
+    /// The call gave this.
+    fn returned(&self, value: &Bound<'_, PyAny>) {
+        self.tell(encoded(value.py(), value, &self.name));
+    }
+
+    /// The call raised this.
+    fn raised(&self, error: &Bound<'_, PyAny>) {
+        self.tell(Err(raised(error.py(), &PyErr::from_value(error.clone()), &self.name)));
+    }
+}
+
+impl Completion {
+    fn tell(&self, result: Result<Encoded, Failure>) {
+        let mut answer = self.answer.lock();
+        answer.result.get_or_insert(result);
+        let waker = answer.waker.take();
+        drop(answer);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The future of a call that an event loop runs.
+struct LoopCall(Arc<Mutex<Answer>>);
+
+impl Future for LoopCall {
+    type Output = Result<Encoded, Failure>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut answer = self.0.lock();
+        match answer.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                answer.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, Failure> {
+    let runtime = current()?;
+    let actor = python_actor(&state)?;
+    with_head(call, |head, call| {
+        Python::attach(|py| {
+            let (method, name) = method(py, actor, head)?;
+            let failed = |error: PyErr| raised(py, &error, &name);
+            let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
+            let answer = Arc::<Mutex<Answer>>::default();
+            let completion = Completion { answer: answer.clone(), name: name.clone() };
+            let kwargs = prepared.kwargs.map_or_else(|| py.None(), |kwargs| kwargs.into_any().unbind());
+            hooks::get(py)
+                .and_then(|hooks| hooks.run_async.call1(py, (method, prepared.args, kwargs, completion)))
+                .map_err(failed)?;
+            Ok(Box::pin(LoopCall(answer)) as AsyncReturn)
+        })
+    })
+}
+
+/// Lets the runtime tell Python what it wants to know.
+pub(crate) fn set_runtime_hooks() {
+    aktis_runtime::hooks::set(aktis_runtime::hooks::Hooks {
+        interrupted: failure::interrupted,
+        cancelled: || {
+            // Python's handler raises KeyboardInterrupt on the main thread if what runs there was cancelled.
+            let _ = aktis_store::interrupt_this_process();
+        },
+        idle: || call_hook(|hooks| &hooks.flush),
+        exits: || call_hook(|hooks| &hooks.exits),
+    });
+}
+
+fn call_hook(choose: fn(&hooks::Hooks) -> &Py<PyAny>) {
+    Python::try_attach(|py| {
+        if let Err(error) = hooks::get(py).and_then(|hooks| choose(hooks).call0(py)) {
+            error.write_unraisable(py, None);
+        }
+    });
+}

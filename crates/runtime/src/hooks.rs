@@ -1,0 +1,30 @@
+//! What a language on top of the runtime wants to be told; a program without one sets none of it.
+
+use std::sync::OnceLock;
+
+/// Functions that the runtime calls, on any thread and with no lock held. None of them may block for long.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// A thread has been waiting for a while. True if it shall give up: the wait then fails with
+    /// [`Error::Interrupted`](crate::Error::Interrupted).
+    pub interrupted: fn() -> bool,
+    /// The task or call that this worker runs on its main thread was cancelled.
+    pub cancelled: fn(),
+    /// The main thread of a worker has nothing to do and is about to sleep.
+    pub idle: fn(),
+    /// The actor of this worker ended by itself, and its process is about to.
+    pub exits: fn(),
+}
+
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+/// Sets the hooks of this process; the first call counts.
+pub fn set(hooks: Hooks) {
+    let _ = HOOKS.set(hooks);
+}
+
+/// The hooks, if there are any.
+#[inline]
+pub(crate) fn get() -> Option<&'static Hooks> {
+    HOOKS.get()
+}

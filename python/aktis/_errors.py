@@ -1,0 +1,317 @@
+"""Failures as exceptions: what a worker sends of an exception, and what `get` raises for a failure.
+
+1. For an exception of a task, one object is raised that is a `TaskError` and an instance of the user's class.
+   Its class is made once for each class of the user's.
+2. The object is a twin of the exception as it was raised: same fields, no constructor called. `cause` is the
+   original.
+3. What cannot be pickled arrives as text. Nothing here may fail: a failure to report a failure would be a
+   hang.
+"""
+
+import os
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from aktis import exceptions
+from aktis._serialization import dumps_whole, revive_exception, state_of, static_base
+from aktis.exceptions import TaskError
+
+if TYPE_CHECKING:
+    from aktis._native import Failure
+
+TEXT_BYTES_MAX = 64 << 10
+
+_duals: dict[type, type | None] = {TaskError: TaskError}
+
+# --- in the worker ----------------------------------------------------------------------------
+
+
+def capture(error: BaseException, function: str) -> tuple[str, str, bytes]:
+    """What a worker sends of an exception: its class's name, a sentence, and a record to make it from."""
+    text = _remote_traceback(error)
+    if isinstance(error, TaskError) and error.__dict__.get("_aktis_record"):
+        # A task that passes on another's failure: the user's exception is the one that began it.
+        inner = error.__dict__["_aktis_record"]
+        type_name = inner.get("type_name") or type(error).__name__
+        pickled = inner.get("pickled") or _pickled(inner.get("cause"))
+    else:
+        type_name = _type_name(type(error))
+        pickled = _pickled(error)
+    record = {
+        "function": function,
+        "pid": os.getpid(),
+        "traceback": text,
+        "type_name": type_name,
+        "pickled": pickled,
+        "exit": _exit_code(error) if isinstance(error, SystemExit) else None,
+    }
+    return type_name, _sentence(error), pickle.dumps(record, protocol=5)
+
+
+def is_retriable(error: BaseException, retry_exceptions: bytes | bool) -> bool:
+    """Whether a task that raised this is to be run again."""
+    if isinstance(retry_exceptions, bool):
+        return retry_exceptions and isinstance(error, Exception)
+    if not retry_exceptions:
+        return isinstance(error, Exception)
+    try:
+        kinds = pickle.loads(retry_exceptions)
+    except Exception:
+        return False
+    return isinstance(error, kinds)
+
+
+def _pickled(error: BaseException | None) -> bytes | None:
+    if error is None:
+        return None
+    try:
+        blob = dumps_whole(error)
+        pickle.loads(blob)
+    except BaseException:
+        return None
+    return blob
+
+
+def _remote_traceback(error: BaseException) -> str:
+    """The traceback, from the user's first frame on."""
+    import traceback
+
+    here = os.path.dirname(__file__)
+    frames = error.__traceback__
+    while (
+        frames is not None
+        and frames.tb_frame.f_code.co_filename.startswith(here)
+        and frames.tb_next is not None
+    ):
+        frames = frames.tb_next
+    try:
+        lines = traceback.format_exception(type(error), error, frames)
+    except BaseException as problem:
+        lines = [f"{_type_name(type(error))}: (its text could not be made: {type(problem).__name__})\n"]
+    text = "".join(lines)
+    if len(text) > TEXT_BYTES_MAX:
+        half = TEXT_BYTES_MAX // 2
+        text = f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+    return text
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException:
+        text = "(its text could not be made)"
+    return f"{type(error).__name__}: {text}"[:TEXT_BYTES_MAX] if text else type(error).__name__
+
+
+def _type_name(cls: type) -> str:
+    return (
+        cls.__qualname__
+        if cls.__module__ in ("builtins", "__main__")
+        else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _exit_code(error: SystemExit) -> int:
+    code = error.code
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else 1
+
+
+# --- at the caller ----------------------------------------------------------------------------
+
+
+def to_exception(failure: "Failure") -> BaseException:
+    """The exception that `get` raises for a failure."""
+    context: list[str] = []
+    while failure.kind == "input_failed" and failure.cause is not None:
+        context.append(f"{failure.function or 'a task'}() did not run, because an input of it failed:")
+        failure = failure.cause
+    error = _exception(failure, context)
+    if context and not isinstance(error, TaskError):
+        for line in context:
+            error.add_note(line.rstrip(":"))
+    return error
+
+
+def _exception(failure: "Failure", context: list[str]) -> BaseException:
+    kind = failure.kind
+    if kind == "raised":
+        return _raised(failure, context)
+    text = _text(failure)
+    if kind == "worker_died":
+        cls = exceptions.OutOfMemoryError if "out of memory" in text else exceptions.WorkerCrashedError
+        return cls(text, pid=failure.pid, signal=failure.signal, exit_code=failure.exit_code)
+    if kind == "actor_died":
+        return exceptions.ActorDiedError(text, actor_id=_hex(getattr(failure, "actor_id", None)))
+    if kind == "actor_unavailable":
+        return exceptions.ActorUnavailableError(text, actor_id=_hex(getattr(failure, "actor_id", None)))
+    if kind == "cancelled":
+        return exceptions.TaskCancelledError(text, task_id=_hex(failure.task_id))
+    if kind == "store":
+        full_disk = "disk" in text or "spill" in text
+        return exceptions.OutOfDiskError(text) if full_disk else exceptions.ObjectStoreFullError(text)
+    if kind == "lost":
+        return exceptions.ObjectLostError(text, object_ref_hex=_hex(failure.object_id))
+    simple: dict[str, type[exceptions.AktisError]] = {
+        "reconstruction": exceptions.ObjectReconstructionFailedError,
+        "session_closed": exceptions.SessionClosedError,
+        "environment": exceptions.RuntimeEnvSetupError,
+        "task_unschedulable": exceptions.TaskUnschedulableError,
+        "actor_unschedulable": exceptions.ActorUnschedulableError,
+        "task_group_removed": exceptions.TaskPlacementGroupRemoved,
+        "actor_group_removed": exceptions.ActorPlacementGroupRemoved,
+        "node_died": exceptions.NodeDiedError,
+        "pending_calls": exceptions.PendingCallsLimitExceeded,
+    }
+    return simple.get(kind, exceptions.AktisSystemError)(text)
+
+
+def _raised(failure: "Failure", context: list[str]) -> BaseException:
+    try:
+        record = pickle.loads(failure.payload) if failure.payload else {}
+    except Exception:
+        record = {}
+    record.setdefault("traceback", failure.message)
+    record.setdefault("type_name", failure.type_name)
+    record["function"] = record.get("function") or failure.function
+    record["pid"] = record.get("pid") or failure.pid
+    record["task_id"] = _hex(failure.task_id)
+    record["context"] = context
+    if record["type_name"] == "SystemExit":
+        code = record.get("exit")
+        return exceptions.WorkerCrashedError(
+            f"{record['function']}() ended its worker {record['pid']} with exit code {code} (SystemExit)\n"
+            "hint: return from the function, or raise another exception, instead of sys.exit",
+            pid=record["pid"],
+            exit_code=code,
+        )
+    if record["type_name"] == "KeyboardInterrupt":
+        return exceptions.TaskCancelledError(
+            f"{record['function']}() was interrupted (KeyboardInterrupt) in process {record['pid']}",
+            task_id=record["task_id"],
+        )
+    return from_record(record)
+
+
+def _text(failure: "Failure") -> str:
+    parts = [f"{failure.function}: {failure.message}" if failure.function else failure.message]
+    cause = failure.cause
+    while cause is not None:
+        parts.append(f"caused by: {_cause_text(cause)}")
+        cause = cause.cause
+    return "\n".join(parts)
+
+
+def _cause_text(failure: "Failure") -> str:
+    """A cause in full: of an exception that was raised, with its traceback."""
+    if failure.kind == "raised" and failure.payload:
+        try:
+            record = pickle.loads(failure.payload)
+            return f"{record['function']}() (pid={record['pid']})\n{record['traceback']}"
+        except Exception:
+            pass
+    return f"{failure.function}: {failure.message}" if failure.function else failure.message
+
+
+def _hex(binary: bytes | None) -> str | None:
+    return binary.hex() if binary else None
+
+
+# --- one object that is both ------------------------------------------------------------------
+
+
+def from_record(record: dict[str, Any]) -> BaseException:
+    """The exception that a record, made by `capture`, describes."""
+    cause: BaseException | None = None
+    twin: BaseException | None = None
+    if record.get("pickled"):
+        try:
+            cause = pickle.loads(record["pickled"])
+            twin = pickle.loads(record["pickled"])
+        except BaseException:
+            cause = None
+    record["cause"] = cause
+    if cause is None or twin is None:
+        return _plain(record)
+    return _as_dual(twin, record) or _plain(record)
+
+
+def dual(error: TaskError) -> BaseException:
+    """A `TaskError` that somebody made by hand, as an instance of its cause's class as well."""
+    record = dict(error.__dict__.get("_aktis_record", {}))
+    cause = record.get("cause")
+    if cause is None or isinstance(error, type(cause)):
+        return error
+    record["pickled"] = _pickled(cause)
+    record.setdefault("type_name", _type_name(type(cause)))
+    return from_record(record) if record["pickled"] else error
+
+
+def reduce_task_error(error: TaskError) -> Any:
+    """How a `TaskError` is pickled: as its record, from which it is made again."""
+    record = dict(error.__dict__.get("_aktis_record", {}))
+    cause = record.pop("cause", None)
+    if cause is not None and not record.get("pickled"):
+        record["pickled"] = _pickled(cause)
+    return from_record, (record,)
+
+
+def _plain(record: dict[str, Any]) -> TaskError:
+    error = TaskError(record.get("function") or "", record.get("traceback") or "", record.get("cause"))
+    error.__dict__["_aktis_record"] = record
+    return error
+
+
+def _as_dual(twin: BaseException, record: dict[str, Any]) -> BaseException | None:
+    """A `TaskError` of an exception, which is otherwise what it was; None if its class forbids that."""
+    cls = dual_class(type(twin))
+    if cls is None:
+        return None
+    made = _reclassed(twin, cls) or _rebuilt(twin, cls)
+    if made is not None:
+        made.__dict__["_aktis_record"] = record
+    return made
+
+
+def dual_class(cls: type) -> type | None:
+    """The class that is both `TaskError` and the user's, made once; None if there can be none."""
+    if cls not in _duals:
+        if issubclass(TaskError, cls):
+            _duals[cls] = TaskError
+        else:
+            try:
+                namespace = {"__module__": "aktis.exceptions", "__doc__": cls.__doc__, "__slots__": ()}
+                _duals[cls] = type(cls)(f"TaskError({cls.__name__})", (TaskError, cls), namespace)
+            except Exception:
+                _duals[cls] = None
+    return _duals[cls]
+
+
+def _reclassed(twin: BaseException, cls: type) -> BaseException | None:
+    """The twin itself, with another class; Python allows that where both are laid out in the same way."""
+    try:
+        object.__setattr__(twin, "__class__", cls)
+    except TypeError:
+        return None
+    return twin
+
+
+def _rebuilt(twin: BaseException, cls: type) -> BaseException | None:
+    """A new object with all that the twin has, made by the built-in class that both have as their base."""
+    base = static_base(type(twin))
+    args, state = state_of(twin)
+    for target in (cls, None):
+        try:
+            if target is None:
+                # A group with a KeyboardInterrupt inside may not be an Exception when it is made; later it
+                # may.
+                middle = type(base)("Middle", (base,), {})
+                made = _reclassed(revive_exception(middle, args, state), cls)
+            else:
+                made = revive_exception(target, args, state)
+        except Exception:
+            continue
+        if made is not None:
+            return made
+    return None

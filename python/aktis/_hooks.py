@@ -1,0 +1,148 @@
+"""What the native part calls: each function here is cheap to import and loads what it needs at its first use.
+
+The native part keeps this module (see `set_hooks`) and looks the functions up by name; the rest of Python
+does not use it.
+"""
+
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from aktis._native import Failure, ObjectRef
+
+
+def ensure_session() -> None:
+    """Starts a session if there is none: the first call of a program does not need `init`."""
+    from aktis import _session
+
+    _session.ensure()
+
+
+def dumps(value: object) -> tuple[bytes, list[Any]]:
+    """A value as bytes, and the large buffers that lie beside them."""
+    from aktis._serialization import dumps
+
+    return dumps(value)
+
+
+def loads(data: bytes, buffers: Any) -> Any:
+    """The value that `dumps` was given."""
+    from pickle import loads
+
+    return loads(data, buffers=buffers)
+
+
+def load(blob: bytes) -> Any:
+    """An exported function or class."""
+    from aktis import _serialization
+
+    return _serialization.load_export(blob)
+
+
+def to_exception(failure: "Failure") -> BaseException:
+    """The exception that `get` raises for a failure."""
+    from aktis import _errors
+
+    return _errors.to_exception(failure)
+
+
+def capture(error: BaseException, function: str) -> tuple[str, str, bytes]:
+    """What a worker sends of an exception: the name of its class, a sentence, and the exception itself."""
+    from aktis import _errors
+
+    return _errors.capture(error, function)
+
+
+def is_retriable(error: BaseException, retry_exceptions: bytes | bool) -> bool:
+    """Whether a task that raised this is to be run again."""
+    from aktis import _errors
+
+    return _errors.is_retriable(error, retry_exceptions)
+
+
+def timeout_error(message: str) -> BaseException:
+    """What is raised when something was not there in time."""
+    from aktis.exceptions import GetTimeoutError
+
+    return GetTimeoutError(message)
+
+
+def prepare(environment: str) -> None:
+    """Makes a new worker what its tasks want it to be: variables, directory, where modules are found."""
+    from aktis import _runtime_env
+
+    _runtime_env.apply(environment)
+
+
+def run_async(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any) -> None:
+    """Has the event loop of an actor run a call; `completion` is told how it ended."""
+    from aktis import _async
+
+    _async.run_async(method, args, kwargs, completion)
+
+
+def dynamic(result: Any) -> Any:
+    """The value of a task with `num_returns="dynamic"`: each item is an object of its own."""
+    from aktis import _generator
+
+    return _generator.dynamic(result)
+
+
+def flush() -> None:
+    """A worker has nothing to do: what user code printed is to be seen."""
+    from aktis import _worker
+
+    _worker.flush()
+
+
+def exits() -> None:
+    """A worker ends as it should: Python's own end is to run."""
+    from aktis import _worker
+
+    _worker.exits()
+
+
+# --- what references can do in Python ---------------------------------------------------------
+
+
+def await_ref(reference: "ObjectRef[Any]") -> "Generator[Any, None, Any]":
+    """`await ref`."""
+    from aktis import _futures
+
+    return _futures.await_ref(reference)
+
+
+def future_of(reference: "ObjectRef[Any]") -> Any:
+    """The reference as a `concurrent.futures.Future`."""
+    from aktis import _futures
+
+    return _futures.future_of(reference)
+
+
+def as_future(reference: "ObjectRef[Any]", _internal: bool = False) -> Any:
+    """The reference as an `asyncio.Future` of the running loop."""
+    from aktis import _futures
+
+    return _futures.as_future(reference)
+
+
+def task_id(reference: "ObjectRef[Any]") -> Any:
+    """The id of the task that makes the object: the object's without the index in its last four bytes."""
+    from aktis._ids import TaskID
+
+    return TaskID(reference.binary()[:12] + bytes(4))
+
+
+def job_id(reference: "ObjectRef[Any]") -> Any:
+    """The id of the job that the reference belongs to."""
+    from aktis._engine import context
+    from aktis._ids import JobID
+
+    return JobID(context().job_id)
+
+
+def class_getitem(cls: type, item: Any) -> GenericAlias:
+    """`ObjectRef[int]`, as a hint."""
+    return GenericAlias(cls, item)

@@ -1,0 +1,248 @@
+"""The native part of Aktis: the engine, and conversions between its values and Python's.
+
+Only `aktis._engine` imports this module; everything else imports from there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, final
+
+T = TypeVar("T", covariant=True)
+
+# --- sessions ---------------------------------------------------------------------------------
+
+@final
+class Runtime:
+    """This process in one session."""
+
+    @staticmethod
+    def start(
+        *,
+        resources: dict[str, float],
+        store_bytes: int,
+        spill_directory: str,
+        spill_bytes_max: int,
+        forward_output: bool,
+        lineage: bool,
+        template: Sequence[str],
+        environment: dict[str, str],
+    ) -> Runtime:
+        """Starts an embedded node. `template` is the command of the process that workers are forked from."""
+
+    def session_id(self) -> bytes: ...
+    def is_closed(self) -> bool: ...
+    def shutdown(self) -> None: ...
+    def make_current(self) -> None:
+        """Makes this the session of the whole process; RuntimeError if there is one."""
+    def enter(self) -> None:
+        """Makes this the session of the calling thread, until `leave`."""
+    def leave(self) -> None: ...
+    def resources(self) -> dict[str, float]:
+        """What the node has in all."""
+    def available_resources(self) -> dict[str, float]:
+        """What of it is free now."""
+    def worker_pids(self) -> list[int]: ...
+    def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
+        """The actor with this name (namespaces are part of the name) and the `details` it was created with."""
+    def actor_names(self) -> list[str]: ...
+    def state(self, what: str) -> list[dict[str, Any]]:
+        """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store"."""
+    def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:
+        """True if it was new."""
+    def key_get(self, key: bytes) -> bytes | None: ...
+    def key_delete(self, key: bytes) -> bool: ...
+    def key_list(self, prefix: bytes) -> list[bytes]: ...
+    def create_group(
+        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool
+    ) -> tuple[bytes, ObjectRef[None]]:
+        """A placement group: its id, and a reference that is resolved when all bundles are reserved."""
+    def remove_group(self, group: bytes) -> None: ...
+
+def current() -> Runtime | None:
+    """The session of the calling thread, else of the process."""
+
+# --- objects ----------------------------------------------------------------------------------
+
+@final
+class ObjectRef(Generic[T]):
+    """A counted reference to an object. Hashable, comparable, picklable, awaitable."""
+
+    def binary(self) -> bytes: ...
+    def hex(self) -> str: ...
+    def is_ready(self) -> bool: ...
+    def add_done_callback(self, callback: Callable[[ObjectRef[T]], None]) -> None:
+        """Calls `callback(ref)`, on the thread for callbacks, once there is a value or a failure."""
+
+def put(value: T) -> ObjectRef[T]: ...
+def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
+    """Values, in order. Raises what `hooks.to_exception` makes of a failure, and GetTimeoutError."""
+
+def wait(
+    refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None
+) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]: ...
+def cancel(ref: ObjectRef[Any], force: bool, recursive: bool) -> None: ...
+def explain(what: ObjectRef[Any] | Actor) -> str: ...
+def object_from_id(binary: bytes) -> ObjectRef[Any]: ...
+def reference_counts() -> dict[str, dict[str, int]]: ...
+
+@final
+class Stream:
+    """What a streaming task gives: references, one after another."""
+
+    def next(self, timeout: float | None) -> ObjectRef[Any] | None:
+        """The next item, waiting for it; None at the end. An exception of the task is one extra reference."""
+    def poll(self, callback: Callable[[], None]) -> ObjectRef[Any] | None | bool:
+        """The next item, None at the end, or True if `callback` will be called when it is worth asking again."""
+    def is_finished(self) -> bool: ...
+    def task_id(self) -> bytes: ...
+
+# --- calls ------------------------------------------------------------------------------------
+
+@final
+class Export:
+    """A function or class that workers get by reference: `pickle()` is called once in each session."""
+
+    def __init__(self, name: str, pickle: Callable[[], bytes]) -> None: ...
+
+@final
+class Signature:
+    """Checks arguments at the call. With positional arguments alone their number is compared; else `bind` is
+    called, which raises TypeError if they do not fit. `maximum` is -1 for `*args`."""
+
+    def __init__(self, minimum: int, maximum: int, bind: Callable[..., Any]) -> None: ...
+
+@final
+class TaskCaller:
+    """Calling it submits a task."""
+
+    def __init__(
+        self,
+        export: Export,
+        signature: Signature,
+        *,
+        name: str,
+        resources: dict[str, float],
+        environment: str,
+        num_returns: int,
+        max_retries: int,
+        retry_exceptions: bool | bytes,
+        stream_ahead: int,
+        group: tuple[bytes, int] | None,
+        max_calls: int,
+    ) -> None:
+        """`num_returns` is -1 for "streaming" and -2 for "dynamic"; `max_retries` is -1 for ever;
+        `retry_exceptions` may be a pickled tuple of exception types; `environment` is opaque text: workers are
+        shared only by tasks with the same text, and `aktis._worker.prepare(environment)` is called in each."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """An ObjectRef, a list of them (num_returns > 1), None (num_returns == 0), or a Stream."""
+
+@final
+class Actor:
+    """A counted handle of an actor, without methods."""
+
+    def binary(self) -> bytes: ...
+    def hex(self) -> str: ...
+    def kill(self, restart: bool) -> None: ...
+
+@final
+class ActorCaller:
+    """Calling it creates an actor."""
+
+    def __init__(
+        self,
+        export: Export,
+        signature: Signature,
+        *,
+        type_name: str,
+        name: str | None,
+        details: bytes,
+        resources: dict[str, float],
+        placement: dict[str, float],
+        environment: str,
+        detached: bool,
+        max_restarts: int,
+        max_task_retries: int,
+        max_concurrency: int,
+        concurrency_groups: list[tuple[str, int]],
+        is_async: bool,
+        group: tuple[bytes, int] | None,
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Actor: ...
+
+@final
+class MethodCaller:
+    """Calling it calls a method of an actor."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        method: str,
+        signature: Signature | None,
+        *,
+        name: str,
+        num_returns: int,
+        max_task_retries: int,
+        retry_exceptions: bool | bytes,
+        concurrency_group: str | None,
+        stream_ahead: int,
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+# --- inside a task ----------------------------------------------------------------------------
+
+@final
+class Context:
+    """Where the calling code runs."""
+
+    task_id: bytes
+    actor_id: bytes | None
+    job_id: bytes
+    node_id: bytes
+    worker_id: bytes
+    function: str
+    attempt: int
+    gpus: list[int]
+    resources: dict[str, float]
+    group: tuple[bytes, int] | None
+    is_worker: bool
+
+def context() -> Context: ...
+def is_cancelled() -> bool: ...
+def exit_actor() -> None: ...
+
+# --- failures ---------------------------------------------------------------------------------
+
+@final
+class Failure:
+    """Why there is no value; `aktis._errors.to_exception` makes an exception of it."""
+
+    kind: str
+    """One of: raised, worker_died, actor_died, cancelled, input_failed, unknown_function, codec, store, lost,
+    session_closed, panicked."""
+    message: str
+    function: str
+    task_id: bytes | None
+    object_id: bytes | None
+    pid: int | None
+    signal: int | None
+    exit_code: int | None
+    type_name: str | None
+    """Of the exception, if `kind` is "raised"."""
+    payload: bytes | None
+    """What `aktis._errors.capture` gave, if `kind` is "raised"."""
+    cause: Failure | None
+
+# --- worker processes -------------------------------------------------------------------------
+
+def run_template() -> None:
+    """The template's loop: forks a worker for each request. Returns in each child, which then calls `run_worker`."""
+
+def run_worker() -> None:
+    """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
+
+def run_callbacks() -> None:
+    """The loop of the thread for callbacks; never returns while the process lives."""
+
+def set_hooks(hooks: Any) -> None:
+    """Gives the native part the functions it calls: an object with the attributes of `aktis._hooks`."""
+
+def version() -> str: ...

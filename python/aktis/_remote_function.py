@@ -1,0 +1,198 @@
+"""Remote functions: what `@remote` makes of a function.
+
+`function.remote` is an attribute that holds the native caller itself, so that a call is one step into native
+code. Python has a part only when a function is decorated, gets other options, or is pickled at its first
+call.
+"""
+
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+
+from aktis import _options, _runtime_env, _signature
+from aktis._engine import Export, Signature, Stream, TaskCaller
+
+if TYPE_CHECKING:
+    from aktis._engine import ObjectRef
+    from aktis._generator import ObjectRefGenerator
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Y = TypeVar("Y")
+
+
+def short_name(qualified: str) -> str:
+    """A function's name without the functions around it."""
+    return qualified.rpartition("<locals>.")[2]
+
+
+class RemoteFunction(Generic[P, T]):
+    """A function that runs in workers: `f.remote(...)` gives a reference to its result at once."""
+
+    def __init__(
+        self, function: Callable[P, T], options: _options.Options, export: Export | None = None
+    ) -> None:
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        self.__name__ = getattr(function, "__name__", name)
+        self.__qualname__ = name
+        self.__module__ = getattr(function, "__module__", None) or "__main__"
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._function = function
+        self._options = options
+        self._export = export or _export(function, name)
+        if not TYPE_CHECKING:
+            self.remote = self._caller()
+
+    if TYPE_CHECKING:
+        # References may stand for arguments; where one does, the others are not checked.
+        @overload
+        def remote(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[T]: ...
+        @overload
+        def remote(self, first: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> ObjectRef[T]: ...
+        @overload
+        def remote(
+            self, first: Any, second: ObjectRef[Any], /, *args: Any, **kwargs: Any
+        ) -> ObjectRef[T]: ...
+        @overload
+        def remote(
+            self, first: Any, second: Any, third: ObjectRef[Any], /, *args: Any, **kwargs: Any
+        ) -> ObjectRef[T]: ...
+        def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[T]:
+            """Submits a task; raises TypeError if the arguments do not fit."""
+
+    def options(self, **options: Any) -> "RemoteFunction[P, T]":
+        """The same function with other options."""
+        merged = _options.merge(self._options, options, _options.TASK, "tasks")
+        return type(self)(self._function, merged, self._export)
+
+    def _caller(self) -> Callable[..., Any]:
+        """What `remote` is: the native caller, or a step around it where a call needs one."""
+        options = self._options
+        refusal = _runtime_env.refusal(options.get("runtime_env") or {})
+        if refusal is not None:
+            return _refusing(refusal)
+        name = options.get("name") or short_name(self.__qualname__)
+        needs = _options.resources(options, 1.0)
+        returns = _options.return_number(options, _signature.is_generator(self._function))
+        parameters = _signature.parameters(self._function, short_name(self.__qualname__))
+        group = _options.group(options, needs)
+        caller = TaskCaller(
+            self._export,
+            Signature(*parameters.bounds(), parameters.bind),
+            name=name,
+            resources=needs,
+            environment=_runtime_env.text(
+                options.get("runtime_env"), options.get("num_cpus"), captured(options, group)
+            ),
+            num_returns=returns,
+            max_retries=options.get("max_retries", _options.MAX_RETRIES_DEFAULT),
+            retry_exceptions=_options.retries(options),
+            stream_ahead=_options.stream_ahead(options),
+            group=group,
+            max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
+        )
+        if returns < 0:
+            return _streaming(caller)
+        if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
+            return _bound_to_node(caller, options)
+        return caller
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"the remote function {self.__name__!r} cannot be called directly\n"
+            f"hint: {self.__name__}.remote(...) submits a task, {self.__name__}.__wrapped__(...) runs it here"
+        )
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self._function, self._options)
+
+    def __repr__(self) -> str:
+        return f"RemoteFunction({self.__module__}.{self.__qualname__})"
+
+
+class RemoteGenerator(RemoteFunction[P, Y]):
+    """A remote function that yields: `g.remote(...)` gives a stream of references."""
+
+    if TYPE_CHECKING:
+
+        def remote(self, *args: Any, **kwargs: Any) -> ObjectRefGenerator[Y]:  # type: ignore[override]
+            """Submits the task; items arrive while it runs."""
+
+
+def make(function: Callable[..., Any], options: Mapping[str, Any]) -> "RemoteFunction[..., Any]":
+    """A remote function, its options checked."""
+    name = short_name(function.__qualname__)
+    if _signature.is_async(function):
+        raise ValueError(
+            f"{name!r} is an `async def`, and a task has no event loop\n"
+            "hint: make it a method of an actor, or call asyncio.run(...) in a plain function"
+        )
+    checked = _options.merge({}, options, _options.TASK, "tasks")
+    kind = RemoteGenerator if _signature.is_generator(function) else RemoteFunction
+    return kind(function, checked)
+
+
+def is_function(value: object) -> bool:
+    """Whether `remote` takes it for a function: also compiled ones."""
+    kind = type(value).__name__
+    return isinstance(value, (FunctionType, BuiltinFunctionType)) or "cython_function" in kind
+
+
+def captured(options: _options.Options, group: tuple[bytes, int] | None) -> dict[str, Any]:
+    """What the worker has to know of its placement group: whether children run in it too."""
+    chosen = _options.chosen_group(options)
+    if group is None or (chosen is not None and not chosen[2]):
+        return {}
+    return {"capture_group": group[0].hex()}
+
+
+def _export(function: Callable[..., Any], name: str) -> Export:
+    def pickled() -> bytes:
+        from aktis._serialization import dump_export
+
+        return dump_export(function, "function", short_name(name))
+
+    return Export(short_name(name), pickled)
+
+
+def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -> Any:
+    return kind(function, options)
+
+
+def _streaming(caller: TaskCaller) -> Callable[..., Any]:
+    """Generators, with Python's own protocol of iteration around the native stream."""
+
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        from aktis._generator import ObjectRefGenerator
+
+        result = caller(*args, **kwargs)
+        return ObjectRefGenerator(result) if isinstance(result, Stream) else result
+
+    return remote
+
+
+def _refusing(reason: str) -> Callable[..., Any]:
+    def remote(*args: Any, **kwargs: Any) -> NoReturn:
+        from aktis.exceptions import RuntimeEnvSetupError
+
+        raise RuntimeEnvSetupError(reason)
+
+    return remote
+
+
+def _bound_to_node(caller: TaskCaller, options: _options.Options) -> Callable[..., Any]:
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        from aktis import _session
+        from aktis.exceptions import TaskUnschedulableError
+
+        _session.ensure()
+        missing = _options.wants_missing_node(options)
+        if missing is not None:
+            raise TaskUnschedulableError(
+                f"the task insists on the node {missing}, which is not there\n"
+                "hint: soft=True lets it run elsewhere; aktis.nodes() lists the nodes"
+            )
+        return caller(*args, **kwargs)
+
+    return remote

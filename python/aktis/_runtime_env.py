@@ -1,0 +1,311 @@
+"""What a worker is set up with before it runs anything: variables, directory, where modules are found.
+
+A *runtime environment* is what users write; its plain form is a dictionary. The *environment text* is what
+the engine sees of it: JSON with sorted keys, or nothing. Workers are shared only between tasks with the same
+text, so everything that must not be shared is in there. The *job* is what the driver gives to all its
+workers, in one variable.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+JOB_VARIABLE = "AKTIS_JOB"
+FILES_MAX = 10_000
+INHERITED = ("env_vars", "working_dir", "working_dir_state", "py_modules", "setup_hook")
+KNOWN = (
+    "env_vars",
+    "working_dir",
+    "py_modules",
+    "excludes",
+    "pip",
+    "uv",
+    "conda",
+    "py_executable",
+    "worker_process_setup_hook",
+    "config",
+    "container",
+    "image_uri",
+    "nsight",
+)
+NOT_YET = ("conda", "container", "image_uri", "nsight", "py_executable")
+
+_job: dict[str, Any] | None = None
+_applied: dict[str, Any] = {}
+
+
+class RuntimeEnv(dict[str, Any]):
+    """A runtime environment as a value; a dictionary does as well."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.update(validate(fields))
+
+
+# --- users' side ------------------------------------------------------------------------------
+
+
+def validate(value: Any) -> dict[str, Any]:
+    """The environment in its plain form: paths absolute, modules as paths."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a runtime_env is a dictionary, not {type(value).__name__}")
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        if key.startswith("_"):
+            continue
+        if key not in KNOWN:
+            raise ValueError(f"a runtime_env has no field {key!r}\nhint: it has {', '.join(KNOWN)}")
+        if item is not None:
+            plain[key] = _VALIDATORS.get(key, _anything)(item)
+    if "pip" in plain and "uv" in plain:
+        raise ValueError("a runtime_env has either 'pip' or 'uv', not both")
+    return plain
+
+
+def _env_vars(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"runtime_env['env_vars'] is a dictionary, not {type(value).__name__}")
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str):
+            raise TypeError(f"runtime_env['env_vars'] maps strings to strings, but has {key!r}: {item!r}")
+        if not key or "=" in key or "\0" in key + item:
+            raise ValueError(f"runtime_env['env_vars'] has {key!r}, which cannot be the name of a variable")
+    return dict(value)
+
+
+def _working_dir(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"runtime_env['working_dir'] is a path, not {type(value).__name__}")
+    path = os.fspath(value)
+    if "://" in path:
+        return path
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        raise ValueError(f"runtime_env['working_dir'] is {path!r}, which is not a directory")
+    return path
+
+
+def _py_modules(value: Any) -> list[str]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"runtime_env['py_modules'] is a list, not {type(value).__name__}")
+    paths = []
+    for item in value:
+        file = getattr(item, "__file__", None)
+        if file is not None:
+            item = os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file
+        elif hasattr(item, "__path__"):
+            item = next(iter(item.__path__))
+        if not isinstance(item, (str, os.PathLike)):
+            raise TypeError(f"runtime_env['py_modules'] has {item!r:.80}, which is no path and no module")
+        path = os.fspath(item)
+        if "://" not in path:
+            path = os.path.abspath(os.path.expanduser(path))
+            if not os.path.exists(path):
+                raise ValueError(f"runtime_env['py_modules'] has {path!r}, which does not exist")
+        paths.append(path)
+    return paths
+
+
+def _packages(value: Any) -> list[str]:
+    if isinstance(value, str):
+        with open(value, encoding="utf-8") as file:
+            lines = (line.split("#", 1)[0].strip() for line in file)
+            return [line for line in lines if line]
+    if isinstance(value, Mapping):
+        return _packages(value.get("packages", []))
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise TypeError("a list of packages is a list of strings, a path of a file, or {'packages': [...]}")
+    return list(value)
+
+
+def _setup_hook(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not callable(value):
+        raise TypeError("runtime_env['worker_process_setup_hook'] is a function, or 'module.function'")
+    import base64
+
+    from aktis._serialization import dump_export
+
+    return "pickle:" + base64.b64encode(dump_export(value, "setup hook", repr(value))).decode()
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+_VALIDATORS = {
+    "env_vars": _env_vars,
+    "working_dir": _working_dir,
+    "py_modules": _py_modules,
+    "pip": _packages,
+    "uv": _packages,
+    "worker_process_setup_hook": _setup_hook,
+}
+
+
+def refusal(environment: Mapping[str, Any]) -> str | None:
+    """Why the environment cannot be made; None if it can."""
+    for key in NOT_YET:
+        if environment.get(key):
+            return f"runtime_env[{key!r}] is not supported\nhint: use env_vars, working_dir and py_modules"
+    for key in ("working_dir", "py_modules"):
+        paths = environment.get(key) or ()
+        for path in [paths] if isinstance(paths, str) else paths:
+            if "://" in path:
+                return f"runtime_env[{key!r}] is {path!r}, and only paths of this machine are supported"
+    missing = missing_packages([*environment.get("pip", ()), *environment.get("uv", ())])
+    if missing:
+        return (
+            f"runtime_env asks for packages that are not installed: {', '.join(missing)}\n"
+            "hint: install them before the program starts; environments are not built yet"
+        )
+    return None
+
+
+def missing_packages(packages: list[str]) -> list[str]:
+    """Those that are not installed here."""
+    if not packages:
+        return []
+    import re
+    from importlib import metadata
+
+    missing = []
+    for package in packages:
+        name = re.split(r"[\s\[<>=!~;@]", package, maxsplit=1)[0]
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(package)
+    return missing
+
+
+# --- the environment text ---------------------------------------------------------------------
+
+
+def text(
+    runtime_env: Mapping[str, Any] | None, cpus: float | None, more: Mapping[str, Any] | None = None
+) -> str:
+    """What the engine gives to `apply` in the worker: this on top of what this process hands down."""
+    settings: dict[str, Any] = {key: _applied[key] for key in INHERITED if key in _applied}
+    own = runtime_env or {}
+    if "env_vars" in own:
+        settings["env_vars"] = {**settings.get("env_vars", {}), **own["env_vars"]}
+    if "working_dir" in own:
+        settings["working_dir"] = own["working_dir"]
+        settings["working_dir_state"] = fingerprint(own["working_dir"])
+    if "py_modules" in own:
+        settings["py_modules"] = own["py_modules"]
+    if "worker_process_setup_hook" in own:
+        settings["setup_hook"] = own["worker_process_setup_hook"]
+    threads = max(int(cpus or 1), 1)
+    if threads != 1:
+        settings["omp_num_threads"] = threads
+    settings.update(more or {})
+    if not settings:
+        return ""
+    import json
+
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"))
+
+
+def fingerprint(directory: str) -> str:
+    """Changes when the files in a directory do, so that no worker goes on with what it imported before."""
+    import hashlib
+
+    digest = hashlib.sha1(usedforsecurity=False)
+    count = 0
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            count += 1
+            if count >= FILES_MAX:
+                return digest.hexdigest()
+    return digest.hexdigest()
+
+
+# --- the worker's side ------------------------------------------------------------------------
+
+
+def job() -> dict[str, Any]:
+    """What the driver gives to all its workers. Its variable does not reach what a worker starts."""
+    global _job
+    if _job is None:
+        content = os.environ.pop(JOB_VARIABLE, "")
+        if content:
+            import json
+
+            _job = json.loads(content)
+        else:
+            _job = {}
+    return _job
+
+
+def apply(environment: str) -> None:
+    """Makes this worker what its tasks want it to be."""
+    global _applied
+    settings: dict[str, Any] = {}
+    if environment:
+        import json
+
+        settings = json.loads(environment)
+    base = job()
+    common = base.get("runtime_env") or {}
+    _set_path(base, common, settings)
+    variables = {**common.get("env_vars", {}), **settings.get("env_vars", {})}
+    for name, value in variables.items():
+        os.environ[name] = os.path.expandvars(value) if "${" in value else value
+    if base.get("sets_omp", True) and "OMP_NUM_THREADS" not in variables:
+        os.environ["OMP_NUM_THREADS"] = str(settings.get("omp_num_threads", 1))
+    _applied = settings
+    hook = settings.get("setup_hook") or common.get("worker_process_setup_hook")
+    if hook:
+        _run_hook(hook)
+
+
+def _set_path(base: dict[str, Any], common: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Puts in front of `sys.path`: the working directory, extra modules, then what the driver has there."""
+    directory = settings.get("working_dir") or common.get("working_dir")
+    front = [directory] if directory else []
+    for module in settings.get("py_modules") or common.get("py_modules") or ():
+        # A package is found in the directory around it; a wheel is searched itself.
+        front.append(module if module.endswith((".whl", ".zip")) else os.path.dirname(module))
+    front += [entry for entry in base.get("sys_path", ()) if entry not in front]
+    sys.path[:] = front + [entry for entry in sys.path if entry not in front]
+    folder = directory or base.get("cwd")
+    if folder:
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            print(f"aktis: the working directory {folder!r} is not there: {error}", file=sys.stderr)
+
+
+def _run_hook(hook: str) -> None:
+    if hook.startswith("pickle:"):
+        import base64
+
+        from aktis._serialization import load_export
+
+        load_export(base64.b64decode(hook[len("pickle:") :]))()
+        return
+    import importlib
+
+    module, _, name = hook.rpartition(".")
+    getattr(importlib.import_module(module), name)()
+
+
+def applied() -> dict[str, Any]:
+    """What this worker was set up with, beyond what the job has."""
+    return _applied
+
+
+def inherited_group() -> tuple[bytes, int] | None:
+    """The placement group that this worker's tasks hand down to their children."""
+    name = _applied.get("capture_group")
+    return (bytes.fromhex(name), -1) if name else None

@@ -1,0 +1,508 @@
+"""Sessions: `init`, `shutdown`, and the `Session` value behind them.
+
+A session is an embedded node with its workers. The module-level functions use the current one: that of the
+calling thread (`with Session(...)`), else that of the process (`init`). In a worker there is always one, the
+driver's.
+"""
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from aktis import _options, _runtime_env
+from aktis._engine import Runtime, context, current
+
+SPILL_BYTES_MAX = (1 << 63) - 1
+
+# Keywords of Ray's that have no meaning for an embedded node; they are accepted so that programs run
+# unchanged.
+IGNORED = frozenset(
+    {
+        "_driver_object_store_memory",
+        "_enable_object_reconstruction",
+        "_metrics_export_port",
+        "_node_ip_address",
+        "_node_name",
+        "_plasma_directory",
+        "_redis_max_memory",
+        "_redis_password",
+        "_redis_username",
+        "_temp_dir",
+        "_tracing_startup_hook",
+        "allow_multiple",
+        "configure_logging",
+        "dashboard_host",
+        "dashboard_port",
+        "enable_resource_isolation",
+        "include_dashboard",
+        "job_config",
+        "local_mode",
+        "logging_config",
+        "logging_format",
+        "storage",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+    }
+)
+
+_process: "Session | None" = None
+_lock = threading.RLock()
+_sessions: dict[bytes, "Session"] = {}
+
+
+class UnknownKeywordError(TypeError, RuntimeError):
+    """A keyword that `init` does not have. Python's programs expect the one class, Ray's the other."""
+
+
+class Session:
+    """A private cluster, for tests and for programs with several: `with Session(num_cpus=2) as s: ...`"""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        memory: int | None = None,
+        resources: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
+        object_store_memory: int | None = None,
+        object_spilling_directory: str | None = None,
+        log_to_driver: bool = True,
+        logging_level: Any = None,
+        namespace: str | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
+        _system_config: Mapping[str, Any] | None = None,
+        _memory: int | None = None,
+        **more: Any,
+    ) -> None:
+        unknown = sorted(set(more) - IGNORED)
+        if unknown:
+            raise UnknownKeywordError(
+                f"init() has no keyword {', '.join(map(repr, unknown))}\n"
+                "hint: it has num_cpus, num_gpus, memory, resources, labels, object_store_memory, namespace, "
+                "runtime_env, log_to_driver, logging_level, ignore_reinit_error, address"
+            )
+        _check_address(address)
+        self.labels = _options.labels("labels", labels or {})
+        # A job without a namespace has one of its own, which nobody can guess.
+        self.namespace = (
+            _options.text("namespace", namespace) if namespace is not None else os.urandom(16).hex()
+        )
+        self.runtime_env = _runtime_env.validate(runtime_env or {})
+        refusal = _runtime_env.refusal(self.runtime_env)
+        if refusal is not None:
+            from aktis.exceptions import RuntimeEnvSetupError
+
+            raise RuntimeEnvSetupError(refusal)
+        if logging_level is not None:
+            import logging
+
+            logging.getLogger("aktis").setLevel(logging_level)
+        configuration = dict(_system_config or {})
+        self.object_store_bytes = _store_bytes(object_store_memory)
+        self.runtime = Runtime.start(
+            resources=_node_resources(
+                num_cpus, num_gpus, memory if memory is not None else _memory, resources
+            ),
+            store_bytes=self.object_store_bytes,
+            spill_directory=_spill_directory(object_spilling_directory, configuration),
+            spill_bytes_max=SPILL_BYTES_MAX
+            if configuration.get("automatic_object_spilling_enabled", True)
+            else 0,
+            forward_output=bool(log_to_driver),
+            lineage=bool(configuration.get("lineage_pinning_enabled", True)),
+            template=[sys.executable, "-c", _template_program()],
+            environment={_runtime_env.JOB_VARIABLE: self._job()},
+        )
+        _sessions[self.runtime.session_id()] = self
+
+    def _job(self) -> str:
+        """What every worker of this session is told."""
+        import json
+
+        from aktis import _machine
+
+        paths = [os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path]
+        return json.dumps(
+            {
+                "namespace": self.namespace,
+                "labels": self.labels,
+                "sys_path": list(dict.fromkeys(paths)),
+                "cwd": os.getcwd(),
+                "runtime_env": self.runtime_env,
+                "sets_omp": "OMP_NUM_THREADS" not in os.environ,
+                "gpus": _machine.visible_gpus(),
+                "driver_pid": os.getpid(),
+            },
+            sort_keys=True,
+        )
+
+    # What the module does with the current session, a session does with itself.
+
+    def get(self, refs: Any, *, timeout: float | None = None) -> Any:
+        """Values of references; see `aktis.get`."""
+        from aktis import _objects
+
+        return _objects.get(refs, timeout=timeout)
+
+    def put(self, value: Any) -> Any:
+        """Makes an object in this session; see `aktis.put`."""
+        from aktis import _objects
+
+        with self:
+            return _objects.put(value)
+
+    def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> Any:
+        """Waits for some of several references; see `aktis.wait`."""
+        from aktis import _objects
+
+        return _objects.wait(refs, num_returns=num_returns, timeout=timeout)
+
+    def submit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls `call.remote(*args, **kwargs)` in this session, whatever the current one is."""
+        with self:
+            return call.remote(*args, **kwargs)
+
+    def get_actor(self, name: str, namespace: str | None = None) -> Any:
+        """The actor of this session with this name; see `aktis.get_actor`."""
+        from aktis import _actor
+
+        with self:
+            return _actor.get_actor(name, namespace)
+
+    def cluster_resources(self) -> dict[str, float]:
+        """What all nodes of this session have."""
+        return _with_store(self.runtime.resources(), self)
+
+    def available_resources(self) -> dict[str, float]:
+        """What of it is free now."""
+        return _with_store(self.runtime.available_resources(), self)
+
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self.runtime.is_closed()
+
+    def shutdown(self) -> None:
+        """Ends the session with all its workers, objects and files. Does nothing the second time."""
+        if not self.runtime.is_closed():
+            self.runtime.shutdown()
+        _sessions.pop(self.runtime.session_id(), None)
+
+    def __enter__(self) -> Self:
+        self.runtime.enter()
+        _entered.depth = getattr(_entered, "depth", 0) + 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runtime.leave()
+        _entered.depth -= 1
+        if not _entered.depth and self is not _process and self._owned:
+            self.shutdown()
+
+    _owned = True
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed() else "open"
+        return f"Session({self.runtime.session_id().hex()}, {state})"
+
+
+_entered = threading.local()
+
+
+class ClientContext(Mapping[str, Any]):
+    """What `init` gives: facts about the session by key, and a context manager that ends it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        identity = session.runtime.session_id().hex()
+        self.address_info: dict[str, Any] = {
+            "address": "local",
+            "gcs_address": "local",
+            "node_ip_address": "127.0.0.1",
+            "node_id": identity + "0" * 16,
+            "session_name": f"session_{identity}",
+            "session_dir": "",
+            "object_store_address": "",
+            "raylet_socket_name": "",
+            "webui_url": "",
+            "namespace": session.namespace,
+        }
+        self.dashboard_url = ""
+        self.python_version = ".".join(map(str, sys.version_info[:3]))
+        from aktis._engine import native
+
+        self.aktis_version = native.version()
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Ends the session, if it is still the current one."""
+        if _process is self._session:
+            shutdown()
+
+    def __repr__(self) -> str:
+        resources = {} if self._session.is_closed() else self._session.runtime.resources()
+        shown = ", ".join(f"{name}={value:g}" for name, value in sorted(resources.items()) if ":" not in name)
+        state = "closed" if self._session.is_closed() else shown
+        return f"Context(aktis {self.aktis_version}, Python {self.python_version}, {state})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+# --- the session of the process ---------------------------------------------------------------
+
+
+def init(address: str | None = None, *, ignore_reinit_error: bool = False, **options: Any) -> ClientContext:
+    """Starts the session of this process. What it takes is what `Session` takes."""
+    global _process
+    with _lock:
+        existing = current()
+        if existing is not None and not existing.is_closed():
+            if not ignore_reinit_error:
+                raise RuntimeError(
+                    "aktis is initialised already\n"
+                    "hint: init() was called twice; call shutdown() first, or pass ignore_reinit_error=True"
+                )
+            return ClientContext(_current_session())
+        session = Session(address, **options)
+        session.runtime.make_current()
+        _process = session
+        atexit.unregister(shutdown)
+        atexit.register(shutdown)
+        return ClientContext(session)
+
+
+def ensure() -> Runtime:
+    """The current session; the first call of a program starts one."""
+    found = current()
+    if found is None or found.is_closed():
+        with _lock:
+            found = current()
+            if found is None or found.is_closed():
+                init()
+                found = current()
+    assert found is not None
+    return found
+
+
+def shutdown(_exiting_interpreter: bool = False) -> None:
+    """Ends the session of this process. Does nothing if there is none."""
+    global _process
+    with _lock:
+        session, _process = _process, None
+    if session is not None:
+        session.shutdown()
+
+
+def is_initialized() -> bool:
+    """Whether there is a session."""
+    found = current()
+    return found is not None and not found.is_closed()
+
+
+def _current_session() -> Session:
+    found = current()
+    session = _sessions.get(found.session_id()) if found is not None else None
+    if session is None:
+        raise RuntimeError("this process is a worker, and has the session of its driver")
+    return session
+
+
+def namespace() -> str:
+    """The namespace of the current job."""
+    found = ensure()
+    session = _sessions.get(found.session_id())
+    if session is not None:
+        return session.namespace
+    return str(_runtime_env.job().get("namespace", ""))
+
+
+def labels() -> dict[str, str]:
+    """The labels of this node."""
+    found = ensure()
+    session = _sessions.get(found.session_id())
+    return dict(session.labels if session is not None else _runtime_env.job().get("labels", {}))
+
+
+def job_environment() -> dict[str, Any]:
+    """The runtime environment of the current job."""
+    found = ensure()
+    session = _sessions.get(found.session_id())
+    return dict(session.runtime_env if session is not None else _runtime_env.job().get("runtime_env", {}))
+
+
+# --- what the session has ---------------------------------------------------------------------
+
+
+def cluster_resources() -> dict[str, float]:
+    """What all nodes have, by the name of the resource."""
+    found = ensure()
+    return _with_store(found.resources(), _sessions.get(found.session_id()))
+
+
+def available_resources() -> dict[str, float]:
+    """What of it is free now. What nothing is left of is left out."""
+    found = ensure()
+    free = {name: value for name, value in found.available_resources().items() if value}
+    return _with_store(free, _sessions.get(found.session_id()))
+
+
+def _with_store(resources: dict[str, float], session: Session | None) -> dict[str, float]:
+    if session is not None:
+        resources.setdefault("object_store_memory", float(session.object_store_bytes))
+    return resources
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes of the session, dead ones included."""
+    ensure()
+    here = context()
+    name = os.uname().nodename
+    return [
+        {
+            "NodeID": here.node_id.hex(),
+            "Alive": True,
+            "alive": True,
+            "NodeManagerAddress": "127.0.0.1",
+            "NodeManagerHostname": name,
+            "NodeManagerPort": 0,
+            "ObjectManagerPort": 0,
+            "ObjectStoreSocketName": "",
+            "RayletSocketName": "",
+            "MetricsExportPort": 0,
+            "NodeName": name,
+            "Resources": cluster_resources(),
+            "Labels": labels(),
+        }
+    ]
+
+
+def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
+    """What ran when, for the viewer of traces in Chrome; into a file, or as a list."""
+    rows = ensure().state("tasks")
+    events = [_event(row) for row in rows if row.get("started_at") is not None]
+    if filename is None:
+        return events
+    import json
+
+    with open(filename, "w", encoding="utf-8") as file:
+        json.dump(events, file)
+    return None
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    begin = float(row["started_at"])
+    end = float(row.get("ended_at") or begin)
+    return {
+        "cat": "task",
+        "name": row.get("name", ""),
+        "ph": "X",
+        "pid": "node",
+        "tid": f"worker:{row.get('pid', 0)}",
+        "ts": begin * 1e6,
+        "dur": (end - begin) * 1e6,
+        "args": {"task_id": row.get("task_id", "")},
+    }
+
+
+def get_gpu_ids() -> list[int] | list[str]:
+    """The GPUs that the running task or actor may use, as CUDA_VISIBLE_DEVICES names them."""
+    if not is_initialized():
+        return []
+    here = context()
+    chosen = _runtime_env.job().get("gpus")
+    if not chosen:
+        return list(here.gpus)
+    names = [str(chosen[index]) for index in here.gpus]
+    return [int(name) for name in names] if all(name.isdigit() for name in names) else names
+
+
+# --- how a session is started -----------------------------------------------------------------
+
+
+def _check_address(address: str | None) -> None:
+    wanted = address or os.environ.get("AKTIS_ADDRESS") or "local"
+    if not isinstance(wanted, str):
+        raise TypeError(f"an address is a string, not {wanted!r}")
+    if wanted == "local":
+        return
+    if wanted == "auto":
+        raise ConnectionError(
+            "no running cluster was found on this machine\n"
+            "hint: init() without an address starts a node in this process"
+        )
+    raise ConnectionError(
+        f"there is no cluster at {wanted!r}: this version runs on one machine\n"
+        "hint: init() without an address (and without AKTIS_ADDRESS) starts a node in this process"
+    )
+
+
+def _node_resources(
+    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: Mapping[str, float] | None
+) -> dict[str, float]:
+    from aktis import _machine
+
+    if num_gpus is None:
+        num_gpus = _machine.gpus()
+    offered = {
+        "CPU": _options.amount("num_cpus", _machine.cpus() if num_cpus is None else num_cpus),
+        "GPU": _options.amount("num_gpus", num_gpus),
+        "memory": _options.byte_amount(
+            "memory", int(_machine.memory_bytes() * 0.7) if memory is None else memory
+        ),
+        "node:127.0.0.1": 1.0,
+        "node:__internal_head__": 1.0,
+        **_options.resource_map("resources", resources or {}),
+    }
+    return {name: value for name, value in offered.items() if value or name == "CPU"}
+
+
+def _store_bytes(wanted: int | None) -> int:
+    from aktis import _machine
+
+    if wanted is None:
+        return _machine.store_bytes()
+    return max(int(_options.byte_amount("object_store_memory", wanted)), _machine.STORE_BYTES_MIN)
+
+
+def _spill_directory(wanted: str | None, configuration: Mapping[str, Any]) -> str:
+    if wanted:
+        return wanted
+    settings = configuration.get("object_spilling_config")
+    if settings:
+        if isinstance(settings, str):
+            import json
+
+            settings = json.loads(settings)
+        found = settings.get("params", {}).get("directory_path")
+        found = found[0] if isinstance(found, list) and found else found
+        if found:
+            os.makedirs(found, exist_ok=True)
+            return str(found)
+    return os.environ.get("TMPDIR") or "/tmp"
+
+
+def _template_program() -> str:
+    """Starts the template with this very package, wherever the program found it."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return f"import sys; sys.path.insert(0, {home!r}); from aktis import _template; _template.main()"

@@ -1,0 +1,28 @@
+"""The process that workers are forked from: `python -m aktis._template`.
+
+It imports what workers need, and has one thread and nothing in its buffers when it forks. The function that the native
+part calls returns in each worker, never in the template.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Serves the node; in a worker, runs tasks until the session ends."""
+    import aktis
+    from aktis import _worker
+    from aktis._engine import native
+
+    _worker.preload()
+    del aktis
+    native.run_template()
+    _worker.main()
+
+
+if __name__ == "__main__":
+    # The module must not exist twice: functions of `__main__` are those of the user's program.
+    sys.modules["aktis._template"] = sys.modules.pop("__main__")
+    from types import ModuleType
+
+    sys.modules["__main__"] = ModuleType("__main__")
+    main()

@@ -1,0 +1,60 @@
+"""What a worker process does in Python, besides running tasks."""
+
+import gc
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+
+def preload() -> None:
+    """Imports, in the template, what every worker would import at its first task."""
+    import aktis._errors
+    import aktis._futures
+    import aktis._hooks
+    import aktis._runtime_env
+    import aktis._serialization  # noqa: F401
+
+    # What lives now lives as long as the template: the collector need not touch, and so copy, its pages.
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Runs tasks and calls until the session ends; never returns."""
+    from aktis._engine import native
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    sys.stdin = open(os.devnull)
+    # What a task prints is to be seen while it runs.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+    native.run_worker()
+
+
+def on_interrupt(number: int, frame: FrameType | None) -> None:
+    """A running task was cancelled: it is told by an exception."""
+    from aktis._engine import native
+
+    if native.is_cancelled():
+        raise KeyboardInterrupt
+
+
+def flush() -> None:
+    """Nothing is left to do: what was printed without an end of line is sent on."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+def exits() -> None:
+    """The actor of this process ended by itself: what it left to be done at the end is done."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    flush()

@@ -1,0 +1,277 @@
+"""Placement groups: resources reserved together, all or none, for tasks and actors that belong together.
+
+    group = placement_group([{"CPU": 1}, {"CPU": 1, "GPU": 1}], strategy="PACK")
+    aktis.get(group.ready())
+
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=1)
+    trainer = Trainer.options(num_gpus=1, scheduling_strategy=strategy).remote()
+
+    remove_placement_group(group)
+
+Creation is asynchronous: `placement_group` returns at once, and `ready()` is a reference that is resolved
+when all bundles are reserved. A removed group takes its actors with it and fails its tasks.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from aktis.util._runtime import runtime, text_of
+
+if TYPE_CHECKING:
+    from aktis import ObjectRef
+
+__all__ = [
+    "VALID_PLACEMENT_GROUP_STRATEGIES",
+    "PlacementGroup",
+    "get_current_placement_group",
+    "get_placement_group",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]
+
+VALID_PLACEMENT_GROUP_STRATEGIES = {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
+
+# The engine counts resources in steps of this size.
+_PRECISION = 0.0001
+
+
+class PlacementGroup:
+    """A handle of a placement group. It can be passed to tasks and actors."""
+
+    def __init__(
+        self,
+        id: Any,
+        bundle_cache: list[dict[str, float]] | None = None,
+        _ready: "ObjectRef[None] | None" = None,
+    ) -> None:
+        from aktis import _ids
+
+        self.id = _ids.PlacementGroupID(bytes.fromhex(text_of(id)))
+        self._bundles = bundle_cache
+        self._ready = _ready
+
+    @staticmethod
+    def empty() -> "PlacementGroup":
+        """Stands for "no group": work with this group runs outside of any, also where it would inherit
+        one."""
+        from aktis import _ids
+
+        return PlacementGroup(_ids.PlacementGroupID.nil(), [])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is `empty()`."""
+        return bool(self.id.is_nil())
+
+    @property
+    def bundle_specs(self) -> list[dict[str, float]]:
+        """What was asked for: the resources of each bundle."""
+        if self._bundles is None:
+            self._bundles = _bundles_of(_row(self.id.hex()))
+        return [dict(bundle) for bundle in self._bundles]
+
+    @property
+    def bundle_count(self) -> int:
+        """The number of bundles."""
+        return len(self.bundle_specs)
+
+    def ready(self) -> "ObjectRef[None]":
+        """A reference that is resolved when all bundles are reserved, and fails if the group is removed
+        before."""
+        if self._ready is None:
+            # This handle came by name or from the context. A task that needs nothing runs in the group as
+            # soon as there is one.
+            import aktis
+            from aktis.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            strategy = PlacementGroupSchedulingStrategy(self)
+            self._ready = aktis.remote(_nothing).options(num_cpus=0, scheduling_strategy=strategy).remote()
+        return self._ready
+
+    def wait(self, timeout_seconds: float | None = 30) -> bool:
+        """Waits until the group is ready; False if it is not after `timeout_seconds`."""
+        import aktis
+
+        ready, _ = aktis.wait([self.ready()], num_returns=1, timeout=timeout_seconds)
+        if not ready:
+            return False
+        aktis.get(ready[0])
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroup) and bool(other.id == self.id)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"PlacementGroup({self.id.hex()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlacementGroup, (self.id.hex(), self._bundles, self._ready)
+
+
+def placement_group(
+    bundles: list[dict[str, float]],
+    strategy: str = "PACK",
+    name: str = "",
+    lifetime: str | None = None,
+    _max_cpu_fraction_per_node: float = 1.0,
+    _soft_target_node_id: str | None = None,
+    bundle_label_selector: list[dict[str, str]] | None = None,
+) -> PlacementGroup:
+    """Reserves `bundles` of resources, all or none, and returns at once.
+
+    `strategy` says how they are spread: `"PACK"` on as few nodes as possible, `"SPREAD"` on as many as
+    possible, `"STRICT_PACK"` on one node, `"STRICT_SPREAD"` each on another. A group without
+    `lifetime="detached"` ends with the program that made it. `name` is for `get_placement_group`.
+
+    Raises ValueError if the request can never make sense; what no node can hold today stays pending.
+    """
+    wanted = _checked_bundles(bundles)
+    if strategy not in VALID_PLACEMENT_GROUP_STRATEGIES:
+        known = ", ".join(sorted(VALID_PLACEMENT_GROUP_STRATEGIES))
+        raise ValueError(f"the strategy {strategy!r} is not known\nhint: use one of {known}")
+    if lifetime not in (None, "detached"):
+        raise ValueError(
+            f'`lifetime` is {lifetime!r}\nhint: use None (it ends with this program) or "detached"'
+        )
+    if not isinstance(name, str):
+        raise ValueError(f"`name` is {name!r}, which is no text")
+    if not 0 < _max_cpu_fraction_per_node <= 1:
+        raise ValueError(f"`_max_cpu_fraction_per_node` is {_max_cpu_fraction_per_node}, not in (0, 1]")
+    if bundle_label_selector is not None and len(bundle_label_selector) != len(wanted):
+        raise ValueError(
+            f"`bundle_label_selector` has {len(bundle_label_selector)} items for {len(wanted)} bundles"
+        )
+    full = _full_name(name)
+    if name and _find_by_name(full) is not None:
+        raise ValueError(
+            f"there is a placement group named {name!r} already\nhint: get_placement_group({name!r})"
+        )
+    identity, ready = runtime().create_group(wanted, strategy, full, lifetime == "detached")
+    return PlacementGroup(identity, wanted, ready)
+
+
+def remove_placement_group(placement_group: PlacementGroup) -> None:
+    """Gives the resources back. Actors in the group are killed and its tasks fail. Removing twice does no
+    harm."""
+    if not isinstance(placement_group, PlacementGroup):
+        raise TypeError(f"{placement_group!r} is no PlacementGroup")
+    runtime().remove_group(placement_group.id.binary())
+
+
+def get_placement_group(placement_group_name: str) -> PlacementGroup:
+    """The group with this name. Raises ValueError if there is none."""
+    if not placement_group_name:
+        raise ValueError("the name of a placement group cannot be empty")
+    row = _find_by_name(_full_name(placement_group_name))
+    if row is None:
+        raise ValueError(
+            f"there is no placement group named {placement_group_name!r}\n"
+            "hint: it may have been removed, or have ended with the program that made it"
+        )
+    return PlacementGroup(row["id"], _bundles_of(row))
+
+
+def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
+    """What is known about a group; or about all of them, by their ids.
+
+        {"placement_group_id": "a4..", "name": "", "strategy": "PACK", "state": "CREATED",
+         "bundles": {0: {"CPU": 1.0}}, "bundles_to_node_id": {0: "c0.."}, "stats": {}}
+
+    `state` is "PENDING", "CREATED" or "REMOVED". Of a group that is long gone the table is empty.
+    """
+    if placement_group is None:
+        return {text_of(row["id"]): _table(row) for row in _rows()}
+    row = _row(placement_group.id.hex())
+    return _table(row) if row is not None else {}
+
+
+def get_current_placement_group() -> PlacementGroup | None:
+    """The group that the calling task or actor runs in; None in a driver, and outside of groups."""
+    from aktis import _engine
+
+    if _engine.current() is None:
+        return None
+    place = _engine.context().group
+    return None if place is None else PlacementGroup(place[0])
+
+
+def _nothing() -> None:
+    """Runs in a group to show that it is there."""
+
+
+def _checked_bundles(bundles: Any) -> list[dict[str, float]]:
+    if not isinstance(bundles, list):
+        raise ValueError(
+            f"`bundles` is {bundles!r}, not a list of dicts\nhint: placement_group([{{'CPU': 1}}])"
+        )
+    if not bundles:
+        raise ValueError("`bundles` is empty\nhint: placement_group([{'CPU': 1}])")
+    return [_checked_bundle(index, bundle) for index, bundle in enumerate(bundles)]
+
+
+def _checked_bundle(index: int, bundle: Any) -> dict[str, float]:
+    if not isinstance(bundle, dict):
+        raise ValueError(f"bundle {index} is {bundle!r}, not a dict of resources\nhint: {{'CPU': 1}}")
+    checked: dict[str, float] = {}
+    for name, amount in bundle.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"bundle {index} has the resource {name!r}, which is no text")
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not math.isfinite(amount):
+            raise ValueError(f"bundle {index} has {amount!r} of {name!r}, which is no number")
+        if amount < 0:
+            raise ValueError(f"bundle {index} has {amount} of {name!r}, which is negative")
+        if 0 < amount < _PRECISION:
+            raise ValueError(f"bundle {index} has {amount} of {name!r}, below the precision of {_PRECISION}")
+        if amount > 0:
+            checked[name] = float(amount)
+    if not checked:
+        raise ValueError(
+            f"bundle {index} reserves nothing: {bundle!r}\nhint: leave it out, or ask for something"
+        )
+    return checked
+
+
+def _rows() -> list[dict[str, Any]]:
+    return runtime().state("groups")
+
+
+def _row(identity: str) -> dict[str, Any] | None:
+    return next((row for row in _rows() if text_of(row["id"]) == identity), None)
+
+
+def _full_name(name: str) -> str:
+    """The name as the engine knows it: names are unique within a namespace."""
+    from aktis import _actor, _session
+
+    return _actor.full_name(_session.namespace(), name) if name else ""
+
+
+def _find_by_name(name: str) -> dict[str, Any] | None:
+    for row in _rows():
+        if row.get("name") == name and str(row.get("state", "")).upper() != "REMOVED":
+            return row
+    return None
+
+
+def _bundles_of(row: dict[str, Any] | None) -> list[dict[str, float]]:
+    return [] if row is None else [dict(bundle) for bundle in row.get("bundles", [])]
+
+
+def _table(row: dict[str, Any]) -> dict[str, Any]:
+    from aktis import _actor
+
+    bundles = _bundles_of(row)
+    nodes = row.get("nodes") or []
+    return {
+        "placement_group_id": text_of(row["id"]),
+        "name": _actor.split_name(row.get("name") or "")[1],
+        "strategy": row.get("strategy", "PACK"),
+        "state": str(row.get("state", "PENDING")).upper(),
+        "bundles": dict(enumerate(bundles)),
+        "bundles_to_node_id": {index: text_of(node) for index, node in enumerate(nodes) if node},
+        "stats": dict(row.get("stats") or {}),
+    }

@@ -1,0 +1,56 @@
+"""Cluster: a head today, and a clear word about more nodes."""
+
+from typing import Any
+
+import aktis
+import pytest
+from aktis.cluster_utils import Cluster
+
+
+def test_connect_to_the_head(no_session: Any) -> None:
+    cluster = Cluster(
+        initialize_head=True, connect=True, head_node_args={"num_cpus": 3, "resources": {"x": 2}}
+    )
+    assert cluster.connected
+    assert aktis.cluster_resources()["CPU"] == 3
+    assert aktis.cluster_resources()["x"] == 2
+    cluster.wait_for_nodes()
+    assert cluster.list_all_nodes() == [cluster.head_node]
+    assert cluster.head_node is not None
+    assert cluster.head_node.node_id == aktis.get_runtime_context().get_node_id()
+    cluster.shutdown()
+    assert not aktis.is_initialized()
+    cluster.shutdown()  # Twice does no harm.
+
+
+def test_init_with_the_address(no_session: Any) -> None:
+    with Cluster() as cluster:
+        cluster.add_node(num_cpus=3)
+        assert not aktis.is_initialized()
+        aktis.init(address=cluster.address)
+        assert aktis.cluster_resources()["CPU"] == 3
+    assert not aktis.is_initialized()
+
+
+def test_a_second_node_is_not_there_yet(no_session: Any) -> None:
+    cluster = Cluster(initialize_head=True)
+    with pytest.raises(NotImplementedError, match="several nodes"):
+        cluster.add_node(num_cpus=1)
+    cluster.shutdown()
+
+
+def test_bad_requests(no_session: Any) -> None:
+    with pytest.raises(ValueError):
+        Cluster(connect=True)
+    with pytest.raises(ValueError):
+        Cluster(head_node_args={"num_cpus": 1})
+    with pytest.raises(TypeError, match="num_cpu"):
+        Cluster(initialize_head=True, head_node_args={"num_cpu": 1})
+    with pytest.raises(RuntimeError, match="no head"):
+        Cluster().address  # noqa: B018
+    cluster, other = Cluster(), Cluster()
+    node = cluster.add_node()
+    with pytest.raises(ValueError, match="not a node"):
+        other.remove_node(node)
+    cluster.remove_node(node)
+    assert cluster.list_all_nodes() == []
