@@ -73,7 +73,7 @@ pub struct ActorSpec {
     pub isolated: bool,
     /// Whether it lives until the session ends, even without handles.
     pub detached: bool,
-    /// How often it may be started again after its process died.
+    /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
@@ -274,6 +274,39 @@ pub enum ToNode {
         request: RequestId,
     },
 
+    /// Keep a value under a key, for all processes of the session. Answer: [`FromNode::KeyStored`].
+    KeyPut {
+        /// Matches the answer.
+        request: RequestId,
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+        /// Whether it replaces one that is there.
+        overwrite: bool,
+    },
+    /// What is under this key? Answer: [`FromNode::KeyFound`].
+    KeyGet {
+        /// Matches the answer.
+        request: RequestId,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Forget what is under this key. Answer: [`FromNode::KeyDeleted`].
+    KeyDelete {
+        /// Matches the answer.
+        request: RequestId,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Which keys begin like this? Answer: [`FromNode::Keys`].
+    KeyList {
+        /// Matches the answer.
+        request: RequestId,
+        /// How they begin.
+        prefix: Vec<u8>,
+    },
+
     /// Kill the process that runs `task` in isolation (a forced cancel).
     WorkerKilled {
         /// The process.
@@ -388,6 +421,36 @@ pub enum FromNode {
         request: RequestId,
         /// In order, as many as a message holds.
         names: Vec<String>,
+        /// How many there are besides.
+        left_out: u32,
+    },
+    /// The answer to [`ToNode::KeyPut`].
+    KeyStored {
+        /// Matches the question.
+        request: RequestId,
+        /// Whether there was a value before, or why there is none now.
+        existed: Result<bool, Failure>,
+    },
+    /// The answer to [`ToNode::KeyGet`].
+    KeyFound {
+        /// Matches the question.
+        request: RequestId,
+        /// The value, if there is one.
+        value: Option<Vec<u8>>,
+    },
+    /// The answer to [`ToNode::KeyDelete`].
+    KeyDeleted {
+        /// Matches the question.
+        request: RequestId,
+        /// Whether there was a value.
+        existed: bool,
+    },
+    /// The answer to [`ToNode::KeyList`].
+    Keys {
+        /// Matches the question.
+        request: RequestId,
+        /// In order, as many as a message holds.
+        keys: Vec<Vec<u8>>,
         /// How many there are besides.
         left_out: u32,
     },

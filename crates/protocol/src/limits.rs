@@ -21,6 +21,14 @@ pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
 pub const TEMPLATE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the description of how a worker process is to be set up: a message to the template holds it.
 pub const ENVIRONMENT_BYTES_MAX: usize = TEMPLATE_MESSAGE_BYTES_MAX / 2;
+/// Bytes of a key of the session's key-value space.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of a value there.
+pub const KEY_VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of all keys and values there.
+pub const KEY_SPACE_BYTES_MAX: usize = 64 << 20;
+/// As a number of retries or restarts: as often as it takes.
+pub const FOR_EVER: u32 = u32::MAX;
 /// Times that a task is run again after the death of its worker, unless told otherwise.
 pub const TASK_RETRIES_DEFAULT: u32 = 3;
 /// Items that a streaming task may be ahead of its consumer, unless told otherwise.

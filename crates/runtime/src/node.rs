@@ -171,6 +171,10 @@ impl Inner {
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }
             | FromNode::Names { request, .. }
+            | FromNode::KeyStored { request, .. }
+            | FromNode::KeyFound { request, .. }
+            | FromNode::KeyDeleted { request, .. }
+            | FromNode::Keys { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {

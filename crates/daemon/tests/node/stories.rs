@@ -4,6 +4,7 @@ use crate::worker::sign_of_life;
 use crate::{MANNERS, STORY};
 use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
+use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{Amount, DeathCause, EntryRef, ObjectId, ProcessSlot, Resources, TaskId};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -25,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("objects_go_to_disk_and_come_back", || tell("spill", "")),
     ("a_full_store_and_a_missing_directory_are_explained", || tell("no directory", "")),
     ("a_worker_that_cannot_be_started_is_reported", || tell("no descriptors", "")),
+    ("values_are_kept_under_keys", || tell("keys", "")),
     ("answers_come_in_order_to_many_threads", || tell("many threads", "")),
     ("output_that_nobody_takes_stops_nothing", output_that_nobody_takes_stops_nothing),
     ("workers_print_through_the_driver", workers_print_through_the_driver),
@@ -43,6 +45,7 @@ pub(crate) fn play(story: &str) {
         "spill" => spill(),
         "no directory" => no_directory(),
         "no descriptors" => no_descriptors(),
+        "keys" => keys(),
         "many threads" => many_threads(),
         "print" => drop(Driver::with_worker()),
         "sit" => sit(),
@@ -292,6 +295,40 @@ fn many_threads() {
         let thread = (request / 1000) as usize;
         assert_eq!(request % 1000, next[thread], "in order");
         next[thread] += 1;
+    }
+}
+
+fn keys() {
+    let driver = Driver::start(options());
+    let key = |name: &str| name.as_bytes().to_vec();
+    for (name, expected) in [("a/1", false), ("a/2", false), ("b", false), ("a/1", true)] {
+        let value = vec![7; limits::KEY_VALUE_BYTES_MAX];
+        driver.node.send(ToNode::KeyPut { request: 1, key: key(name), value, overwrite: true });
+        let existed = driver.wait_for(|answer| match answer {
+            FromNode::KeyStored { request: 1, existed } => Some(existed),
+            _ => None,
+        });
+        assert_eq!(existed, Ok(expected), "{name}");
+    }
+    driver.node.send(ToNode::KeyList { request: 2, prefix: key("a/") });
+    let listed = driver.wait_for(|answer| match answer {
+        FromNode::Keys { request: 2, keys, left_out: 0 } => Some(keys),
+        _ => None,
+    });
+    assert_eq!(listed, [key("a/1"), key("a/2")]);
+    for expected in [true, false] {
+        driver.node.send(ToNode::KeyGet { request: 3, key: key("b") });
+        let value = driver.wait_for(|answer| match answer {
+            FromNode::KeyFound { request: 3, value } => Some(value),
+            _ => None,
+        });
+        assert_eq!(value.map(|value| value.len()), expected.then_some(limits::KEY_VALUE_BYTES_MAX));
+        driver.node.send(ToNode::KeyDelete { request: 4, key: key("b") });
+        let existed = driver.wait_for(|answer| match answer {
+            FromNode::KeyDeleted { request: 4, existed } => Some(existed),
+            _ => None,
+        });
+        assert_eq!(existed, expected);
     }
 }
 

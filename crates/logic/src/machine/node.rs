@@ -8,6 +8,7 @@
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
+//! - `keys`: small values under names;
 //! - `explain`: why something waits, in words.
 //!
 //! What the caller guarantees:
@@ -19,6 +20,7 @@
 mod actors;
 mod copies;
 mod explain;
+mod keys;
 mod lanes;
 mod leases;
 mod memory;
@@ -265,6 +267,7 @@ pub struct Node {
     /// Objects that somebody asks for and nobody has promised, and when they count as lost.
     orphans: BTreeMap<ObjectId, Time>,
     actors: actors::Actors,
+    keys: keys::Keys,
 }
 
 impl Node {
@@ -294,6 +297,7 @@ impl Node {
             directory: Directory::default(),
             orphans: BTreeMap::new(),
             actors: actors::Actors::default(),
+            keys: keys::Keys::default(),
         }
     }
 
@@ -350,6 +354,13 @@ impl Node {
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
 
+            ToNode::KeyPut { request, key, value, overwrite } => {
+                self.on_key_put(from, request, (key, value), overwrite, out);
+            }
+            ToNode::KeyGet { request, key } => self.on_key_get(from, request, &key, out),
+            ToNode::KeyDelete { request, key } => self.on_key_delete(from, request, &key, out),
+            ToNode::KeyList { request, prefix } => self.on_key_list(from, request, &prefix, out),
+
             ToNode::WorkerKilled { process, .. } => self.on_worker_killed(process, out),
             ToNode::DeathHandled { process } => self.on_death_handled(from, process, out),
         }
@@ -396,6 +407,7 @@ impl Machine for Node {
         self.directory.check(|process| self.roster.is_live(process));
         self.check_actors();
         self.check_claims();
+        self.keys.check();
         for (from, to) in &self.channels {
             assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());
         }

@@ -16,7 +16,7 @@ mod lineage;
 use crate::slab::Slab;
 use actors::Actor;
 pub use actors::{ActorIndex, Place};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey, limits};
 use lineage::{Lineage, Link};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -50,7 +50,7 @@ pub struct Submission<P> {
     pub route: Route,
     /// How many values it returns.
     pub returns: u32,
-    /// How often it may be run again.
+    /// How often it may be run again; [`limits::FOR_EVER`] is no limit.
     pub retries: u32,
     /// Size of the payload, for the bound on lineage.
     pub bytes: u32,
@@ -150,10 +150,7 @@ impl<P> Record<P> {
         if self.retries == 0 {
             return false;
         }
-        // The largest number stands for any number of times.
-        if self.retries != u32::MAX {
-            self.retries -= 1;
-        }
+        self.retries -= u32::from(self.retries != limits::FOR_EVER);
         self.attempt += 1;
         self.returns_missing = self.returns;
         self.stage = Stage::Queued;

@@ -95,7 +95,7 @@ fn tasks(count: usize) -> String {
     if count == 1 { "1 other task".into() } else { format!("{count} other tasks") }
 }
 
-fn start_text(count: u32, last: &str) -> String {
+pub(super) fn start_text(count: u32, last: &str) -> String {
     let times = if count == 1 { "once".into() } else { format!("{count} times in a row") };
     format!("starting a worker process has failed {times}, and is tried again; last: {last}")
 }

@@ -285,7 +285,7 @@ impl Node {
     pub(super) fn claim_deadlines(&self) -> impl Iterator<Item = Time> {
         self.claims.iter().filter_map(|claim| match claim {
             Claim::Shape(shape) => self.leases.start_failures.get(shape)?.not_before,
-            Claim::Actor(_) => None,
+            Claim::Actor(actor) => self.actors.table.get(actor)?.start_failures.not_before,
         })
     }
 

@@ -93,6 +93,18 @@ fn a_failure_reaches_everything_downstream() {
 }
 
 #[test]
+fn a_task_without_a_limit_is_sent_again_for_ever() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit_to(Route::Lane(story.lane), "a", limits::FOR_EVER, &[]);
+    for _ in 0..10 {
+        assert_eq!(story.send_all(), [a]);
+        story.machine.on_lost(a, &Story::cause(), &mut story.out);
+    }
+    assert_eq!(story.machine.tasks.get(a).map(|task| task.retries), Some(limits::FOR_EVER));
+    assert!(story.failed().is_empty());
+}
+
+#[test]
 fn lineage_stays_while_something_computed_from_it_is_referenced() {
     let mut story = Story::new(LINEAGE);
     let a = story.submit("a", &[]);

@@ -131,12 +131,11 @@ impl Node {
             }
             Life::Ending { .. } => {}
             Life::Starting { .. } | Life::Alive { .. } => {
-                let again = restart && known.restarts_left > 0;
+                let again = restart && known.take_restart();
                 let then = match again {
                     true => Then::Restart("restarting after it was killed".into()),
                     false => Then::Dead(killed),
                 };
-                known.restarts_left -= u32::from(again);
                 self.order_end(actor, true, then, out);
                 if !again {
                     self.actors.free_name(actor);

@@ -1,8 +1,9 @@
 //! What is known of each actor.
 
+use super::super::leases::StartFailures;
 use crate::ledger::Allocation;
 use aktis_protocol::control::{ActorPlace, ActorSpec};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of an actor that is being ended.
@@ -44,13 +45,30 @@ pub(in super::super) struct Actor {
     pub(in super::super) containers: u32,
     pub(in super::super) restarts_left: u32,
     pub(in super::super) incarnation: u32,
+    /// Deaths of its process before it was constructed, in a row.
+    pub(in super::super) start_failures: StartFailures,
     pub(in super::super) life: Life,
 }
 
 impl Actor {
     pub(in super::super) fn new(spec: ActorSpec, life: Life) -> Self {
         let restarts_left = spec.restarts_max;
-        Self { spec, holders: BTreeSet::new(), containers: 0, restarts_left, incarnation: 0, life }
+        Self {
+            spec,
+            holders: BTreeSet::new(),
+            containers: 0,
+            restarts_left,
+            incarnation: 0,
+            start_failures: StartFailures::default(),
+            life,
+        }
+    }
+
+    /// Uses up one restart; false if none is left.
+    pub(in super::super) fn take_restart(&mut self) -> bool {
+        let may = self.restarts_left > 0;
+        self.restarts_left -= u32::from(may && self.restarts_left != limits::FOR_EVER);
+        may
     }
 
     /// Where it is, as holders are told.

@@ -1,6 +1,8 @@
 //! What happens to an actor, from `ActorWanted` to its end.
 
+use super::super::explain::start_text;
 use super::super::lanes::environment_too_large;
+use super::super::leases::StartFailures;
 use super::super::roster::Role;
 use super::super::supply::{Claim, Served, is_kept_back};
 use super::super::{Node, NodeEffect};
@@ -70,11 +72,16 @@ impl Node {
         kept_back: &BTreeSet<String>,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let Some(known) = self.actors.table.get(&actor) else { return Served::Satisfied };
+        let Some(known) = self.actors.table.get_mut(&actor) else { return Served::Satisfied };
         if !matches!(known.life, Life::Waiting { .. }) {
             return Served::Satisfied;
         }
         let (wanted, isolated) = (needed(&known.spec), known.spec.isolated);
+        known.start_failures.not_before = known.start_failures.not_before.filter(|due| now < *due);
+        if known.start_failures.not_before.is_some() {
+            let text = start_text(known.start_failures.count, &known.start_failures.last);
+            return self.put_off(actor, text, out);
+        }
         if !self.ledger.is_feasible(&wanted) {
             return self.put_off(actor, self.infeasible_text(&wanted), out);
         }
@@ -159,6 +166,7 @@ impl Node {
         }
         let allocation = std::mem::take(allocation);
         known.life = Life::Alive { host: from, allocation };
+        known.start_failures = StartFailures::default();
         self.tell(actor, out);
     }
 
@@ -191,6 +199,10 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         for actor in self.actors.hosted_by(dead) {
+            let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+            if let Life::Starting { .. } = known.life {
+                known.start_failures.add(now, cause.to_string());
+            }
             if let Some(then) = self.vacate(actor) {
                 self.finish(now, actor, then, out);
                 continue;
@@ -205,8 +217,7 @@ impl Node {
     /// What a death means for an actor that was not to end.
     fn after_death(&mut self, actor: ActorId, cause: &DeathCause) -> Then {
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-        if known.restarts_left > 0 {
-            known.restarts_left -= 1;
+        if known.take_restart() {
             return Then::Restart(format!("restarting after {cause}"));
         }
         let text = match known.spec.restarts_max {
