@@ -86,6 +86,9 @@ class Session:
                 "hint: it has num_cpus, num_gpus, memory, resources, labels, object_store_memory, namespace, "
                 "runtime_env, log_to_driver, logging_level, ignore_reinit_error, address"
             )
+        defaults = _defaults()
+        namespace = namespace if namespace is not None else defaults.get("namespace")
+        configuration = {**defaults.get("_system_config", {}), **(_system_config or {})}
         _check_address(address)
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
@@ -102,7 +105,6 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
-        configuration = dict(_system_config or {})
         self.object_store_bytes = _store_bytes(object_store_memory)
         self.runtime = Runtime.start(
             resources=_node_resources(
@@ -115,7 +117,8 @@ class Session:
             else 0,
             forward_output=bool(log_to_driver),
             lineage=bool(configuration.get("lineage_pinning_enabled", True)),
-            template=[sys.executable, "-c", _template_program()],
+            # The last argument is room for the titles of workers, which take the place of all arguments.
+            template=[sys.executable, "-c", _template_program(), " " * 160],
             environment={_runtime_env.JOB_VARIABLE: self._job()},
         )
         _sessions[self.runtime.session_id()] = self
@@ -284,7 +287,8 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
                     "hint: init() was called twice; call shutdown() first, or pass ignore_reinit_error=True"
                 )
             return ClientContext(_current_session())
-        session = Session(address, **options)
+        prepared = _prepared_head(address)
+        session = Session(**{**prepared, **options}) if prepared else Session(address, **options)
         session.runtime.make_current()
         _process = session
         atexit.unregister(shutdown)
@@ -438,6 +442,22 @@ def get_gpu_ids() -> list[int] | list[str]:
 
 
 # --- how a session is started -----------------------------------------------------------------
+
+
+def _defaults() -> dict[str, Any]:
+    """What a program gets without asking; under `aktis.compat`, what Ray's variables say."""
+    if os.environ.get("AKTIS_COMPAT") == "1" and "aktis.compat" in sys.modules:
+        from aktis.compat._environment import defaults
+
+        return defaults()
+    wanted = os.environ.get("AKTIS_NAMESPACE")
+    return {"namespace": wanted} if wanted else {}
+
+
+def _prepared_head(address: str | None) -> dict[str, Any] | None:
+    """The arguments of a node that `aktis.cluster_utils.Cluster` prepared under this address."""
+    clusters = sys.modules.get("aktis.cluster_utils")
+    return clusters.heads.pop(address, None) if clusters is not None and address else None
 
 
 def _check_address(address: str | None) -> None:

@@ -19,6 +19,7 @@ mod retired;
 mod session;
 mod stream;
 mod template;
+mod title;
 mod worker;
 
 /// The module as Python sees it.

@@ -122,6 +122,27 @@ impl Runtime {
         py.detach(|| self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
     }
 
+    fn key_put(&self, py: Python<'_>, key: &[u8], value: &[u8], overwrite: bool) -> PyResult<bool> {
+        py.detach(|| self.runtime.key_put(key, value, overwrite))
+            .map_err(|error| failure::to_exception(py, error))
+    }
+
+    fn key_get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = py.detach(|| self.runtime.key_get(key));
+        let value = value.map_err(|error| failure::to_exception(py, error))?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    fn key_delete(&self, py: Python<'_>, key: &[u8]) -> PyResult<bool> {
+        py.detach(|| self.runtime.key_delete(key)).map_err(|error| failure::to_exception(py, error))
+    }
+
+    fn key_list<'py>(&self, py: Python<'py>, prefix: &[u8]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let keys = py.detach(|| self.runtime.key_list(prefix));
+        let keys = keys.map_err(|error| failure::to_exception(py, error))?;
+        Ok(keys.iter().map(|key| PyBytes::new(py, key)).collect())
+    }
+
     fn __repr__(&self) -> String {
         let state = if self.runtime.is_closed() { "closed" } else { "open" };
         format!("Runtime({:016x}, {state})", self.runtime.session().0)

@@ -1,7 +1,7 @@
 //! Running Python functions and methods in a worker.
 
 use crate::head::{Head, flags};
-use crate::{codec, context, failure, hooks};
+use crate::{codec, context, failure, hooks, title};
 use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
 use aktis_runtime::codec::RawArgument;
 use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 macro_rules! functions {
@@ -190,6 +190,7 @@ fn with_task<R>(
             let loaded = load(py, &runtime, head.function)?;
             let name = if head.name.is_empty() { &loaded.name } else { head.name };
             runtime.set_function_name(name);
+            title::show(name);
             context::set_assigned(head.assigned);
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name)?;
             then(py, head, result, name)
@@ -286,6 +287,9 @@ impl Drop for Generator {
     }
 }
 
+/// The class of the actor of this process, if there is one.
+static ACTOR_CLASS: OnceLock<Box<str>> = OnceLock::new();
+
 /// An actor in this process.
 struct PythonActor {
     instance: Py<PyAny>,
@@ -299,11 +303,13 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             let loaded = load(py, &runtime, head.function)?;
             let name = format!("{}.__init__", loaded.name);
             runtime.set_function_name(&name);
+            title::show(&name);
             context::set_actor_assigned(head.assigned);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
             let instance = class.call(&prepared.args, prepared.kwargs.as_ref()).map_err(failed)?;
+            let _ = ACTOR_CLASS.set(loaded.name.clone());
             let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone() };
             Ok(Arc::new(actor) as ActorState)
         })
@@ -339,6 +345,7 @@ fn with_method<R>(
         Python::attach(|py| {
             let (method, name) = method(py, actor, head)?;
             runtime.set_function_name(&name);
+            title::show(&name);
             let result = invoke(py, &runtime, head, call, &method, &name)?;
             then(py, head, result, &name)
         })
@@ -461,7 +468,10 @@ pub(crate) fn set_runtime_hooks() {
             let _ = aktis_store::interrupt_this_process();
         },
         run_loop: || call_hook(|hooks| &hooks.run_loop),
-        idle: || call_hook(|hooks| &hooks.flush),
+        idle: || {
+            title::show(ACTOR_CLASS.get().map_or("IDLE", |class| class));
+            call_hook(|hooks| &hooks.flush);
+        },
         exits: || call_hook(|hooks| &hooks.exits),
     });
 }

@@ -10,6 +10,7 @@ pub mod error;
 pub mod handle;
 pub mod hooks;
 mod inbound;
+mod keys;
 mod node;
 mod objects;
 pub mod options;

@@ -21,6 +21,7 @@ pub mod map;
 pub mod populate;
 pub mod signals;
 pub mod spill;
+mod title;
 mod touched;
 
 pub use arena::{Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
@@ -35,3 +36,4 @@ pub use map::Mapping;
 pub use populate::Populator;
 pub use signals::{ignore_broken_pipes, interrupt_this_process};
 pub use spill::{SpillFile, SpillRefused};
+pub use title::set_title;

@@ -1,6 +1,7 @@
 """The native session behind the current one, for the few utilities that ask the engine itself."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ def runtime() -> "Runtime":
     if found is None:
         raise RuntimeError("there is no session\nhint: call `aktis.init()` first")
     return found
+
+
+@cache
+def remote(target: Callable[..., Any]) -> Any:
+    """A function or class of ours as a remote one: made once, so that it is sent once in each session."""
+    import aktis
+
+    return aktis.remote(target)
 
 
 def text_of(identity: Any) -> str:

@@ -15,7 +15,7 @@ when all bundles are reserved. A removed group takes its actors with it and fail
 import math
 from typing import TYPE_CHECKING, Any
 
-from aktis.util._runtime import runtime, text_of
+from aktis.util._runtime import remote, runtime, text_of
 
 if TYPE_CHECKING:
     from aktis import ObjectRef
@@ -82,11 +82,10 @@ class PlacementGroup:
         if self._ready is None:
             # This handle came by name or from the context. A task that needs nothing runs in the group as
             # soon as there is one.
-            import aktis
             from aktis.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
             strategy = PlacementGroupSchedulingStrategy(self)
-            self._ready = aktis.remote(_nothing).options(num_cpus=0, scheduling_strategy=strategy).remote()
+            self._ready = remote(_nothing).options(num_cpus=0, scheduling_strategy=strategy).remote()
         return self._ready
 
     def wait(self, timeout_seconds: float | None = 30) -> bool:

@@ -37,11 +37,11 @@ class Queue(Generic[T]):
     """
 
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
-        import aktis
+        from aktis.util._runtime import remote
 
         self.maxsize = maxsize
         options = {"num_cpus": 0, "max_concurrency": _CALLS_MAX, **(actor_options or {})}
-        self.actor: Any = aktis.remote(_Items).options(**options).remote(maxsize)
+        self.actor: Any = remote(_Items).options(**options).remote(maxsize)
 
     def __len__(self) -> int:
         return self.size()

@@ -166,6 +166,30 @@ def test_modules_on_the_drivers_path_are_found_by_workers(ray_program: Run, tmp_
     assert done.stdout.endswith("('beside', 'extra')\n")
 
 
+def test_what_moved_is_found(ray_program: Run) -> None:
+    done = ray_program(
+        """
+        import importlib
+        import ray
+        from aktis.compat._missing import Missing
+        from aktis.compat._names import MOVED, PACKAGES
+
+        for module, names in MOVED.items():
+            for name in names:
+                assert not isinstance(getattr(importlib.import_module(module), name), Missing), (module, name)
+        for name in PACKAGES:
+            assert importlib.import_module(name) is getattr(ray, name.removeprefix("ray.")), name
+        from ray._raylet import StreamingObjectRefGenerator
+        from ray.actor import ActorHandle, exit_actor
+        from ray.runtime_context import get_runtime_context
+        assert StreamingObjectRefGenerator is ray.ObjectRefGenerator
+        assert get_runtime_context is ray.get_runtime_context
+        print("done")
+        """
+    )
+    assert done.stdout == "done\n"
+
+
 def test_process_titles_are_rays(ray_program: Run) -> None:
     done = ray_program(
         """

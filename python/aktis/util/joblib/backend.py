@@ -5,7 +5,7 @@ from typing import Any
 
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
 
-from aktis.util._runtime import start_thread
+from aktis.util._runtime import remote, start_thread
 
 __all__ = ["AktisBackend"]
 
@@ -57,13 +57,11 @@ class AktisBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         **_ignored: Any,
     ) -> int:
         """joblib is about to submit: gets ready, and says how many jobs there will be."""
-        import aktis
-
         jobs = self.effective_n_jobs(n_jobs)
         if jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
-        self._submit = aktis.remote(_run).options(**self._remote_args).remote
+        self._submit = remote(_run).options(**self._remote_args).remote
         self._done = queue.SimpleQueue()
         # joblib draws its next arguments inside of the callback, which may take long: not on the session's
         # thread.

@@ -6,6 +6,7 @@ from multiprocessing import TimeoutError
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Self
 
+from aktis.util._runtime import remote
 from aktis.util.multiprocessing.results import AsyncResult, Callback, Failed, ResultIterator
 from aktis.util.multiprocessing.worker import PoolWorker
 from aktis.util.multiprocessing.workers import Chunk, Workers
@@ -63,7 +64,7 @@ class Pool:
         # An actor that says nothing about CPUs could only be placed on a free one; a pool may be larger
         # than the machine.
         options = {"num_cpus": 0, **(ray_remote_args or {}), **(remote_args or {})}
-        start = aktis.remote(PoolWorker).options(**options).remote
+        start = remote(PoolWorker).options(**options).remote
         arguments = (initializer, tuple(initargs))
         self._processes = processes
         self._workers = Workers(processes, lambda: start(*arguments), maxtasksperchild)

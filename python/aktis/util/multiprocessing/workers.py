@@ -126,18 +126,13 @@ class Workers:
 
     def terminate(self) -> None:
         """Kills all workers. What is not done fails."""
-        import aktis
-
         with self._changed:
             self.terminated = True
             pending, self._pending = self._pending, deque()
             workers = list(self._all)
             self._changed.notify_all()
         for worker in workers:
-            try:
-                aktis.kill(worker.actor)
-            except Exception:
-                pass  # The session has ended, and the actor with it.
+            _kill(worker)
         for chunk in pending:
             self._deliver(chunk, Failed(terminated()))
         self.close()
@@ -169,21 +164,32 @@ class Workers:
     def _free(self, worker: Worker, dead: bool) -> None:
         if worker.chunks_left is not None:
             worker.chunks_left -= 1
-        if (dead or worker.chunks_left == 0) and not self.terminated:
-            self._session.enter()
-            try:
-                fresh = Worker(self._new_actor(), self._chunks_each)
-            finally:
-                self._session.leave()
-            with self._changed:
-                self._all.discard(worker)
-                self._all.add(fresh)
-            # With its last handle gone, an actor ends by itself, and its `atexit` functions are called.
-            worker = fresh
+        with self._changed:
+            is_needed = not self.terminated and (not self.closed or self._open > 1)
+        if is_needed and (dead or worker.chunks_left == 0):
+            worker = self._replaced(worker)
         with self._changed:
             self._idle.append(worker)
             self._changed.notify_all()
         self._start_pending()
+
+    def _replaced(self, worker: Worker) -> Worker:
+        """Another worker in place of this one. With its last handle gone, an actor ends by itself, and its
+        `atexit` functions are called."""
+        self._session.enter()
+        try:
+            fresh = Worker(self._new_actor(), self._chunks_each)
+        except Exception:
+            return worker  # The session has ended. What waits fails at once with this one.
+        finally:
+            self._session.leave()
+        with self._changed:
+            self._all.discard(worker)
+            self._all.add(fresh)
+            is_late = self.terminated
+        if is_late:
+            _kill(fresh)
+        return fresh
 
     def _deliver(self, chunk: Chunk, values: list[Any] | Failed) -> None:
         if not chunk.job.has_callbacks:
@@ -267,6 +273,15 @@ def _announce(workers: Workers, announcements: "queue.SimpleQueue[tuple[Chunk, A
             sys.excepthook(*sys.exc_info())
         workers._finish()
         del chunk, values, entry
+
+
+def _kill(worker: Worker) -> None:
+    import aktis
+
+    try:
+        aktis.kill(worker.actor)
+    except Exception:
+        pass  # The session has ended, and the actor with it.
 
 
 def terminated() -> Exception:
