@@ -1,9 +1,11 @@
 //! A worker process: threads that pull tasks and run actors.
 
+mod async_call;
 mod attendant;
 pub(crate) mod context;
 mod entry;
 mod executor;
+mod groups;
 mod leases;
 mod mailbox;
 mod reply;

@@ -10,9 +10,10 @@
 use crate::error::Error;
 use crate::registry::ActorState;
 use crate::runtime::{Inner, Runtime};
+use crate::worker::async_call::AsyncCall;
 use crate::worker::attendant::Attendant;
 use crate::worker::leases::{Held, Leases};
-use crate::worker::mailbox::{AsyncCall, Hosted, Mailbox};
+use crate::worker::mailbox::{Hosted, Mailbox};
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
 use aktis_logic::machine::node::WorkerKind;

@@ -6,10 +6,12 @@
 //! 3. `scheduled` is true exactly while a thread has the mailbox or will pop it.
 
 use crate::codec::{ArgumentReader, ShortBytes};
-use crate::registry::{self, ActorState, AsyncReturn, Call, Function, FunctionBody};
+use crate::registry::{self, ActorState, Call, Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
+use crate::worker::async_call::AsyncCall;
 use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
+use crate::worker::groups::{Group, State};
 use crate::worker::reply::Answer;
 use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
@@ -20,7 +22,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Wake;
 
 /// Calls that one thread runs of one actor before it looks at other work.
 const BATCH: usize = 64;
@@ -45,79 +47,10 @@ pub(crate) struct Mailbox {
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
     gpus: Arc<[u32]>,
-    inner: Mutex<State>,
+    pub(super) inner: Mutex<State>,
 }
 
-struct State {
-    life: Life,
-    /// Calls that belong to no other group.
-    main: Group,
-    /// Calls that are counted by themselves.
-    groups: Box<[Group]>,
-    /// The calls that are suspended.
-    suspended: Vec<Weak<AsyncCall>>,
-    exclusive: bool,
-    scheduled: bool,
-}
-
-/// Calls that are counted together.
-struct Group {
-    number: u16,
-    queue: VecDeque<Item>,
-    running: u32,
-    concurrency: u32,
-}
-
-impl Group {
-    fn new(number: u16, concurrency: u32) -> Self {
-        Self { number, queue: VecDeque::new(), running: 0, concurrency: concurrency.max(1) }
-    }
-}
-
-impl State {
-    fn group(&mut self, number: u16) -> &mut Group {
-        // A group that the actor does not have is that of all others.
-        self.groups.iter_mut().find(|group| group.number == number).unwrap_or(&mut self.main)
-    }
-
-    fn all_groups(&mut self) -> impl Iterator<Item = &mut Group> {
-        std::iter::once(&mut self.main).chain(self.groups.iter_mut())
-    }
-
-    fn running(&self) -> u32 {
-        self.main.running + self.groups.iter().map(|group| group.running).sum::<u32>()
-    }
-
-    fn has_queued(&self) -> bool {
-        !self.main.queue.is_empty() || self.groups.iter().any(|group| !group.queue.is_empty())
-    }
-
-    /// The group whose next item may start now, and whether that runs alone.
-    fn startable(&self) -> Option<(u16, bool)> {
-        if self.exclusive {
-            return None;
-        }
-        let running = self.running();
-        let startable = |group: &Group| {
-            let exclusive = group.queue.front()?.is_exclusive();
-            let fits = group.running < group.concurrency && !(exclusive && running > 0);
-            fits.then_some((group.number, exclusive))
-        };
-        std::iter::once(&self.main).chain(&*self.groups).find_map(startable)
-    }
-
-    /// Takes the next item that may start now, and whether it runs alone.
-    fn take(&mut self) -> Option<(Item, bool)> {
-        let (number, exclusive) = self.startable()?;
-        let group = self.group(number);
-        group.running += 1;
-        let item = group.queue.pop_front().expect("there is one");
-        self.exclusive = exclusive;
-        Some((item, exclusive))
-    }
-}
-
-enum Life {
+pub(super) enum Life {
     /// The constructor has not run.
     New,
     /// It takes calls.
@@ -126,15 +59,15 @@ enum Life {
     Ended(Box<Failure>),
 }
 
-struct Item {
+pub(super) struct Item {
     kind: MessageKind,
-    from: ProcessSlot,
-    key: TaskKey,
-    task: TaskId,
+    pub(super) from: ProcessSlot,
+    pub(super) key: TaskKey,
+    pub(super) task: TaskId,
     /// What to run, or the failure that says that this program does not have it.
     function: Option<&'static Function>,
     id: FunctionId,
-    group: u16,
+    pub(super) group: u16,
     attempt: u32,
     stream_ahead: u32,
     bytes: ShortBytes,
@@ -390,7 +323,13 @@ impl Mailbox {
     }
 
     /// A call is over: others may start.
-    fn done(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, group: u16, exclusive: bool) {
+    pub(super) fn done(
+        self: &Arc<Self>,
+        runtime: &Arc<Inner>,
+        executor: &Executor,
+        group: u16,
+        exclusive: bool,
+    ) {
         let mut state = self.inner.lock();
         state.group(group).running -= 1;
         if exclusive {
@@ -407,7 +346,7 @@ impl Mailbox {
         }
     }
 
-    fn context<'a>(&self, runtime: &'a Arc<Inner>, item: &Item) -> CallContext<'a> {
+    pub(super) fn context<'a>(&self, runtime: &'a Arc<Inner>, item: &Item) -> CallContext<'a> {
         CallContext {
             runtime,
             task: item.task,
@@ -558,7 +497,7 @@ impl Mailbox {
     }
 
     /// The actor asked for its own end.
-    fn exit(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
+    pub(super) fn exit(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
         let failure = Failure::new(FailureKind::ActorDied, "its actor exited");
         self.end(runtime, executor, failure);
     }
@@ -621,7 +560,7 @@ impl Item {
         Asker { process: self.from, key: self.key, task: self.task, stream_ahead: self.stream_ahead }
     }
 
-    fn is_exclusive(&self) -> bool {
+    pub(super) fn is_exclusive(&self) -> bool {
         match self.function.map(|function| &function.body) {
             Some(FunctionBody::Method { exclusive, .. } | FunctionBody::AsyncMethod { exclusive, .. }) => {
                 *exclusive
@@ -633,7 +572,7 @@ impl Item {
 }
 
 impl CallContext<'_> {
-    fn enter(&self, function: &'static str, cancelled: Arc<AtomicBool>) -> Option<TaskContext> {
+    pub(super) fn enter(&self, function: &'static str, cancelled: Arc<AtomicBool>) -> Option<TaskContext> {
         TaskContext::new(
             self.runtime,
             self.task,
@@ -644,102 +583,5 @@ impl CallContext<'_> {
             cancelled,
         )
         .enter()
-    }
-}
-
-/// A call of an asynchronous method that is under way.
-pub(crate) struct AsyncCall {
-    mailbox: Arc<Mailbox>,
-    runtime: Weak<Inner>,
-    function: &'static str,
-    item: Item,
-    exclusive: bool,
-    cancelled: Arc<AtomicBool>,
-    exits: AtomicBool,
-    future: Mutex<Option<AsyncReturn>>,
-}
-
-impl AsyncCall {
-    fn new(
-        mailbox: &Arc<Mailbox>,
-        runtime: &Arc<Inner>,
-        function: &'static str,
-        item: Item,
-        exclusive: bool,
-        cancelled: Arc<AtomicBool>,
-        future: AsyncReturn,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            mailbox: mailbox.clone(),
-            runtime: Arc::downgrade(runtime),
-            function,
-            item,
-            exclusive,
-            cancelled,
-            exits: AtomicBool::new(false),
-            future: Mutex::new(Some(future)),
-        })
-    }
-
-    fn note_exit(&self, exits: bool) {
-        self.exits.fetch_or(exits, Ordering::AcqRel);
-    }
-
-    /// Whether it is the call with this key.
-    fn is(&self, from: ProcessSlot, key: TaskKey) -> bool {
-        self.item.from == from && self.item.key == key
-    }
-
-    /// Remembers the call with its actor, so that it can be cancelled.
-    fn suspend(self: &Arc<Self>) {
-        let mut state = self.mailbox.inner.lock();
-        if state.suspended.len() == state.suspended.capacity() {
-            state.suspended.retain(|call| call.strong_count() > 0);
-        }
-        state.suspended.push(Arc::downgrade(self));
-    }
-
-    /// Goes on with the call; answers when it is done. False if it is not.
-    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
-        let mut slot = self.future.lock();
-        let Some(future) = slot.as_mut() else { return true };
-        let waker = Waker::from(self.clone());
-        let context = self.mailbox.context(runtime, &self.item);
-        let before = context.enter(self.function, self.cancelled.clone());
-        let polled = catch(|| Ok(future.as_mut().poll(&mut Context::from_waker(&waker))));
-        let result = match polled {
-            Ok(Poll::Pending) => {
-                self.note_exit(run::leave(runtime, before));
-                return false;
-            }
-            Ok(Poll::Ready(result)) => result,
-            Err(panic) => Err(panic),
-        };
-        // Dropping the future ends its hold on the actor's state, before others may start.
-        let dropped = slot.take();
-        drop(slot);
-        let _ = catch(|| {
-            drop(dropped);
-            Ok(())
-        });
-        let result = result.map_err(|failure| failure.or_at(self.function, self.item.task));
-        let answer = Answer::new(runtime, context.from, context.object(), result);
-        self.note_exit(run::leave(runtime, before));
-        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
-        if self.exits.load(Ordering::Acquire) {
-            self.mailbox.exit(runtime, executor);
-        }
-        self.mailbox.done(runtime, executor, self.item.group, self.exclusive);
-        true
-    }
-}
-
-impl Wake for AsyncCall {
-    fn wake(self: Arc<Self>) {
-        if let Some(runtime) = self.runtime.upgrade()
-            && let Some(executor) = &runtime.executor
-        {
-            executor.push_runnable(&runtime, Runnable::Future(self.clone()));
-        }
     }
 }

@@ -1,0 +1,111 @@
+//! Calls of asynchronous methods: under way, suspended, woken, cancelled.
+
+use crate::registry::AsyncReturn;
+use crate::runtime::Inner;
+use crate::worker::executor::{Executor, Runnable};
+use crate::worker::mailbox::{Item, Mailbox};
+use crate::worker::reply::Answer;
+use crate::worker::run::{self, catch};
+use aktis_protocol::hot::MessageKind;
+use aktis_protocol::{ProcessSlot, TaskKey};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A call of an asynchronous method that is under way.
+pub(crate) struct AsyncCall {
+    mailbox: Arc<Mailbox>,
+    runtime: Weak<Inner>,
+    function: &'static str,
+    item: Item,
+    exclusive: bool,
+    pub(super) cancelled: Arc<AtomicBool>,
+    exits: AtomicBool,
+    future: Mutex<Option<AsyncReturn>>,
+}
+
+impl AsyncCall {
+    pub(super) fn new(
+        mailbox: &Arc<Mailbox>,
+        runtime: &Arc<Inner>,
+        function: &'static str,
+        item: Item,
+        exclusive: bool,
+        cancelled: Arc<AtomicBool>,
+        future: AsyncReturn,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            mailbox: mailbox.clone(),
+            runtime: Arc::downgrade(runtime),
+            function,
+            item,
+            exclusive,
+            cancelled,
+            exits: AtomicBool::new(false),
+            future: Mutex::new(Some(future)),
+        })
+    }
+
+    pub(super) fn note_exit(&self, exits: bool) {
+        self.exits.fetch_or(exits, Ordering::AcqRel);
+    }
+
+    /// Whether it is the call with this key.
+    pub(super) fn is(&self, from: ProcessSlot, key: TaskKey) -> bool {
+        self.item.from == from && self.item.key == key
+    }
+
+    /// Remembers the call with its actor, so that it can be cancelled.
+    pub(super) fn suspend(self: &Arc<Self>) {
+        let mut state = self.mailbox.inner.lock();
+        if state.suspended.len() == state.suspended.capacity() {
+            state.suspended.retain(|call| call.strong_count() > 0);
+        }
+        state.suspended.push(Arc::downgrade(self));
+    }
+
+    /// Goes on with the call; answers when it is done. False if it is not.
+    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
+        let mut slot = self.future.lock();
+        let Some(future) = slot.as_mut() else { return true };
+        let waker = Waker::from(self.clone());
+        let context = self.mailbox.context(runtime, &self.item);
+        let before = context.enter(self.function, self.cancelled.clone());
+        let polled = catch(|| Ok(future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let result = match polled {
+            Ok(Poll::Pending) => {
+                self.note_exit(run::leave(runtime, before));
+                return false;
+            }
+            Ok(Poll::Ready(result)) => result,
+            Err(panic) => Err(panic),
+        };
+        // Dropping the future ends its hold on the actor's state, before others may start.
+        let dropped = slot.take();
+        drop(slot);
+        let _ = catch(|| {
+            drop(dropped);
+            Ok(())
+        });
+        let result = result.map_err(|failure| failure.or_at(self.function, self.item.task));
+        let answer = Answer::new(runtime, context.from, context.object(), result);
+        self.note_exit(run::leave(runtime, before));
+        answer.send(runtime, context.from, MessageKind::Returned, context.key, 0);
+        if self.exits.load(Ordering::Acquire) {
+            self.mailbox.exit(runtime, executor);
+        }
+        self.mailbox.done(runtime, executor, self.item.group, self.exclusive);
+        true
+    }
+}
+
+impl Wake for AsyncCall {
+    fn wake(self: Arc<Self>) {
+        if let Some(runtime) = self.runtime.upgrade()
+            && let Some(executor) = &runtime.executor
+        {
+            executor.push_runnable(&runtime, Runnable::Future(self.clone()));
+        }
+    }
+}
