@@ -191,6 +191,8 @@ def _raised(failure: "Failure", context: list[str]) -> BaseException:
             f"{record['function']}() was interrupted (KeyboardInterrupt) in process {record['pid']}",
             task_id=record["task_id"],
         )
+    if record["type_name"] == "aktis._actor.ActorExit":
+        return exceptions.ActorDiedError(f"{record['function']}() ended its actor with exit_actor()")
     return from_record(record)
 
 

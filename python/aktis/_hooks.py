@@ -80,10 +80,9 @@ def run_async(
     method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any, group: int
 ) -> None:
     """Has the event loop of an actor run a call; `completion` is told how it ended."""
-    global run_async
-    from aktis._async import run_async
+    from aktis import _async
 
-    run_async(method, args, kwargs, completion, group)
+    _async.run_async(method, args, kwargs, completion, group)
 
 
 def run_loop() -> None:

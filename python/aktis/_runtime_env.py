@@ -8,7 +8,7 @@ workers, in one variable.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 JOB_VARIABLE = "AKTIS_JOB"
@@ -134,7 +134,7 @@ def _anything(value: Any) -> Any:
     return value
 
 
-_VALIDATORS = {
+_VALIDATORS: dict[str, Callable[[Any], Any]] = {
     "env_vars": _env_vars,
     "working_dir": _working_dir,
     "py_modules": _py_modules,

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from aktis import _options, _runtime_env
@@ -156,7 +157,7 @@ class Session:
         """Makes an object in this session; see `aktis.put`."""
         from aktis import _objects
 
-        with self:
+        with self._entered():
             return _objects.put(value)
 
     def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> Any:
@@ -167,14 +168,14 @@ class Session:
 
     def submit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls `call.remote(*args, **kwargs)` in this session, whatever the current one is."""
-        with self:
+        with self._entered():
             return call.remote(*args, **kwargs)
 
     def get_actor(self, name: str, namespace: str | None = None) -> Any:
         """The actor of this session with this name; see `aktis.get_actor`."""
         from aktis import _actor
 
-        with self:
+        with self._entered():
             return _actor.get_actor(name, namespace)
 
     def cluster_resources(self) -> dict[str, float]:
@@ -195,25 +196,25 @@ class Session:
             self.runtime.shutdown()
         _sessions.pop(self.runtime.session_id(), None)
 
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        self.runtime.enter()
+        try:
+            yield
+        finally:
+            self.runtime.leave()
+
     def __enter__(self) -> Self:
         self.runtime.enter()
-        _entered.depth = getattr(_entered, "depth", 0) + 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self.runtime.leave()
-        _entered.depth -= 1
-        if not _entered.depth and self is not _process and self._owned:
-            self.shutdown()
-
-    _owned = True
+        self.shutdown()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed() else "open"
         return f"Session({self.runtime.session_id().hex()}, {state})"
-
-
-_entered = threading.local()
 
 
 class ClientContext(Mapping[str, Any]):

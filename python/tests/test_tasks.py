@@ -1,4 +1,4 @@
-"""Tasks and objects: exceptions, arguments, returns, references, functions, arrays, workers (behaviours 1 to 11)."""
+"""Tasks and objects: exceptions, arguments, returns, references, arrays, workers (behaviours 1 to 11)."""
 
 import os
 import sys
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Latch, children_of, wait_until
 
 import aktis
 from aktis import exceptions
+from support import Latch, children_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -280,7 +280,12 @@ def test_references_as_arguments(size: int) -> None:
 
     @aktis.remote
     def kinds(direct: Any, inside: list[Any], *, named: Any) -> tuple[str, str, str, int]:
-        return type(direct).__name__, type(inside[0]).__name__, type(named).__name__, len(aktis.get(inside[0]))
+        return (
+            type(direct).__name__,
+            type(inside[0]).__name__,
+            type(named).__name__,
+            len(aktis.get(inside[0])),
+        )
 
     ref = aktis.put(bytes(size))
     made = identity.remote(bytes(size))

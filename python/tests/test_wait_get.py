@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from support import Latch
 
 import aktis
 from aktis import exceptions
+from support import Latch
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -274,7 +274,7 @@ def test_futures_of_threads(latch: Latch) -> None:
 def test_references_are_values() -> None:
     ref = aktis.put(1)
     assert len({ref, ref}) == 1
-    assert ref == ref  # noqa: PLR0124
+    assert ref == ref
     assert ref != aktis.put(1)
     assert ref.hex() in repr(ref)
     assert len(ref.binary()) == 16

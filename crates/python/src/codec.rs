@@ -171,6 +171,7 @@ pub(crate) fn push_argument(
         return Ok(());
     }
     if let Ok(reference) = value.cast_exact::<ObjectRef>() {
+        crate::object_ref::check_open(value.py(), &reference.get().handle)?;
         arguments.push_handle(reference.get().handle.clone());
         return Ok(());
     }

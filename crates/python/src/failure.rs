@@ -147,6 +147,7 @@ pub(crate) fn to_exception(py: Python<'_>, error: Error) -> PyErr {
             failed(py, aktis_protocol::Failure::new(kind, "the session is closed"))
         }
         Error::Store(message) => failed(py, aktis_protocol::Failure::new(FailureKind::Store, message)),
+        Error::NameTaken(_) => PyValueError::new_err(error.to_string()),
         Error::Invalid(message) => PyValueError::new_err(message),
         Error::Codec(message) => PyTypeError::new_err(message),
         Error::NotInitialised => {

@@ -136,6 +136,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     let timeout = timeout.map(seconds).transpose()?;
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
+        check_open(py, handle)?;
         let value =
             if handle.has_outcome() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
         let value = value.map_err(|error| failure::to_exception(py, error))?;
@@ -143,6 +144,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     }
     let list = refs.cast::<PyList>().map_err(|_| not_references(refs))?;
     let handles = handles_of(list)?;
+    handles.iter().try_for_each(|handle| check_open(py, handle))?;
     if let Some(runtime) = handles.iter().find(|handle| !handle.has_outcome()).and_then(Handle::runtime) {
         let done = py.detach(|| runtime.wait_all(&handles, timeout));
         if !done.map_err(|error| failure::to_exception(py, error))? {
@@ -159,6 +161,14 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
         values.append(decode(py, handle, &value)?)?;
     }
     Ok(values.into_any().unbind())
+}
+
+/// Refuses a reference of a session that is over: its value may be there by chance, or not.
+pub(crate) fn check_open(py: Python<'_>, handle: &Handle) -> PyResult<()> {
+    if handle.is_closed() {
+        return Err(failure::to_exception(py, aktis_runtime::Error::Closed));
+    }
+    Ok(())
 }
 
 fn decode(py: Python<'_>, handle: &Handle, value: &Value) -> PyResult<Py<PyAny>> {
@@ -266,6 +276,7 @@ fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
     let mut table = vec![0_usize; mask + 1];
     for item in refs.iter() {
         let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
+        check_open(item.py(), &reference.get().handle)?;
         let address = reference.get().handle.address();
         let mut place = (address >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 & mask;
         while table[place] != 0 {

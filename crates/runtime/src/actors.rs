@@ -121,7 +121,21 @@ impl Inner {
         self.actors.lock().insert(id, Arc::downgrade(&entry));
         self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
         self.run_deferred();
+        if let Some(name) = &options.name {
+            self.check_name(name, id)?;
+        }
         Ok(ActorHandle { entry })
+    }
+
+    /// Fails if another actor has the name. The node answers in order: it has seen the new actor.
+    fn check_name(self: &Arc<Self>, name: &str, id: ActorId) -> Result<(), Error> {
+        let wanted = name.to_owned();
+        match self.request(|request| ToNode::NameWanted { request, name: wanted })? {
+            FromNode::ActorFound { found: Some(found), .. } if found.actor != id => {
+                Err(Error::NameTaken(name.to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn actor_entry(
@@ -409,10 +423,22 @@ impl Inner {
         true
     }
 
+    /// The process that an actor lives in, as far as this one knows.
+    fn home_of(&self, actor: ActorId) -> Option<ProcessSlot> {
+        let shell = self.submitter.lock();
+        match shell.machine.actor_place(*shell.actor_index.get(&actor)?) {
+            Place::Alive(process) if *process != self.me => Some(*process),
+            _ => None,
+        }
+    }
+
     /// The node says where an actor is.
     pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
-        // What the actor answered before it changed counts.
+        // What the actor answered before it changed counts, also if its process is dead by now.
         self.drain_fully();
+        if let Some(process) = self.home_of(actor) {
+            self.drain_process(process);
+        }
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
         let Some(&index) = shell.actor_index.get(&actor) else { return };

@@ -100,6 +100,8 @@ enum Waiter {
 struct Waiters {
     /// The node was told of this object before it had a value: it is told the value, too.
     escaped: bool,
+    /// The object itself, for that: it must not go before it has a value that others wait for.
+    kept: Option<Arc<Entry>>,
     /// The object was found in the value of this one, which keeps it; see [`Entry::borrow_from`].
     lender: Option<Handle>,
     list: Vec<Waiter>,
@@ -216,6 +218,7 @@ impl Entry {
             let value = self.outcome.get().expect("just set").to_shared();
             later.messages.push(ToNode::Resolved { object: self.id, value });
         }
+        later.entries.extend(waiters.kept);
         for waiter in waiters.list {
             match waiter {
                 Waiter::Group(group) => later.groups.push(group),
@@ -247,12 +250,14 @@ impl Entry {
 
     /// The value that the node is told when a reference leaves this process; without one, the node is told
     /// later.
-    pub(crate) fn escape_value(&self) -> Option<SharedValue> {
+    pub(crate) fn escape_value(self: &Arc<Self>) -> Option<SharedValue> {
         let mut waiters = self.waiters.lock();
         match self.outcome.get() {
             Some(outcome) => Some(outcome.to_shared()),
             None => {
-                waiters.get_or_insert_default().escaped = true;
+                let waiters = waiters.get_or_insert_default();
+                waiters.escaped = true;
+                waiters.kept = Some(self.clone());
                 None
             }
         }

@@ -44,6 +44,9 @@ pub enum Error {
     /// Options or arguments make no sense.
     #[error("{0}")]
     Invalid(String),
+    /// Another actor has this name.
+    #[error("there is an actor named `{0}` already\nhint: find it by its name, or choose another one")]
+    NameTaken(String),
     /// The operating system refused.
     #[error("{0}")]
     System(String),

@@ -92,6 +92,12 @@ impl Handle {
         Arc::as_ptr(&self.entry) as usize
     }
 
+    /// Whether its session is over.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.entry.runtime().is_some_and(|runtime| runtime.is_closed())
+    }
+
     /// The session that the reference belongs to; `None` if it never was submitted.
     pub fn runtime(&self) -> Option<Runtime> {
         self.entry.runtime().cloned().map(Runtime)

@@ -221,6 +221,15 @@ impl Inner {
         later.entries.push(entry);
     }
 
+    /// Takes in what a process has sent, though it may be dead by now.
+    pub(crate) fn drain_process(self: &Arc<Self>, from: ProcessSlot) {
+        let mut later = Later::default();
+        let mut inbound = self.inbound.lock();
+        self.drain_from(&mut inbound, from, &mut later);
+        drop(inbound);
+        later.run(self);
+    }
+
     /// A process of this node died: what it had of ours is sent elsewhere or fails.
     pub(crate) fn on_process_died(self: &Arc<Self>, dead: ProcessSlot, cause: &DeathCause) {
         let mut later = Later::default();

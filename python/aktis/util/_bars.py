@@ -148,11 +148,8 @@ class DriverDisplay(Display):
         self._announced: bytes | None = None
 
     def start(self) -> None:
-        """Starts the thread. At the end of the program, what has arrived is drawn a last time."""
-        import atexit
-
+        """Starts the thread."""
         threading.Thread(target=self._serve, name="aktis-bars", daemon=True).start()
-        atexit.register(self.collect)
 
     def collect(self) -> int:
         """Draws what workers have written. How many changes there were."""
@@ -169,8 +166,13 @@ class DriverDisplay(Display):
 
     def _collect(self, session: "Runtime") -> int:
         if self._announced != session.session_id():
+            import atexit
+
             session.key_put(DISPLAY_KEY, b"1", True)
             self._announced = session.session_id()
+            # At the end of the program, what has arrived is drawn a last time; before the session is ended,
+            # because this is registered after it.
+            atexit.register(self.collect)
         changes = 0
         for key in sorted(session.key_list(TEXT_PREFIX)):
             data = session.key_get(key)

@@ -334,8 +334,12 @@ impl Executor {
         if self.is_main_only() {
             if !self.is_main_away() {
                 runtime.control.doorbell().call();
-            } else if !self.attendant.recall() && self.threads.load(Ordering::Acquire) == 1 {
-                self.spawn_runner(runtime);
+            } else if !self.attendant.recall() {
+                match self.threads.load(Ordering::Acquire) {
+                    1 => self.spawn_runner(runtime),
+                    // It may sleep on the bell, which did not ring while the first thread still watched.
+                    _ => runtime.control.doorbell().call(),
+                }
             }
         } else if self.is_nobody_asleep() {
             self.spawn_runner(runtime);

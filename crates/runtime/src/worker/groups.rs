@@ -45,8 +45,12 @@ impl State {
         self.main.running + self.groups.iter().map(|group| group.running).sum::<u32>()
     }
 
-    pub(super) fn has_queued(&self) -> bool {
-        !self.main.queue.is_empty() || self.groups.iter().any(|group| !group.queue.is_empty())
+    /// Notes that the mailbox is queued for a thread; true if it is to be queued: something can start, and nobody will
+    /// look before.
+    pub(super) fn schedule(&mut self) -> bool {
+        let schedule = !self.scheduled && self.startable().is_some();
+        self.scheduled |= schedule;
+        schedule
     }
 
     /// The group whose next item may start now, and whether that runs alone.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Calls start in the order in which they arrived.
 //! 2. An exclusive call (`&mut self`) runs alone; others run together, up to the actor's concurrency.
-//! 3. `scheduled` is true exactly while a thread has the mailbox or will pop it.
+//! 3. `scheduled` is true exactly while the mailbox is queued for a thread. If it is false, either nothing can start,
+//!    or a thread that has just finished a call is about to look.
 
 use crate::codec::{ArgumentReader, ShortBytes};
 use crate::registry::{self, ActorState, Call, Function, FunctionBody};
@@ -249,8 +250,7 @@ impl Mailbox {
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
         let mut state = self.inner.lock();
         state.group(item.group).queue.push_back(item);
-        let schedule = !state.scheduled;
-        state.scheduled = true;
+        let schedule = state.schedule();
         drop(state);
         if schedule {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
@@ -259,14 +259,17 @@ impl Mailbox {
 
     /// Runs calls, as many as may run now, up to a batch.
     pub(crate) fn run(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, runner: &RunnerState) {
+        self.inner.lock().scheduled = false;
         for _ in 0..BATCH {
             let Some((item, state, exclusive)) = self.next(runtime, executor) else { return };
             self.run_item(runtime, executor, runner, item, state, exclusive);
         }
-        executor.push_runnable(runtime, Runnable::Actor(self.clone()));
+        if self.inner.lock().schedule() {
+            executor.push_runnable(runtime, Runnable::Actor(self.clone()));
+        }
     }
 
-    /// The next item that may start now. Without one, the mailbox is not scheduled any more.
+    /// The next item that may start now.
     fn next(
         self: &Arc<Self>,
         runtime: &Arc<Inner>,
@@ -274,15 +277,12 @@ impl Mailbox {
     ) -> Option<(Item, Option<ActorState>, bool)> {
         let mut guard = self.inner.lock();
         let state = &mut *guard;
-        let Some((item, exclusive)) = state.take() else {
-            state.scheduled = false;
-            return None;
-        };
+        let (item, exclusive) = state.take()?;
         let actor = match &state.life {
             Life::Ready(actor) => Some(actor.clone()),
             _ => None,
         };
-        let more = state.startable().is_some();
+        let more = state.schedule();
         drop(guard);
         if more {
             // Another thread may take the next call meanwhile; this one comes back to the mailbox, too.
@@ -319,10 +319,22 @@ impl Mailbox {
                 None => self.refuse(runtime, &item),
             },
         }
-        self.done(runtime, executor, group, exclusive);
+        // This thread looks for the next call by itself.
+        self.count_done(executor, group, exclusive);
     }
 
-    /// A call is over: others may start.
+    fn count_done(&self, executor: &Executor, group: u16, exclusive: bool) {
+        let mut state = self.inner.lock();
+        state.group(group).running -= 1;
+        if exclusive {
+            state.exclusive = false;
+        }
+        if state.main.queue.is_empty() && executor.hosted.are_many() {
+            state.main.queue = VecDeque::new();
+        }
+    }
+
+    /// A call is over that no thread has waited for: others may start.
     pub(super) fn done(
         self: &Arc<Self>,
         runtime: &Arc<Inner>,
@@ -330,18 +342,8 @@ impl Mailbox {
         group: u16,
         exclusive: bool,
     ) {
-        let mut state = self.inner.lock();
-        state.group(group).running -= 1;
-        if exclusive {
-            state.exclusive = false;
-        }
-        let schedule = !state.scheduled && state.has_queued();
-        state.scheduled |= schedule;
-        if state.main.queue.is_empty() && executor.hosted.are_many() {
-            state.main.queue = VecDeque::new();
-        }
-        drop(state);
-        if schedule {
+        self.count_done(executor, group, exclusive);
+        if self.inner.lock().schedule() {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
         }
     }
@@ -505,8 +507,7 @@ impl Mailbox {
     fn kill(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
         let failure = Failure::new(FailureKind::ActorDied, "its actor was killed");
         let mut state = self.inner.lock();
-        let schedule = !state.scheduled && state.has_queued();
-        state.scheduled |= schedule;
+        let schedule = state.schedule();
         let before = std::mem::replace(&mut state.life, Life::Ended(Box::new(failure.clone())));
         drop(state);
         if schedule {

@@ -16,6 +16,7 @@ from aktis.util.state._rows import (
     TaskState,
     WorkerState,
 )
+from aktis.util.state.exception import AktisStateApiException
 
 R = TypeVar("R", bound=Row)
 
@@ -247,8 +248,11 @@ def summarize_objects(
 
 
 def _list(kind: type[R], what: str, filters: Iterable[Filter] | None, limit: int) -> list[R]:
-    rows = (kind.from_engine(row) for row in runtime().state(what))
-    return select(kind, rows, filters, limit)
+    try:
+        rows = runtime().state(what)
+    except RuntimeError as error:
+        raise AktisStateApiException(f"the {what} of this session cannot be listed: {error}") from error
+    return select(kind, (kind.from_engine(row) for row in rows), filters, limit)
 
 
 def _find(kind: type[R], what: str, identity: Any) -> R | None:
