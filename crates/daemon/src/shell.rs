@@ -316,6 +316,7 @@ impl Shell {
                 self.demand.forget(lane);
                 self.control.close_lane(lane);
             }
+            NodeEffect::FreeShape { shape } => self.control.forget_shape(shape),
             NodeEffect::OpenChannel { from, to } => {
                 if self.control.open_channel(from, to).is_err() {
                     self.refused_channels.push((from, to));

@@ -5,7 +5,10 @@
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
 use crate::failure::{DeathCause, Failure};
-use crate::ids::{ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId};
+use crate::groups::{GroupPlace, GroupSpec, GroupState};
+use crate::ids::{
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId,
+};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +78,8 @@ pub struct ActorSpec {
     pub detached: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
+    /// The placement group whose resources it uses; the node's own if none is named.
+    pub group: Option<GroupPlace>,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// What its creator wants those to know who find it by its name.
@@ -121,6 +126,11 @@ pub enum ToNode {
         request: RequestId,
         /// The receiving process.
         to: ProcessSlot,
+    },
+    /// The sender has failed all tasks of a lane that [`FromNode::LaneRemoved`] named, and will not use it again.
+    LaneForgotten {
+        /// The lane.
+        lane: LaneId,
     },
     /// A lane that the node took for idle has tasks again.
     LaneActive {
@@ -270,6 +280,22 @@ pub enum ToNode {
         request: RequestId,
     },
 
+    /// Set resources aside. Answer: [`FromNode::GroupChanged`], now and later.
+    GroupWanted {
+        /// What to make.
+        spec: GroupSpec,
+    },
+    /// Tell the sender how far a group is. Answer: [`FromNode::GroupChanged`], now and later.
+    GroupWatched {
+        /// The group.
+        group: GroupId,
+    },
+    /// Give the resources of a group back, and end all that uses them.
+    GroupRemoved {
+        /// The group.
+        group: GroupId,
+    },
+
     /// Keep a value under a key, for all processes of the session. Answer: [`FromNode::KeyStored`].
     KeyPut {
         /// Matches the answer.
@@ -334,6 +360,13 @@ pub enum FromNode {
         /// The lane, or why there is none.
         lane: Result<LaneId, Failure>,
     },
+    /// The lane will not be served any more: its tasks fail. Answer: [`ToNode::LaneForgotten`].
+    LaneRemoved {
+        /// The lane.
+        lane: LaneId,
+        /// Why.
+        failure: Failure,
+    },
     /// The channel is there, or the receiver is dead.
     ChannelOpened {
         /// Matches the question.
@@ -384,7 +417,7 @@ pub enum FromNode {
     /// Construct this actor and answer [`ToNode::ActorStarted`] or [`ToNode::ActorEnded`].
     HostActor {
         /// What to construct.
-        spec: ActorSpec,
+        spec: Box<ActorSpec>,
         /// Which life.
         incarnation: u32,
         /// Indices of the GPUs it holds.
@@ -419,6 +452,13 @@ pub enum FromNode {
         names: Vec<String>,
         /// How many there are besides.
         left_out: u32,
+    },
+    /// The group is ready, waits, or is gone.
+    GroupChanged {
+        /// The group.
+        group: GroupId,
+        /// How far it is.
+        state: GroupState,
     },
     /// The answer to [`ToNode::KeyPut`].
     KeyStored {

@@ -367,7 +367,7 @@ impl Executor {
                 }
             }
             FromNode::HostActor { spec, incarnation, gpus } => {
-                self.hosted.host(runtime, self, spec, incarnation, gpus);
+                self.hosted.host(runtime, self, *spec, incarnation, gpus);
             }
             FromNode::EndActor { actor, now } => self.hosted.end(runtime, self, actor, now),
             _ => {}
