@@ -10,6 +10,7 @@ use crate::ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId,
 };
 use crate::resources::{Resources, Shape};
+use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
 
 /// Matches an answer to its question, within one process.
@@ -341,6 +342,13 @@ pub enum ToNode {
         /// The dead process.
         process: ProcessSlot,
     },
+    /// How do things stand? Answer: [`FromNode::StateTold`].
+    StateWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// What is asked about.
+        what: StateKind,
+    },
     /// What does the node know about waiting tasks of this shape? Answer: [`FromNode::ShapeExplained`].
     ShapeQuestion {
         /// Matches the answer.
@@ -508,6 +516,15 @@ pub enum FromNode {
         request: RequestId,
         /// What the tasks wait for.
         text: String,
+    },
+    /// The answer to [`ToNode::StateWanted`].
+    StateTold {
+        /// Matches the question.
+        request: RequestId,
+        /// As many rows as a message holds.
+        rows: StateRows,
+        /// How many there are besides.
+        left_out: u64,
     },
     /// End now: the session closes.
     Shutdown,

@@ -9,6 +9,7 @@ pub mod hot;
 pub mod ids;
 pub mod limits;
 pub mod resources;
+pub mod state;
 pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind};

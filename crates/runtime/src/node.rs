@@ -175,6 +175,7 @@ impl Inner {
             | FromNode::KeyFound { request, .. }
             | FromNode::KeyDeleted { request, .. }
             | FromNode::Keys { request, .. }
+            | FromNode::StateTold { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
             // For those who come to ask how far a group is.

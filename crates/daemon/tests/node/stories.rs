@@ -137,7 +137,7 @@ impl Driver {
         })
     }
 
-    fn put(&self, number: u64, byte: u8, bytes: u64) -> Result<EntryRef, String> {
+    pub(crate) fn put(&self, number: u64, byte: u8, bytes: u64) -> Result<EntryRef, String> {
         let object = self.object(number);
         self.node.send(ToNode::ExtentWanted { request: 1, object, bytes });
         let entry = self.wait_for(|answer| match answer {

@@ -10,7 +10,7 @@
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
 //! - `keys`: small values under names;
-//! - `explain`: why something waits, in words.
+//! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
 //! 1. Messages of one process come in the order it sent them, and a message that another one caused
@@ -29,6 +29,7 @@ mod memory;
 mod objects;
 mod processes;
 mod roster;
+mod state;
 mod stock;
 mod supply;
 mod view;
@@ -333,6 +334,7 @@ impl Node {
             ToNode::LaneActive { lane } => self.on_lane_active(now, lane, out),
             ToNode::LeaseReturned { lease } => self.on_lease_returned(now, from, lease, out),
             ToNode::LeaseBlocked { lease, blocked } => self.on_lease_blocked(now, from, lease, blocked, out),
+            ToNode::StateWanted { request, what } => self.on_state_wanted(from, request, what, out),
             ToNode::ShapeQuestion { request, lane } => self.on_shape_question(from, request, lane, out),
 
             ToNode::ExtentWanted { request, object, bytes } => {

@@ -4,6 +4,7 @@ use super::Around;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
+use aktis_protocol::state::StateKind;
 use aktis_protocol::{
     ActorId, Amount, Failure, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId,
     LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
@@ -57,7 +58,7 @@ impl Hosting {
 
     /// One random thing.
     pub fn act(&mut self, around: &mut Around<'_>) {
-        match around.random.below(12) {
+        match around.random.below(13) {
             0 => self.want_lane(around),
             1 => self.want_actor(around),
             2 => self.kill_actor(around),
@@ -68,6 +69,7 @@ impl Hosting {
             8 => self.want_group(around),
             9 => self.remove_group(around),
             10 => self.forget_lane(around),
+            11 => ask(around),
             _ => self.block(around),
         }
     }
@@ -249,6 +251,7 @@ impl Hosting {
                     *gone = matches!(state, GroupState::Removed(_));
                 }
             }
+            FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
             FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
@@ -260,6 +263,12 @@ impl Hosting {
             *dead = matches!(place, ActorPlace::Dead(_));
         }
     }
+}
+
+fn ask(around: &mut Around<'_>) {
+    use StateKind::{Actors, Groups, Objects, Resources, Store, Workers};
+    let what = around.random.pick(&[Actors, Groups, Objects, Resources, Store, Workers]);
+    around.tell(ToNode::StateWanted { request: 0, what: what.expect("there are some") });
 }
 
 fn some_environment(around: &mut Around<'_>) -> String {
