@@ -4,7 +4,7 @@ Callbacks of references come on one thread of each process, which the native par
 """
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aktis._engine import ObjectRef, native
 
@@ -67,4 +67,4 @@ def as_future(reference: ObjectRef[Any]) -> "asyncio.Future[Any]":
 
 
 async def _wait(reference: ObjectRef[Any]) -> Any:
-    return await reference  # type: ignore[misc]
+    return await cast(Any, reference)

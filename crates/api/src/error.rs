@@ -128,7 +128,7 @@ impl From<Arc<Failure>> for Error {
             }
             FailureKind::WorkerDied(_) => Self::WorkerDied(TaskError(failure)),
             FailureKind::ActorDied => Self::ActorDied(TaskError(failure)),
-            FailureKind::Cancelled => Self::Cancelled(TaskError(failure)),
+            FailureKind::Cancelled | FailureKind::GroupRemoved => Self::Cancelled(TaskError(failure)),
             FailureKind::UnknownFunction => Self::UnknownFunction(TaskError(failure)),
             FailureKind::Lost => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),

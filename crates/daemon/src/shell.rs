@@ -16,6 +16,7 @@ use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::state::StateRows;
 use aktis_protocol::{DeathCause, Failure, FailureKind, LaneId, ProcessSlot};
 use aktis_store::{Arena, Control, EntryState, Populator};
 use rustix::fd::OwnedFd;
@@ -316,6 +317,7 @@ impl Shell {
                 self.demand.forget(lane);
                 self.control.close_lane(lane);
             }
+            NodeEffect::FreeShape { shape } => self.control.forget_shape(shape),
             NodeEffect::OpenChannel { from, to } => {
                 if self.control.open_channel(from, to).is_err() {
                     self.refused_channels.push((from, to));
@@ -375,6 +377,11 @@ impl Shell {
                     None => Ok(lane),
                 };
                 FromNode::LaneOpened { request, lane }
+            }
+            // The machine does not see who reads what.
+            FromNode::StateTold { request, rows: StateRows::Objects(mut rows), left_out } => {
+                rows.iter_mut().for_each(|row| row.pinned = self.arena.is_pinned(row.entry));
+                FromNode::StateTold { request, rows: StateRows::Objects(rows), left_out }
             }
             FromNode::ChannelOpened { request, to: receiver, open } => {
                 let open = open && !self.refused_channels.contains(&(to, receiver));

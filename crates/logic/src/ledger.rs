@@ -1,4 +1,4 @@
-//! Who holds how much of the node's resources, and which GPUs.
+//! Who holds how much of some resources, and which GPUs: those of a node, or of a bundle that was set aside of them.
 //!
 //! Invariants:
 //! 1. Of every resource: total + debt = available + what is allocated.
@@ -6,20 +6,36 @@
 //! 3. The free shares of the GPUs add up to the available amount of GPU.
 
 use aktis_protocol::resources::{CPU, GPU};
-use aktis_protocol::{Amount, Resources};
+use aktis_protocol::{Amount, GroupId, Resources};
 
 /// A share of one GPU: its index, and how much of it.
 pub type GpuShare = (u32, Amount);
+
+/// Whose resources a ledger keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The node's own.
+    #[default]
+    Node,
+    /// Those of a bundle of a placement group.
+    Bundle(GroupId, u32),
+}
 
 /// What one holder has got; given back by [`Ledger::release`].
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "an allocation that is dropped is lost to the ledger"]
 pub struct Allocation {
+    source: Source,
     resources: Resources,
     gpus: Vec<GpuShare>,
 }
 
 impl Allocation {
+    /// The ledger it is from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
     /// The amounts.
     pub fn resources(&self) -> &Resources {
         &self.resources
@@ -36,10 +52,13 @@ impl Allocation {
     }
 }
 
-/// The resources of one node.
+/// The resources of one node or bundle.
 #[derive(Clone, Debug)]
 pub struct Ledger {
+    source: Source,
     total: Resources,
+    /// The share of each GPU that there is in all, by index.
+    gpus_total: Vec<Amount>,
     available: Resources,
     /// What is in use beyond the total, since work that had lent its CPU took it back.
     debt: Resources,
@@ -48,10 +67,35 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger in which everything is free.
+    /// The ledger of a node, in which everything is free.
     pub fn new(total: Resources) -> Self {
         let gpus = whole_gpus(total.get(GPU));
-        Self { available: total.clone(), total, debt: Resources::none(), gpus }
+        Self::full(Source::Node, total, gpus)
+    }
+
+    /// The ledger of a bundle for which this was allocated, in which everything is free.
+    pub fn of_bundle(group: GroupId, bundle: u32, reserved: &Allocation) -> Self {
+        let places = reserved.gpus.iter().map(|&(index, _)| index as usize + 1).max().unwrap_or(0);
+        let mut gpus = vec![Amount::ZERO; places];
+        for &(index, amount) in &reserved.gpus {
+            gpus[index as usize] = amount;
+        }
+        Self::full(Source::Bundle(group, bundle), reserved.resources.clone(), gpus)
+    }
+
+    fn full(source: Source, total: Resources, gpus: Vec<Amount>) -> Self {
+        let (available, gpus_total) = (total.clone(), gpus.clone());
+        Self { source, total, gpus_total, available, debt: Resources::none(), gpus }
+    }
+
+    /// The same resources, with everything free.
+    fn emptied(&self) -> Self {
+        Self::full(self.source, self.total.clone(), self.gpus_total.clone())
+    }
+
+    /// Whose resources these are.
+    pub fn source(&self) -> Source {
+        self.source
     }
 
     /// Everything that the node has.
@@ -71,12 +115,32 @@ impl Ledger {
 
     /// Whether `wanted` would fit if nothing else were allocated.
     pub fn is_feasible(&self, wanted: &Resources) -> bool {
-        self.total.covers(wanted) && choose_gpus(&whole_gpus(self.total.get(GPU)), wanted.get(GPU)).is_some()
+        self.total.covers(wanted) && choose_gpus(&self.gpus_total, wanted.get(GPU)).is_some()
     }
 
     /// The resources of which there is not enough in all for `wanted`.
     pub fn infeasible_names(&self, wanted: &Resources) -> Vec<String> {
-        Self::new(self.total.clone()).lacking(wanted)
+        self.emptied().lacking(wanted)
+    }
+
+    /// Whether all of these would fit together if nothing else were allocated.
+    pub fn are_feasible(&self, wanted: &[Resources]) -> bool {
+        self.emptied().allocate_all(wanted).is_some()
+    }
+
+    /// Takes all of these, or nothing; `None` if they do not fit together now.
+    pub fn allocate_all(&mut self, wanted: &[Resources]) -> Option<Vec<Allocation>> {
+        let mut taken = Vec::with_capacity(wanted.len());
+        for one in wanted {
+            match self.allocate(one) {
+                Some(allocation) => taken.push(allocation),
+                None => {
+                    taken.into_iter().for_each(|allocation| self.release(allocation));
+                    return None;
+                }
+            }
+        }
+        Some(taken)
     }
 
     /// The resources of which there is not enough now for `wanted`.
@@ -100,7 +164,8 @@ impl Ledger {
 
     /// Takes `wanted` with exactly these shares of GPUs; `None` if they are not free.
     pub fn allocate_on(&mut self, wanted: &Resources, shares: &[GpuShare]) -> Option<Allocation> {
-        let free = |&(index, amount): &GpuShare| self.gpus[index as usize] >= amount;
+        let free =
+            |&(index, amount): &GpuShare| self.gpus.get(index as usize).is_some_and(|free| *free >= amount);
         if !self.available.covers(wanted) || !shares.iter().all(free) {
             return None;
         }
@@ -108,21 +173,12 @@ impl Ledger {
         for &(index, amount) in shares {
             self.gpus[index as usize].0 -= amount.0;
         }
-        Some(Allocation { resources: wanted.clone(), gpus: shares.to_vec() })
+        Some(Allocation { source: self.source, resources: wanted.clone(), gpus: shares.to_vec() })
     }
 
     /// Gives everything of `allocation` back.
     pub fn release(&mut self, allocation: Allocation) {
         self.credit(&allocation);
-    }
-
-    /// What the ledger would be if these were released.
-    pub fn after_release<'a>(&self, allocations: impl IntoIterator<Item = &'a Allocation>) -> Self {
-        let mut after = self.clone();
-        for allocation in allocations {
-            after.credit(allocation);
-        }
-        after
     }
 
     /// Gives the CPU of `allocation` back while its holder only waits; returns how much that was.
@@ -145,7 +201,9 @@ impl Ledger {
         self.debt.set(CPU, Amount(debt.0 + lent.0 - taken.0));
     }
 
-    fn credit(&mut self, allocation: &Allocation) {
+    /// Counts what `allocation` holds as free, for those who look ahead.
+    pub fn credit(&mut self, allocation: &Allocation) {
+        debug_assert_eq!(allocation.source, self.source);
         for (name, amount) in allocation.resources.iter() {
             self.put_back(name, amount);
         }
@@ -174,7 +232,7 @@ impl Ledger {
         let mut total = self.total.clone();
         total.add(&self.debt);
         assert_eq!(total, expected, "ledger invariant 1");
-        assert_eq!(gpus, whole_gpus(self.total.get(GPU)), "ledger invariant 1, by GPU");
+        assert_eq!(gpus, self.gpus_total, "ledger invariant 1, by GPU");
         for (name, _) in self.debt.iter() {
             assert_eq!(self.available.get(name), Amount::ZERO, "ledger invariant 2: {name}");
         }
@@ -260,6 +318,34 @@ mod tests {
         ledger.release(first);
         ledger.check([]);
         assert!(ledger.fits(&one));
+    }
+
+    #[test]
+    fn a_bundle_has_the_gpus_that_were_set_aside_for_it() {
+        let mut node = Ledger::new(gpus(3.0));
+        let other = node.allocate(&gpus(0.5)).unwrap();
+        let reserved = node.allocate_all(&[gpus(1.5), gpus(1.5)]);
+        assert!(reserved.is_none(), "halves of two GPUs are left for the second, and no whole one");
+        node.check([&other]);
+        let reserved = node.allocate_all(&[gpus(1.5), gpus(0.5)]).unwrap();
+        let mut bundle = Ledger::of_bundle(GroupId::default(), 0, &reserved[0]);
+        assert!(bundle.is_feasible(&gpus(1.5)) && !bundle.is_feasible(&gpus(2.0)));
+        let inside = bundle.allocate(&gpus(1.0)).unwrap();
+        assert_eq!(
+            inside.gpus(),
+            reserved[0]
+                .gpus()
+                .iter()
+                .filter(|(_, amount)| *amount == Amount::ONE)
+                .copied()
+                .collect::<Vec<_>>()
+        );
+        bundle.check([&inside]);
+        assert!(!bundle.fits(&gpus(1.0)) && bundle.fits(&gpus(0.5)));
+        assert!(bundle.allocate_on(&gpus(1.0), &[(7, Amount::ONE)]).is_none());
+        bundle.release(inside);
+        bundle.check([]);
+        node.check(reserved.iter().chain([&other]));
     }
 
     #[test]

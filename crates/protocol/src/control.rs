@@ -5,8 +5,12 @@
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
 use crate::failure::{DeathCause, Failure};
-use crate::ids::{ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId};
+use crate::groups::{GroupPlace, GroupSpec, GroupState};
+use crate::ids::{
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId,
+};
 use crate::resources::{Resources, Shape};
+use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
 
 /// Matches an answer to its question, within one process.
@@ -75,6 +79,8 @@ pub struct ActorSpec {
     pub detached: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
+    /// The placement group whose resources it uses; the node's own if none is named.
+    pub group: Option<GroupPlace>,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
@@ -125,6 +131,11 @@ pub enum ToNode {
         request: RequestId,
         /// The receiving process.
         to: ProcessSlot,
+    },
+    /// The sender has failed all tasks of a lane that [`FromNode::LaneRemoved`] named, and will not use it again.
+    LaneForgotten {
+        /// The lane.
+        lane: LaneId,
     },
     /// A lane that the node took for idle has tasks again.
     LaneActive {
@@ -274,6 +285,22 @@ pub enum ToNode {
         request: RequestId,
     },
 
+    /// Set resources aside. Answer: [`FromNode::GroupChanged`], now and later.
+    GroupWanted {
+        /// What to make.
+        spec: GroupSpec,
+    },
+    /// Tell the sender how far a group is. Answer: [`FromNode::GroupChanged`], now and later.
+    GroupWatched {
+        /// The group.
+        group: GroupId,
+    },
+    /// Give the resources of a group back, and end all that uses them.
+    GroupRemoved {
+        /// The group.
+        group: GroupId,
+    },
+
     /// Keep a value under a key, for all processes of the session. Answer: [`FromNode::KeyStored`].
     KeyPut {
         /// Matches the answer.
@@ -319,6 +346,13 @@ pub enum ToNode {
         /// The dead process.
         process: ProcessSlot,
     },
+    /// How do things stand? Answer: [`FromNode::StateTold`].
+    StateWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// What is asked about.
+        what: StateKind,
+    },
     /// What does the node know about waiting tasks of this shape? Answer: [`FromNode::ShapeExplained`].
     ShapeQuestion {
         /// Matches the answer.
@@ -337,6 +371,13 @@ pub enum FromNode {
         request: RequestId,
         /// The lane, or why there is none.
         lane: Result<LaneId, Failure>,
+    },
+    /// The lane will not be served any more: its tasks fail. Answer: [`ToNode::LaneForgotten`].
+    LaneRemoved {
+        /// The lane.
+        lane: LaneId,
+        /// Why.
+        failure: Failure,
     },
     /// The channel is there, or the receiver is dead.
     ChannelOpened {
@@ -424,6 +465,13 @@ pub enum FromNode {
         /// How many there are besides.
         left_out: u32,
     },
+    /// The group is ready, waits, or is gone.
+    GroupChanged {
+        /// The group.
+        group: GroupId,
+        /// How far it is.
+        state: GroupState,
+    },
     /// The answer to [`ToNode::KeyPut`].
     KeyStored {
         /// Matches the question.
@@ -472,6 +520,15 @@ pub enum FromNode {
         request: RequestId,
         /// What the tasks wait for.
         text: String,
+    },
+    /// The answer to [`ToNode::StateWanted`].
+    StateTold {
+        /// Matches the question.
+        request: RequestId,
+        /// As many rows as a message holds.
+        rows: StateRows,
+        /// How many there are besides.
+        left_out: u64,
     },
     /// End now: the session closes.
     Shutdown,

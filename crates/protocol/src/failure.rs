@@ -72,6 +72,8 @@ pub enum FailureKind {
     ActorDied,
     /// It was cancelled.
     Cancelled,
+    /// The placement group that it was to run in was removed.
+    GroupRemoved,
     /// An input of the task failed, so the task never ran.
     InputFailed,
     /// A worker's program does not know the function: it is not the same build.

@@ -148,6 +148,11 @@ wide_id!(
     ActorId
 );
 
+wide_id!(
+    /// One placement group: the id of the task that created it.
+    GroupId
+);
+
 const INDEX_MASK: u64 = 0xffff_ffff;
 
 impl TaskId {
@@ -200,6 +205,13 @@ impl ObjectId {
 
 impl ActorId {
     /// The actor that `task` creates.
+    pub const fn created_by(task: TaskId) -> Self {
+        Self { high: task.high, low: task.low }
+    }
+}
+
+impl GroupId {
+    /// The placement group that `task` creates.
     pub const fn created_by(task: TaskId) -> Self {
         Self { high: task.high, low: task.low }
     }

@@ -4,15 +4,18 @@
 
 pub mod control;
 pub mod failure;
+pub mod groups;
 pub mod hot;
 pub mod ids;
 pub mod limits;
 pub mod resources;
+pub mod state;
 pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind};
+pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId, TaskId,
-    TaskKey,
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
+    TaskId, TaskKey,
 };
 pub use resources::{Amount, Resources, Shape};

@@ -21,6 +21,8 @@ pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
 pub const TEMPLATE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of the description of how a worker process is to be set up: a message to the template holds it.
 pub const ENVIRONMENT_BYTES_MAX: usize = TEMPLATE_MESSAGE_BYTES_MAX / 2;
+/// Placement groups that one session may have at the same time.
+pub const GROUPS_MAX: usize = 16_384;
 /// Bytes of a key of the session's key-value space.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a value there.

@@ -1,5 +1,6 @@
 //! Amounts of resources, in fixed-point integers with a precision of 0.0001, and the shapes of tasks.
 
+use crate::groups::GroupPlace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -137,13 +138,15 @@ pub struct Shape {
     /// How an isolated worker process has to be set up before it runs anything; empty if that does not matter. Only
     /// the worker understands it.
     pub environment: String,
+    /// The placement group whose resources it uses; the node's own if none is named.
+    pub group: Option<GroupPlace>,
 }
 
 impl Default for Shape {
     /// One CPU, in a shared worker process.
     fn default() -> Self {
         let resources = Resources::none().with(CPU, Amount::ONE);
-        Self { resources, isolated: false, environment: String::new() }
+        Self { resources, isolated: false, environment: String::new(), group: None }
     }
 }
 

@@ -109,6 +109,7 @@ impl Inner {
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
+            group: None,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,

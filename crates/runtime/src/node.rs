@@ -175,7 +175,11 @@ impl Inner {
             | FromNode::KeyFound { request, .. }
             | FromNode::KeyDeleted { request, .. }
             | FromNode::Keys { request, .. }
+            | FromNode::StateTold { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
+            FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
+            // For those who come to ask how far a group is.
+            FromNode::GroupChanged { .. } => {}
             FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {
                 self.on_object_resolved(object, Outcome::from_shared(value));

@@ -85,6 +85,8 @@ struct Lane {
     id: LaneId,
     shape: ShapeId,
     producer: LaneProducer,
+    /// Whether the node has removed it: its memory may be another one's.
+    removed: bool,
 }
 
 /// An actor in the machine's table.
@@ -174,8 +176,10 @@ impl Shell {
 
     /// Sends what can be sent, everywhere.
     pub(crate) fn flush(&mut self, runtime: &Arc<Inner>, later: &mut Later) {
-        for lane in 0..self.lanes.len() as u32 {
-            self.flush_lane(runtime, LaneIndex(lane), later);
+        for place in 0..self.lanes.len() {
+            if let Some(lane) = self.machine.lane_in(place) {
+                self.flush_lane(runtime, lane, later);
+            }
         }
         for actor in std::mem::take(&mut self.stalled) {
             self.flush_actor(runtime, actor, later);
@@ -184,8 +188,7 @@ impl Shell {
 
     /// Whether tasks wait for room in a queue.
     pub(crate) fn has_backlog(&self) -> bool {
-        !self.stalled.is_empty()
-            || (0..self.lanes.len()).any(|lane| self.machine.lane_backlog(LaneIndex(lane as u32)) > 0)
+        !self.stalled.is_empty() || self.machine.open_lanes().any(|lane| self.machine.lane_backlog(lane) > 0)
     }
 
     /// Moves tasks of a lane into its queue, as many as fit.
@@ -206,13 +209,13 @@ impl Shell {
                 attempt: record.attempt(),
                 stream_ahead: payload.number,
             };
-            let lane = &mut self.lanes[index.0 as usize];
+            let lane = &mut self.lanes[index.place()];
             let Some(position) = lane.producer.push(&header, &bytes) else { break };
             self.machine.on_sent(index, key, position);
             pushed = true;
         }
         if pushed {
-            let lane = &self.lanes[index.0 as usize];
+            let lane = &self.lanes[index.place()];
             if lane.producer.activate() {
                 later.messages.push(ToNode::LaneActive { lane: lane.id });
             }
@@ -292,30 +295,32 @@ impl Shell {
 
     /// A process died, perhaps with a wake-up that was meant for a task: somebody else gets it.
     pub(crate) fn wake_others(&self, runtime: &Inner) {
-        for lane in self.lanes.iter().filter(|lane| runtime.control.lane_queued(lane.id) > 0) {
+        let waits = |lane: &&Lane| !lane.removed && runtime.control.lane_queued(lane.id) > 0;
+        for lane in self.lanes.iter().filter(waits) {
             runtime.control.wake_idle(lane.shape);
         }
     }
 
     /// What a dead process had taken from the lanes of this one.
     pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
-        self.lanes.iter_mut().flat_map(|lane| lane.producer.reclaim(dead)).collect()
+        let lanes = self.lanes.iter_mut().filter(|lane| !lane.removed);
+        lanes.flat_map(|lane| lane.producer.reclaim(dead)).collect()
     }
 
     /// Takes back a task that nobody claimed yet.
     pub(crate) fn take_back(&mut self, lane: LaneIndex, position: u64) -> bool {
-        self.lanes[lane.0 as usize].producer.cancel(position)
+        self.lanes[lane.place()].producer.cancel(position)
     }
 
     /// The queue of a lane, and how many tasks of it are before this position.
     pub(crate) fn lane_position(&self, lane: LaneIndex, position: u64) -> (LaneId, u64) {
-        let lane = &self.lanes[lane.0 as usize];
+        let lane = &self.lanes[lane.place()];
         (lane.id, lane.producer.ahead_of(position))
     }
 
     /// The queue of a lane.
     pub(crate) fn lane_id(&self, lane: LaneIndex) -> LaneId {
-        self.lanes[lane.0 as usize].id
+        self.lanes[lane.place()].id
     }
 }
 
@@ -483,7 +488,13 @@ impl Inner {
         } else {
             self.submit_with_inputs(&mut shell, submission, &inputs, &mut later)
         };
-        flush(&mut shell, &mut later);
+        if let Route::Lane(lane) = route
+            && let Some(failure) = shell.machine.lane_failure(lane)
+        {
+            shell.step(self, &mut later, |machine, out| machine.fail(key, failure, out));
+        } else {
+            flush(&mut shell, &mut later);
+        }
         let urgent = shell.has_backlog();
         drop(shell);
         later.run(self);
@@ -545,11 +556,30 @@ impl Inner {
         if let Some(lane) = shell.by_shape.get(shape) {
             return *lane;
         }
-        let lane = Lane { id, shape: self.control.lane_shape(id), producer: self.control.lane_producer(id) };
+        let (lane_shape, producer) = (self.control.lane_shape(id), self.control.lane_producer(id));
+        let lane = Lane { id, shape: lane_shape, producer, removed: false };
         let index = shell.machine.open_lane();
-        shell.lanes.push(lane);
+        match shell.lanes.get_mut(index.place()) {
+            Some(place) => *place = lane,
+            None => shell.lanes.push(lane),
+        }
         shell.by_shape.insert(shape.clone(), index);
         index
+    }
+
+    /// The node does not serve a lane any more: its tasks fail.
+    pub(crate) fn on_lane_removed(self: &Arc<Self>, id: LaneId, failure: &Failure) {
+        let mut later = Later::default();
+        let mut shell = self.submitter.lock();
+        let place = shell.lanes.iter().position(|lane| lane.id == id && !lane.removed);
+        if let Some(lane) = place.and_then(|place| shell.machine.lane_in(place)) {
+            shell.lanes[lane.place()].removed = true;
+            shell.by_shape.retain(|_, index| *index != lane);
+            shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+        }
+        drop(shell);
+        later.messages.push(ToNode::LaneForgotten { lane: id });
+        later.run(self);
     }
 
     /// One return of a task is not referenced any more.

@@ -411,6 +411,14 @@ impl Control {
         }
     }
 
+    /// Takes all announcements back: the number of the shape is used for another from now on (node only).
+    pub fn forget_shape(&self, shape: ShapeId) {
+        let page = self.shape(shape);
+        for word in &page.idle {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
     /// Wakes one process that announced itself idle for this shape, if there is one. Call after a push.
     #[inline]
     pub fn wake_idle(&self, shape: ShapeId) {

@@ -155,10 +155,11 @@ impl Chaos {
         let waiting: Vec<_> = self.town.programs.iter().filter(|(_, program)| !is_over(program)).collect();
         let waiting: Vec<_> = waiting.iter().map(|(slot, _)| **slot).collect();
         panic!(
-            "something is left: {} objects, {} copies, {} actors, {} spilled bytes; {waiting:?} wait",
+            "something is left: {} objects, {} copies, {} actors, {} groups, {} spilled bytes; {waiting:?} wait",
             node.objects(),
             node.copies(),
             node.actors(),
+            node.groups(),
             node.spilled_bytes()
         );
     }
@@ -181,7 +182,8 @@ impl Chaos {
 
     fn is_over(&self) -> bool {
         let node = &self.town.world.node;
-        let nothing = node.objects() + node.copies() + node.actors() == 0 && node.spilled_bytes() == 0;
+        let nothing =
+            node.objects() + node.copies() + node.actors() + node.groups() == 0 && node.spilled_bytes() == 0;
         nothing && self.town.programs.values().all(is_over)
     }
 }

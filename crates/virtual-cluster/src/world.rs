@@ -228,6 +228,9 @@ impl World {
                 NodeEffect::CloseLane { lane } => {
                     assert!(self.lanes.remove(&lane).is_some(), "lane {lane} is not open");
                 }
+                NodeEffect::FreeShape { shape } => {
+                    assert!(self.lanes.values().all(|(_, of)| *of != shape), "{shape} is in use");
+                }
                 NodeEffect::OpenChannel { from, to } => {
                     assert!(self.channels.insert((from, to)), "the channel is open");
                 }

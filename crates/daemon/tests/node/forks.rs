@@ -4,9 +4,12 @@ use crate::TEMPLATE;
 use crate::stories::{Driver, PATIENCE, Test, driver, exists, kill, options, pidfd, tell};
 use crate::worker::sign_of_place;
 use aktis_daemon::{NodeOptions, WorkerProgram};
-use aktis_protocol::control::{ActorSpec, ToNode};
+use aktis_protocol::control::{ActorSpec, FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
-use aktis_protocol::{ActorId, Amount, DeathCause, ProcessSlot, Resources, TaskId};
+use aktis_protocol::state::{ActorState, ResourceRow, StateKind, StateRows, WorkerRole, WorkerState};
+use aktis_protocol::{
+    ActorId, Amount, DeathCause, GroupId, GroupSpec, GroupState, ProcessSlot, Resources, TaskId,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
@@ -25,6 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("forks_leave_no_descriptors_behind", || tell("many forks", "")),
     ("forked_workers_that_do_not_listen_end_with_the_session", || tell("forked shutdown", "deaf")),
     ("a_session_with_forked_workers_ends_at_once", || tell("forked shutdown", "")),
+    ("the_state_is_told_in_rows", || tell("state", "")),
     ("forked_workers_print_through_the_driver", forked_workers_print_through_the_driver),
     ("forked_workers_are_told_their_environment_and_gpus", forked_workers_are_told_their_environment),
     ("forked_workers_leak_no_descriptor_and_have_no_input", forked_workers_leak_no_descriptor),
@@ -43,6 +47,7 @@ pub(crate) fn play(story: &str) -> bool {
         "many forks" => many_forks(),
         "forked shutdown" => forked_shutdown(),
         "forked actor" => forked_actor(),
+        "state" => state(),
         "forked print" => drop(with_workers()),
         "forked sit" => forked_sit(),
         _ => return false,
@@ -206,6 +211,53 @@ fn forked_actor() {
     let spec = ActorSpec { actor, resources, environment, ..ActorSpec::default() };
     driver.node.send(ToNode::ActorWanted { spec: Box::new(spec) });
     worker_in(&driver, ProcessSlot(3));
+}
+
+fn ask(driver: &Driver, what: StateKind) -> StateRows {
+    driver.node.send(ToNode::StateWanted { request: 5, what });
+    driver.wait_for(|answer| match answer {
+        FromNode::StateTold { request: 5, rows, left_out: 0 } => Some(rows),
+        _ => None,
+    })
+}
+
+fn state() {
+    let (driver, pids) = with_workers();
+    let StateRows::Workers(workers) = ask(&driver, StateKind::Workers) else { panic!("workers") };
+    let rows: Vec<_> = workers.iter().map(|row| (row.process, row.pid, row.role, row.state)).collect();
+    let idle = |place: usize| (PLACES[place], pids[place], WorkerRole::Tasks, WorkerState::Idle);
+    assert_eq!(rows, [idle(0), idle(1)]);
+
+    let entry = driver.put(1, 1, 4096).expect("there is room");
+    for pinned in [true, false] {
+        let pin = pinned.then(|| driver.node.arena().pin(entry).expect("in memory"));
+        let StateRows::Objects(objects) = ask(&driver, StateKind::Objects) else { panic!("objects") };
+        let [row] = &objects[..] else { panic!("{objects:?}") };
+        assert_eq!((row.entry, row.bytes, row.pinned, row.spilled), (entry, 4096, pinned, false));
+        assert_eq!(row.holders, [ProcessSlot(0)]);
+        drop(pin);
+    }
+    let StateRows::Store(store) = ask(&driver, StateKind::Store) else { panic!("the store") };
+    assert_eq!((store.capacity, store.used, store.objects), (1 << 20, 4096, 1));
+
+    let group = GroupId::created_by(TaskId::root(driver.node.session()).child(1));
+    let bundles = vec![Resources::none().with(CPU, Amount::ONE)];
+    let spec = GroupSpec { group, bundles: bundles.clone(), ..GroupSpec::default() };
+    driver.node.send(ToNode::GroupWanted { spec });
+    let StateRows::Groups(groups) = ask(&driver, StateKind::Groups) else { panic!("groups") };
+    assert_eq!((&groups[0].state, &groups[0].available), (&GroupState::Ready, &bundles));
+    let StateRows::Resources(resources) = ask(&driver, StateKind::Resources) else { panic!("resources") };
+    let cpu = ResourceRow { name: CPU.to_owned(), total: Amount::units(2), available: Amount::ONE };
+    assert_eq!(resources, [cpu]);
+
+    let actor = ActorId::created_by(TaskId::root(driver.node.session()).child(2));
+    let (type_name, name) = ("Counter".to_owned(), Some("mine".to_owned()));
+    let spec = ActorSpec { actor, type_name, name: name.clone(), ..ActorSpec::default() };
+    driver.node.send(ToNode::ActorWanted { spec: Box::new(spec) });
+    let pid = worker_in(&driver, ProcessSlot(3));
+    let StateRows::Actors(actors) = ask(&driver, StateKind::Actors) else { panic!("actors") };
+    let [row] = &actors[..] else { panic!("{actors:?}") };
+    assert_eq!((row.actor, &row.name, row.state, row.pid), (actor, &name, ActorState::Pending, pid));
 }
 
 fn forked_sit() {

@@ -6,7 +6,10 @@ use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
-use aktis_protocol::{Amount, DeathCause, EntryRef, ObjectId, ProcessSlot, Resources, TaskId};
+use aktis_protocol::{
+    Amount, DeathCause, EntryRef, GroupId, GroupPlace, GroupSpec, ObjectId, ProcessSlot, Resources, Shape,
+    TaskId,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io::{BufRead, BufReader};
@@ -26,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("objects_go_to_disk_and_come_back", || tell("spill", "")),
     ("a_full_store_and_a_missing_directory_are_explained", || tell("no directory", "")),
     ("a_worker_that_cannot_be_started_is_reported", || tell("no descriptors", "")),
+    ("placement_groups_come_and_go_without_end", || tell("groups", "")),
     ("values_are_kept_under_keys", || tell("keys", "")),
     ("answers_come_in_order_to_many_threads", || tell("many threads", "")),
     ("output_that_nobody_takes_stops_nothing", output_that_nobody_takes_stops_nothing),
@@ -45,6 +49,7 @@ pub(crate) fn play(story: &str) {
         "spill" => spill(),
         "no directory" => no_directory(),
         "no descriptors" => no_descriptors(),
+        "groups" => groups(),
         "keys" => keys(),
         "many threads" => many_threads(),
         "print" => drop(Driver::with_worker()),
@@ -132,7 +137,7 @@ impl Driver {
         })
     }
 
-    fn put(&self, number: u64, byte: u8, bytes: u64) -> Result<EntryRef, String> {
+    pub(crate) fn put(&self, number: u64, byte: u8, bytes: u64) -> Result<EntryRef, String> {
         let object = self.object(number);
         self.node.send(ToNode::ExtentWanted { request: 1, object, bytes });
         let entry = self.wait_for(|answer| match answer {
@@ -295,6 +300,29 @@ fn many_threads() {
         let thread = (request / 1000) as usize;
         assert_eq!(request % 1000, next[thread], "in order");
         next[thread] += 1;
+    }
+}
+
+/// More groups than there are lanes, each with one.
+fn groups() {
+    let driver = Driver::start(NodeOptions { forward_output: false, ..options() });
+    for number in 0..limits::LANES_MAX as u64 + 1000 {
+        let group = GroupId::created_by(TaskId::root(driver.node.session()).child(number));
+        let spec = GroupSpec { group, bundles: vec![Resources::none()], ..GroupSpec::default() };
+        driver.node.send(ToNode::GroupWanted { spec });
+        let group_place = Some(GroupPlace { group, bundle: Some(0) });
+        let shape = Shape { resources: Resources::none(), group: group_place, ..Shape::default() };
+        driver.node.send(ToNode::LaneWanted { request: 1, shape });
+        let lane = driver.wait_for(|answer| match answer {
+            FromNode::LaneOpened { request: 1, lane } => Some(lane.expect("there is room")),
+            _ => None,
+        });
+        driver.node.send(ToNode::GroupRemoved { group });
+        driver.wait_for(|answer| match answer {
+            FromNode::LaneRemoved { lane: removed, .. } if removed == lane => Some(()),
+            _ => None,
+        });
+        driver.node.send(ToNode::LaneForgotten { lane });
     }
 }
 

@@ -4,12 +4,13 @@
 //! Its parts, each in a file of its own:
 //!
 //! - `roster` and `processes`: which processes there are, and what follows from a death;
+//! - `stock` and `groups`: what there is, and what of it is set aside for whom;
 //! - `leases`, `lanes` and `supply`: who may run tasks of which shape, and who gets what is free;
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
 //! - `keys`: small values under names;
-//! - `explain`: why something waits, in words.
+//! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
 //! 1. Messages of one process come in the order it sent them, and a message that another one caused
@@ -20,6 +21,7 @@
 mod actors;
 mod copies;
 mod explain;
+mod groups;
 mod keys;
 mod lanes;
 mod leases;
@@ -27,11 +29,12 @@ mod memory;
 mod objects;
 mod processes;
 mod roster;
+mod state;
+mod stock;
 mod supply;
 mod view;
 
 use crate::directory::Directory;
-use crate::ledger::Ledger;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{
@@ -39,6 +42,7 @@ use aktis_protocol::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
@@ -171,6 +175,11 @@ pub enum NodeEffect {
         /// Its place.
         lane: LaneId,
     },
+    /// The number of the shape is used for another from now on: nobody is idle for it.
+    FreeShape {
+        /// The number.
+        shape: ShapeId,
+    },
     /// Make a channel in shared memory.
     OpenChannel {
         /// Who writes.
@@ -245,7 +254,7 @@ pub const PRESTARTED_WORKERS_MAX: usize = 8;
 /// The machine.
 #[derive(Debug)]
 pub struct Node {
-    ledger: Ledger,
+    stock: stock::Stock,
     roster: roster::Roster,
     /// Whether there is to be a shared worker.
     shared_wanted: bool,
@@ -267,6 +276,7 @@ pub struct Node {
     /// Objects that somebody asks for and nobody has promised, and when they count as lost.
     orphans: BTreeMap<ObjectId, Time>,
     actors: actors::Actors,
+    groups: groups::Groups,
     keys: keys::Keys,
 }
 
@@ -285,7 +295,7 @@ impl Node {
                 whole_cpus(&config.resources).min(PRESTARTED_WORKERS_MAX)
             },
             shared_wanted,
-            ledger: Ledger::new(config.resources),
+            stock: stock::Stock::new(config.resources),
             roster: roster::Roster::new(),
             shared_failures: leases::StartFailures::default(),
             shared_ever_started: false,
@@ -297,6 +307,7 @@ impl Node {
             directory: Directory::default(),
             orphans: BTreeMap::new(),
             actors: actors::Actors::default(),
+            groups: groups::Groups::default(),
             keys: keys::Keys::default(),
         }
     }
@@ -323,6 +334,7 @@ impl Node {
             ToNode::LaneActive { lane } => self.on_lane_active(now, lane, out),
             ToNode::LeaseReturned { lease } => self.on_lease_returned(now, from, lease, out),
             ToNode::LeaseBlocked { lease, blocked } => self.on_lease_blocked(now, from, lease, blocked, out),
+            ToNode::StateWanted { request, what } => self.on_state_wanted(from, request, what, out),
             ToNode::ShapeQuestion { request, lane } => self.on_shape_question(from, request, lane, out),
 
             ToNode::ExtentWanted { request, object, bytes } => {
@@ -353,6 +365,13 @@ impl Node {
             ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
+
+            ToNode::LaneForgotten { lane } => self.on_lane_forgotten(from, lane),
+            ToNode::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
+            ToNode::GroupWatched { group } => self.on_group_watched(from, group, out),
+            ToNode::GroupRemoved { group } => {
+                self.remove_group(now, group, "it was removed", out);
+            }
 
             ToNode::KeyPut { request, key, value, overwrite } => {
                 self.on_key_put(from, request, (key, value), overwrite, out);
@@ -391,18 +410,24 @@ impl Machine for Node {
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);
+        self.tidy_groups(now, out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {
         let orphans = self.orphans.values().copied();
-        self.process_deadlines().chain(orphans).chain(self.memory.next_wakeup()).min()
+        self.process_deadlines()
+            .chain(self.groups.deadlines())
+            .chain(orphans)
+            .chain(self.memory.next_wakeup())
+            .min()
     }
 
     fn check(&self) {
         self.roster.check();
         self.leases.check(&self.roster);
         let leased = self.leases.leases.values().map(|lease| &lease.allocation);
-        self.ledger.check(leased.chain(self.actors.allocations()));
+        self.stock.check(leased.chain(self.actors.allocations()).chain(self.groups.allocations()));
+        self.check_groups();
         self.memory.check(|process| self.roster.is_live(process));
         self.directory.check(|process| self.roster.is_live(process));
         self.check_actors();
@@ -425,6 +450,7 @@ impl Node {
             return;
         }
         self.memory.on_ticked(now, out);
+        self.on_groups_due(now, out);
         self.on_processes_due(now, out);
         self.on_orphans_due(now, out);
     }

@@ -11,18 +11,17 @@
 //!    on record was computed from it.
 
 mod actors;
+mod lanes;
 mod lineage;
 
 use crate::slab::Slab;
 use actors::Actor;
 pub use actors::{ActorIndex, Place};
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey, limits};
+pub use lanes::LaneIndex;
+use lanes::Lanes;
 use lineage::{Lineage, Link};
-use std::collections::{BTreeMap, VecDeque};
-
-/// A queue of tasks of one shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneIndex(pub u32);
+use std::collections::BTreeMap;
 
 /// Where a task goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +193,7 @@ pub struct SubmitterConfig {
 pub struct Submitter<P> {
     config: SubmitterConfig,
     tasks: Slab<Record<P>>,
-    lanes: Vec<VecDeque<TaskKey>>,
+    lanes: Lanes,
     /// Boxed: a table of a million grows without copying them.
     #[expect(clippy::vec_box, reason = "growing moves pointers, not actors")]
     actors: Vec<Box<Actor>>,
@@ -212,19 +211,13 @@ impl<P> Submitter<P> {
         Self {
             config,
             tasks: Slab::default(),
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
             actors: Vec::new(),
             free_actors: Vec::new(),
             elsewhere: BTreeMap::new(),
             unfinished: 0,
             lineage: Lineage::default(),
         }
-    }
-
-    /// Adds a queue.
-    pub fn open_lane(&mut self) -> LaneIndex {
-        self.lanes.push(VecDeque::new());
-        LaneIndex(self.lanes.len() as u32 - 1)
     }
 
     /// How many tasks are not finished.
@@ -283,7 +276,7 @@ impl<P> Submitter<P> {
         match submission.route {
             Route::Lane(lane) => {
                 if self.tasks.get(key).is_some_and(|record| record.stage == Stage::Queued) {
-                    self.lanes[lane.0 as usize].push_back(key);
+                    self.lanes.queue(lane).push_back(key);
                 }
             }
             Route::Actor(actor) => self.actors[actor.0 as usize].queue.push_back(key),
@@ -319,28 +312,6 @@ impl<P> Submitter<P> {
         }
     }
 
-    /// The next task of a lane to be sent, without taking it.
-    pub fn next_in_lane(&mut self, lane: LaneIndex) -> Option<TaskKey> {
-        let queue = &mut self.lanes[lane.0 as usize];
-        while let Some(&key) = queue.front() {
-            if self.tasks.get(key).is_some_and(|record| record.stage == Stage::Queued) {
-                return Some(key);
-            }
-            queue.pop_front();
-        }
-        None
-    }
-
-    /// How many tasks wait in this process for room in a lane.
-    pub fn lane_backlog(&self, lane: LaneIndex) -> usize {
-        self.lanes[lane.0 as usize].len()
-    }
-
-    /// How many tasks of this process are before this one in its lane's backlog.
-    pub fn lane_position(&self, lane: LaneIndex, key: TaskKey) -> Option<usize> {
-        self.lanes[lane.0 as usize].iter().position(|&queued| queued == key)
-    }
-
     /// The session is over: everything unfinished fails.
     pub fn on_closed(&mut self, failure: &Failure, out: &mut Out<P>) {
         let unfinished = self.tasks.iter().filter(|(_, record)| record.stage != Stage::Finished);
@@ -351,7 +322,7 @@ impl<P> Submitter<P> {
 
     /// The next task of the lane was sent.
     pub fn on_sent(&mut self, lane: LaneIndex, key: TaskKey, position: u64) {
-        let front = self.lanes[lane.0 as usize].pop_front();
+        let front = self.lanes.queue(lane).pop_front();
         debug_assert_eq!(front, Some(key));
         if let Some(record) = self.tasks.get_mut(key) {
             record.stage = Stage::Sent { position };
@@ -396,7 +367,7 @@ impl<P> Submitter<P> {
         }
         let Route::Lane(lane) = record.route else { return };
         if record.try_again() {
-            self.lanes[lane.0 as usize].push_front(key);
+            self.lanes.queue(lane).push_front(key);
             return;
         }
         let tries = record.attempt + 1;
@@ -412,7 +383,7 @@ impl<P> Submitter<P> {
             return false;
         }
         match record.route {
-            Route::Lane(lane) => self.lanes[lane.0 as usize].push_back(key),
+            Route::Lane(lane) => self.lanes.queue(lane).push_back(key),
             Route::Actor(actor) => self.call_again(actor, key, out),
         }
         true
@@ -514,7 +485,7 @@ impl<P> Submitter<P> {
         if record.missing == 0 {
             record.stage = Stage::Queued;
             match record.route {
-                Route::Lane(lane) => self.lanes[lane.0 as usize].push_back(key),
+                Route::Lane(lane) => self.lanes.queue(lane).push_back(key),
                 Route::Actor(actor) => out.push(SubmitterEffect::Flush(actor)),
             }
         }

@@ -6,7 +6,10 @@ use crate::world::World;
 use aktis_logic::machine::node::{NodeConfig, NodeInput};
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
-use aktis_protocol::{Amount, Failure, FailureKind, FunctionId, ProcessSlot, Resources, Shape};
+use aktis_protocol::{
+    Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, ProcessSlot, Resources,
+    Shape,
+};
 
 impl Stage {
     /// Does what the line says.
@@ -37,6 +40,7 @@ impl Stage {
                 self.send(by, ToNode::DeathHandled { process })
             }
             "disk" => self.set_disk(line.word(1)?),
+            "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
             | "escape-actor" => self.perform_on_actor(line, by),
@@ -85,9 +89,10 @@ impl Stage {
         match line.command() {
             "lane" => {
                 let shape = Shape {
-                    resources: resources(line, &["env"])?,
+                    resources: resources(line, &["env", "group", "bundle"])?,
                     isolated: line.says("isolated"),
                     environment: environment(line),
+                    group: group_place(line)?,
                 };
                 self.send(by, ToNode::LaneWanted { request: 0, shape })?;
                 let told = self.told.get(&by).into_iter().flatten();
@@ -120,6 +125,31 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// `group NAME "cpus=1" "cpus=1 gpus=1" … [strict-spread] [detached] [name=NAME]`: a bundle in each pair of quotes.
+    fn perform_on_group(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
+        let group = Self::group(line.word(1)?);
+        let message = match line.command() {
+            "group" => {
+                let words = line.words_from(2).iter().filter(|word| word.contains('='));
+                let bundles = words.map(|word| match Line::parse(&format!("bundle {word}"))? {
+                    Some(bundle) => resources(&bundle, &[]),
+                    None => Ok(Resources::none()),
+                });
+                let strategy = match line.says("strict-spread") {
+                    true => GroupStrategy::StrictSpread,
+                    false => GroupStrategy::Pack,
+                };
+                let (bundles, name) =
+                    (bundles.collect::<Result<_, _>>()?, line.option("name").map(str::to_owned));
+                let detached = line.says("detached");
+                ToNode::GroupWanted { spec: GroupSpec { group, bundles, strategy, name, detached } }
+            }
+            "watch-group" => ToNode::GroupWatched { group },
+            _ => ToNode::GroupRemoved { group },
+        };
+        self.send(by, message)
     }
 
     fn perform_on_actor(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
@@ -248,6 +278,12 @@ fn resources(line: &Line, others: &[&str]) -> Result<Resources, String> {
     Ok(resources)
 }
 
+/// `group=NAME [bundle=NUMBER]`.
+fn group_place(line: &Line) -> Result<Option<GroupPlace>, String> {
+    let bundle = line.option("bundle").map(parse_number).transpose()?.map(|number| number as u32);
+    Ok(line.option("group").map(|name| GroupPlace { group: Stage::group(name), bundle }))
+}
+
 /// `env=NAME`.
 fn environment(line: &Line) -> String {
     line.option("env").unwrap_or_default().to_owned()
@@ -262,12 +298,13 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         arguments: Vec::new(),
         type_name: "Counter".into(),
         name: line.option("name").map(str::to_owned),
-        resources: resources(line, &["name", "restarts", "env", "placed-cpus"])?,
+        resources: resources(line, &["name", "restarts", "env", "placed-cpus", "group", "bundle"])?,
         placement: Resources::none().with(CPU, Amount::units(line.number("placed-cpus", 0)?)),
         environment: environment(line),
         isolated: line.says("isolated"),
         detached: line.says("detached"),
         restarts_max: line.number("restarts", 0)? as u32,
+        group: group_place(line)?,
         concurrency: 1,
         details: name.as_bytes().to_vec(),
     })

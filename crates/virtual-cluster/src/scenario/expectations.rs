@@ -5,7 +5,7 @@ use super::stage::Stage;
 use aktis_logic::directory::Value;
 use aktis_logic::machine::node::ProcessView;
 use aktis_protocol::control::{ActorPlace, FromNode, SharedValue, ToNode};
-use aktis_protocol::{Amount, FailureKind, ProcessSlot, resources};
+use aktis_protocol::{Amount, FailureKind, GroupState, ProcessSlot, resources};
 
 impl Stage {
     /// Compares what the line says with what is.
@@ -36,6 +36,9 @@ impl Stage {
             "gpus" => self.expect_gpus(line),
             "environment" => self.expect_environment(line),
             "names" => self.expect_names(line),
+            "group" => self.expect_group(line),
+            "removed" => self.expect_removed(line),
+            "groups" => same_number(parse_number(line.word(2)?)?, self.world()?.node.groups() as u64),
             "actor" => self.expect_actor(line),
             "found" => self.expect_found(line),
             "known" | "unknown" => {
@@ -117,6 +120,38 @@ impl Stage {
             }
             other => Err(format!("expected names, found {other:?}")),
         }
+    }
+
+    /// `expect group NAME pending|ready|removed ["text"] [by WATCHER]`: what the watcher was last told.
+    fn expect_group(&mut self, line: &Line) -> Result<(), String> {
+        let group = Self::group(line.word(2)?);
+        let process = self.process(line.by())?;
+        let told = self.told.get(&process).into_iter().flatten();
+        let state = told.rev().find_map(|message| match message {
+            FromNode::GroupChanged { group: changed, state } if *changed == group => Some(state),
+            _ => None,
+        });
+        let (found, text) = match state.ok_or("nothing was told about this group")? {
+            GroupState::Pending(text) => ("pending", text.as_str()),
+            GroupState::Ready => ("ready", ""),
+            GroupState::Removed(text) => ("removed", text.as_str()),
+        };
+        same(line.word(3)?, found)?;
+        contains(line.words_from(4).first().map_or("", String::as_str), text)
+    }
+
+    /// `expect removed LANE [by SUBMITTER]`: it was told that its tasks fail.
+    fn expect_removed(&mut self, line: &Line) -> Result<(), String> {
+        let lane = self.lane(line.word(2)?)?;
+        let process = self.process(line.by())?;
+        let told = self.told.get(&process).into_iter().flatten();
+        let removed = told.rev().any(|message| match message {
+            FromNode::LaneRemoved { lane: removed, failure } => {
+                *removed == lane && failure.kind == FailureKind::GroupRemoved
+            }
+            _ => false,
+        });
+        removed.then_some(()).ok_or_else(|| "the lane was not removed".to_owned())
     }
 
     /// `expect actor NAME pending|alive|dead|unknown ["text"] [incarnation=N] [in=PROCESS] [by HOLDER]`: what

@@ -3,7 +3,9 @@
 use crate::world::{DRIVER, World, killed};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
-use aktis_protocol::{ActorId, DeathCause, EntryRef, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId};
+use aktis_protocol::{
+    ActorId, DeathCause, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId,
+};
 use aktis_protocol::{ShapeId, TaskId};
 use std::collections::BTreeMap;
 
@@ -55,6 +57,10 @@ impl Stage {
 
     pub(super) fn actor(name: &str) -> ActorId {
         ActorId::created_by(task(name))
+    }
+
+    pub(super) fn group(name: &str) -> GroupId {
+        GroupId::created_by(task(name))
     }
 
     pub(super) fn lane(&self, name: &str) -> Result<LaneId, String> {
@@ -111,6 +117,10 @@ impl Stage {
             FromNode::ProcessDied { process: dead, .. } if !self.deaths_unhandled => {
                 let dead = *dead;
                 self.world()?.send(process, ToNode::DeathHandled { process: dead });
+            }
+            FromNode::LaneRemoved { lane, .. } => {
+                let lane = *lane;
+                self.world()?.send(process, ToNode::LaneForgotten { lane });
             }
             FromNode::LeaseGranted { lease } => {
                 self.leases.entry(process).or_default().push((lease.lease, lease.shape));

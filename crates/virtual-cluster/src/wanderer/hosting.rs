@@ -4,8 +4,10 @@ use super::Around;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
+use aktis_protocol::state::StateKind;
 use aktis_protocol::{
-    ActorId, Amount, Failure, FailureKind, FunctionId, LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
+    ActorId, Amount, Failure, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId,
+    LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,6 +23,10 @@ pub struct Hosting {
     to_construct: BTreeMap<ActorId, u32>,
     living: BTreeSet<ActorId>,
     to_end: BTreeSet<ActorId>,
+    /// Groups that it made, and whether the node has said that they are gone.
+    groups: BTreeMap<GroupId, bool>,
+    /// Lanes that the node removed.
+    removed_lanes: Vec<LaneId>,
     /// Handles, and whether the node has said that the actor is dead.
     handles: BTreeMap<ActorId, bool>,
 }
@@ -36,18 +42,23 @@ impl Hosting {
             to_construct: BTreeMap::new(),
             living: BTreeSet::new(),
             to_end: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            removed_lanes: Vec::new(),
             handles: BTreeMap::new(),
         }
     }
 
     /// Whether no handle and no actor is left.
     pub fn is_over(&self) -> bool {
-        self.handles.is_empty() && self.to_construct.is_empty() && self.to_end.is_empty()
+        self.handles.is_empty()
+            && self.groups.is_empty()
+            && self.to_construct.is_empty()
+            && self.to_end.is_empty()
     }
 
     /// One random thing.
     pub fn act(&mut self, around: &mut Around<'_>) {
-        match around.random.below(9) {
+        match around.random.below(13) {
             0 => self.want_lane(around),
             1 => self.want_actor(around),
             2 => self.kill_actor(around),
@@ -55,6 +66,10 @@ impl Hosting {
             4 | 5 => self.attend_actors(around),
             6 => self.return_asked(around),
             7 => self.return_any(around),
+            8 => self.want_group(around),
+            9 => self.remove_group(around),
+            10 => self.forget_lane(around),
+            11 => ask(around),
             _ => self.block(around),
         }
     }
@@ -62,6 +77,8 @@ impl Hosting {
     /// Tidies up.
     pub fn close(&mut self, around: &mut Around<'_>) {
         self.release_actor(around);
+        self.remove_group(around);
+        self.forget_lane(around);
         self.attend_actors(around);
         self.return_asked(around);
         while let Some(lease) = self.blocked.pop_first() {
@@ -77,8 +94,41 @@ impl Hosting {
             resources: some_resources(around),
             isolated: around.random.chance(30),
             environment: some_environment(around),
+            group: self.some_group(around),
         };
         around.tell(ToNode::LaneWanted { request: 0, shape });
+    }
+
+    fn want_group(&mut self, around: &mut Around<'_>) {
+        if self.groups.len() > 3 {
+            return;
+        }
+        let group = GroupId::created_by(TaskId::root(SessionId(around.random.number())).child(0));
+        let bundles = (0..1 + around.random.below(2)).map(|_| some_resources(around)).collect();
+        let name = around.random.chance(30).then(|| format!("group {}", around.random.below(2)));
+        let spec = GroupSpec { group, bundles, name, ..GroupSpec::default() };
+        self.groups.insert(group, false);
+        around.tell(ToNode::GroupWanted { spec });
+    }
+
+    /// Sometimes one that is not there any more.
+    fn some_group(&self, around: &mut Around<'_>) -> Option<GroupPlace> {
+        if !around.random.chance(40) {
+            return None;
+        }
+        let group = around.random.pick(&self.groups.keys().copied().collect::<Vec<_>>())?;
+        Some(GroupPlace { group, bundle: around.random.chance(50).then(|| around.random.below(2) as u32) })
+    }
+
+    fn remove_group(&mut self, around: &mut Around<'_>) {
+        let Some((group, _)) = self.groups.pop_first() else { return };
+        around.tell(ToNode::GroupRemoved { group });
+    }
+
+    fn forget_lane(&mut self, around: &mut Around<'_>) {
+        if let Some(lane) = self.removed_lanes.pop() {
+            around.tell(ToNode::LaneForgotten { lane });
+        }
     }
 
     fn want_actor(&mut self, around: &mut Around<'_>) {
@@ -100,6 +150,7 @@ impl Hosting {
             isolated: around.random.chance(30),
             detached: false,
             restarts_max: around.random.below(3) as u32,
+            group: self.some_group(around),
             concurrency: 1,
             details: Vec::new(),
         };
@@ -195,6 +246,14 @@ impl Hosting {
                 }
             }
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, &place),
+            FromNode::LaneRemoved { lane, .. } => self.removed_lanes.push(lane),
+            FromNode::GroupChanged { group, state } => {
+                if let Some(gone) = self.groups.get_mut(&group) {
+                    assert!(!*gone, "{group} is said to be {state:?} after it was removed");
+                    *gone = matches!(state, GroupState::Removed(_));
+                }
+            }
+            FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
             FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
@@ -206,6 +265,12 @@ impl Hosting {
             *dead = matches!(place, ActorPlace::Dead(_));
         }
     }
+}
+
+fn ask(around: &mut Around<'_>) {
+    use StateKind::{Actors, Groups, Objects, Resources, Store, Workers};
+    let what = around.random.pick(&[Actors, Groups, Objects, Resources, Store, Workers]);
+    around.tell(ToNode::StateWanted { request: 0, what: what.expect("there are some") });
 }
 
 fn some_environment(around: &mut Around<'_>) -> String {

@@ -13,4 +13,4 @@ mod handles;
 mod record;
 mod stories;
 
-pub(super) use record::Actors;
+pub(super) use record::{Actor, Actors};

@@ -1,9 +1,11 @@
 //! Why something waits, in words, from the state that decides it.
 
+use super::stock::Want;
 use super::{Node, NodeEffect};
 use crate::Effects;
+use crate::ledger::{Allocation, Source};
 use aktis_protocol::control::{FromNode, RequestId};
-use aktis_protocol::{LaneId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{LaneId, ProcessSlot, ShapeId};
 
 impl Node {
     pub(super) fn on_shape_question(
@@ -23,14 +25,15 @@ impl Node {
     fn shape_text(&self, shape: ShapeId) -> String {
         let queued = self.leases.queued(shape);
         let isolated = self.leases.shape(shape).isolated;
-        let wanted = &self.leases.shape(shape).resources;
+        let want = self.leases.want(shape);
+        let wanted = &want.resources;
         let are_queued = match queued {
             0 => format!("no task is queued for {wanted}"),
             1 => format!("1 task is queued for {wanted}"),
             _ => format!("{queued} tasks are queued for {wanted}"),
         };
-        if !self.ledger.is_feasible(wanted) {
-            return format!("{are_queued}; {}", self.infeasible_text(wanted));
+        if !self.stock.is_feasible(&want) {
+            return format!("{are_queued}; {}", self.infeasible_text(&want));
         }
         if !isolated && self.roster.shared().is_none() {
             return format!("{are_queued}; {}", self.shared_text());
@@ -45,40 +48,51 @@ impl Node {
         if leases > 0 {
             return format!("{are_queued}; at most {leases} may run at a time now");
         }
-        if !self.leases.has_room(shape) || self.ledger.fits(wanted) {
+        if !self.leases.has_room(shape) || self.stock.fits(&want) {
             return format!("{are_queued}; they are about to be served");
         }
-        format!("{are_queued}; {}", self.lacking_text(wanted))
+        format!("{are_queued}; {}", self.lacking_text(&want))
     }
 
-    /// What the node does not have at all.
-    pub(super) fn infeasible_text(&self, wanted: &Resources) -> String {
-        let names = self.ledger.infeasible_names(wanted);
+    /// What the node, or the group, does not have at all.
+    pub(super) fn infeasible_text(&self, want: &Want) -> String {
+        if let Some(place) = want.group {
+            return self.group_text(place, &want.resources);
+        }
+        let (node, wanted) = (self.stock.node(), &want.resources);
+        let names = node.infeasible_names(wanted);
         let wants: Vec<_> = names.iter().map(|name| format!("{} {name}", wanted.get(name))).collect();
-        let has: Vec<_> =
-            names.iter().map(|name| format!("{} {name}", self.ledger.total().get(name))).collect();
+        let has: Vec<_> = names.iter().map(|name| format!("{} {name}", node.total().get(name))).collect();
         format!("no node has {}; this node has {} in all", wants.join(", "), has.join(", "))
     }
 
     /// What is not free now, and who has it.
-    pub(super) fn lacking_text(&self, wanted: &Resources) -> String {
-        let Some(name) = self.ledger.lacking(wanted).into_iter().next() else {
+    pub(super) fn lacking_text(&self, want: &Want) -> String {
+        let ledger = self.stock.awaited(want).unwrap_or(self.stock.node());
+        let Some(name) = ledger.lacking(&want.resources).into_iter().next() else {
             return "others who wait come first".into();
         };
-        let (total, free) = (self.ledger.total().get(&name), self.ledger.available().get(&name));
-        let leases = self.leases.leases.values();
-        let by_tasks = leases.filter(|lease| lease.allocation.resources().get(&name).0 > 0).count();
-        let by_actors = self.actors.users_of(&name);
-        let users = match (by_tasks, by_actors) {
-            (by_tasks, 0) => tasks(by_tasks),
-            (0, 1) => "1 actor".to_owned(),
-            (0, by_actors) => format!("{by_actors} actors"),
-            (by_tasks, 1) => format!("{} and 1 actor", tasks(by_tasks)),
-            (by_tasks, by_actors) => format!("{} and {by_actors} actors", tasks(by_tasks)),
+        let (total, free) = (ledger.total().get(&name), ledger.available().get(&name));
+        let uses = |allocation: &&Allocation| {
+            allocation.source() == ledger.source() && allocation.resources().get(&name).0 > 0
+        };
+        let by_tasks = self.leases.leases.values().map(|lease| &lease.allocation).filter(uses).count();
+        let by_actors = self.actors.allocations().filter(uses).count();
+        let by_groups = self.groups.allocations().filter(uses).count();
+        let users = [
+            count_of(by_tasks, "other task"),
+            count_of(by_actors, "actor"),
+            count_of(by_groups, "placement bundle"),
+        ];
+        let users: Vec<_> = users.into_iter().filter(|text| !text.starts_with("0 ")).collect();
+        let users = if users.is_empty() { "nobody".to_owned() } else { users.join(" and ") };
+        let place = match ledger.source() {
+            Source::Node => "",
+            Source::Bundle(..) => " of its bundle",
         };
         match free.0 {
-            0 => format!("all {total} {name} are in use by {users}"),
-            _ => format!("only {free} of {total} {name} are free, the rest is in use by {users}"),
+            0 => format!("all {total} {name}{place} are in use by {users}"),
+            _ => format!("only {free} of {total} {name}{place} are free, the rest is in use by {users}"),
         }
     }
 
@@ -91,8 +105,8 @@ impl Node {
     }
 }
 
-fn tasks(count: usize) -> String {
-    if count == 1 { "1 other task".into() } else { format!("{count} other tasks") }
+fn count_of(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 pub(super) fn start_text(count: u32, last: &str) -> String {

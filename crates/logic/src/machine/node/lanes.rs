@@ -16,7 +16,10 @@ impl Node {
         shape: &Shape,
         out: &mut Effects<NodeEffect>,
     ) {
-        let lane = self.open_lane(from, shape, out).map_err(|text| Failure::new(FailureKind::Store, text));
+        let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
+            Some(failure) => Err(failure),
+            None => self.open_lane(from, shape, out).map_err(|text| Failure::new(FailureKind::Store, text)),
+        };
         self.send(from, FromNode::LaneOpened { request, lane }, out);
     }
 
@@ -79,7 +82,8 @@ impl Node {
     ) {
         let Some(lane) = self.leases.lanes.get_mut(&lane) else { return };
         // A dead submitter's lane stays until its death has been dealt with, but nobody wants its results.
-        let queued = if self.roster.is_live(lane.submitter) { queued } else { 0 };
+        let served = self.roster.is_live(lane.submitter) && lane.removal.is_none();
+        let queued = if served { queued } else { 0 };
         lane.queued = queued;
         lane.wanted = queued;
         let claim = Claim::Shape(lane.shape);
@@ -127,10 +131,12 @@ impl Node {
     ) {
         let Some(held) = self.leases.remove(lease, from) else { return };
         let gpus = held.allocation.gpus().to_vec();
-        self.ledger.release(held.allocation);
+        self.stock.release(held.allocation);
         let runner = self.roster.get(from).filter(|process| process.stage == Stage::Alive);
-        if let Some(Role::TaskRunner(shape)) = runner.map(|process| process.role) {
-            self.set_idle(now, from, shape, gpus);
+        match runner.map(|process| process.role) {
+            Some(Role::TaskRunner(shape)) => self.set_idle(now, from, shape, gpus),
+            Some(Role::Retired) => self.end_process(now, from, out),
+            _ => {}
         }
         // A default lease that comes back by itself is not needed now: handing it out again would only
         // send it to and fro.
@@ -150,9 +156,9 @@ impl Node {
             return;
         };
         match (blocked, held.lent) {
-            (true, None) => held.lent = Some(self.ledger.lend_cpu(&mut held.allocation)),
+            (true, None) => held.lent = Some(self.stock.lend_cpu(&mut held.allocation)),
             (false, Some(lent)) => {
-                self.ledger.reclaim_cpu(&mut held.allocation, lent);
+                self.stock.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
             }
             _ => return,

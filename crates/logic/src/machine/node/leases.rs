@@ -1,15 +1,16 @@
 //! Shapes, the lanes that tasks of a shape wait in, and the leases to run them.
 //!
 //! Invariants:
-//! 1. A shape's number never changes; number 0 is the default shape.
+//! 1. A shape's number does not change while anything refers to it; number 0 is the default shape.
 //! 2. One lane per submitter and shape.
 //! 3. A holder is never asked for more leases of a shape than it has.
 
 use super::roster::Roster;
+use super::stock::Want;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
 use aktis_protocol::resources::GPU;
-use aktis_protocol::{Amount, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
+use aktis_protocol::{Amount, GroupId, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
 use std::collections::BTreeMap;
 
 /// The shape of tasks that say nothing about what they need.
@@ -26,6 +27,17 @@ pub(super) struct Lane {
     pub(super) queued: u32,
     /// Of these, the ones for which no lease has been granted since.
     pub(super) wanted: u32,
+    /// Set once it is not served any more.
+    pub(super) removal: Option<Removal>,
+}
+
+/// How far a lane is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Its submitter has been told.
+    Told,
+    /// Its submitter does not use it any more.
+    Forgotten,
 }
 
 #[derive(Debug)]
@@ -76,7 +88,8 @@ impl StartFailures {
 
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    shapes: Vec<Shape>,
+    /// Shapes by number; numbers of those that are gone are used again.
+    shapes: Vec<Option<Shape>>,
     by_shape: BTreeMap<Shape, ShapeId>,
     pub(super) lanes: BTreeMap<LaneId, Lane>,
     pub(super) leases: BTreeMap<LeaseId, Held>,
@@ -93,17 +106,44 @@ impl Leases {
         if let Some(&id) = self.by_shape.get(shape) {
             return Some(id);
         }
-        if self.shapes.len() >= limits::SHAPES_MAX {
-            return None;
-        }
-        let id = ShapeId(self.shapes.len() as u32);
-        self.shapes.push(shape.clone());
+        let place = match self.shapes.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.shapes.len() >= limits::SHAPES_MAX => return None,
+            None => {
+                self.shapes.push(None);
+                self.shapes.len() - 1
+            }
+        };
+        let id = ShapeId(place as u32);
+        self.shapes[place] = Some(shape.clone());
         self.by_shape.insert(shape.clone(), id);
         Some(id)
     }
 
     pub(super) fn shape(&self, id: ShapeId) -> &Shape {
-        &self.shapes[id.0 as usize]
+        self.shapes[id.0 as usize].as_ref().expect("a shape that is referred to is known")
+    }
+
+    /// What tasks of a shape need.
+    pub(super) fn want(&self, id: ShapeId) -> Want {
+        let shape = self.shape(id);
+        Want { resources: shape.resources.clone(), group: shape.group }
+    }
+
+    /// The shapes of a placement group.
+    pub(super) fn shapes_of(&self, group: GroupId) -> Vec<ShapeId> {
+        let inside = |shape: &Option<Shape>| {
+            shape.as_ref().and_then(|shape| shape.group).is_some_and(|place| place.group == group)
+        };
+        (0..).map(ShapeId).zip(&self.shapes).filter(|(_, shape)| inside(shape)).map(|(id, _)| id).collect()
+    }
+
+    /// The number of a shape that nothing refers to may be used for another.
+    pub(super) fn forget_shape(&mut self, id: ShapeId) {
+        self.start_failures.remove(&id);
+        if let Some(shape) = self.shapes[id.0 as usize].take() {
+            self.by_shape.remove(&shape);
+        }
     }
 
     /// Whether a worker that was started for one shape may run tasks of the other: it was set up as they want it, and
@@ -121,7 +161,7 @@ impl Leases {
             return Some((id, false));
         }
         let free = (0..limits::LANES_MAX as u32).map(LaneId).find(|id| !self.lanes.contains_key(id))?;
-        self.lanes.insert(free, Lane { submitter, shape, queued: 0, wanted: 0 });
+        self.lanes.insert(free, Lane { submitter, shape, queued: 0, wanted: 0, removal: None });
         Some((free, true))
     }
 
@@ -136,6 +176,11 @@ impl Leases {
     /// Removes the lanes of a submitter.
     pub(super) fn close_lanes(&mut self, submitter: ProcessSlot) -> Vec<LaneId> {
         self.lanes.extract_if(.., |_, lane| lane.submitter == submitter).map(|(id, _)| id).collect()
+    }
+
+    /// Removes the lanes of a shape.
+    pub(super) fn close_lanes_of_shape(&mut self, shape: ShapeId) -> Vec<LaneId> {
+        self.lanes.extract_if(.., |_, lane| lane.shape == shape).map(|(id, _)| id).collect()
     }
 
     /// Tasks of the shape that wait, over all lanes.
@@ -239,6 +284,7 @@ impl Leases {
         let mut per_holder = BTreeMap::<_, u32>::new();
         for (id, lease) in &self.leases {
             let holder = roster.get(lease.holder).unwrap_or_else(|| panic!("{id} has no holder"));
+            self.shape(lease.shape);
             let dead = matches!(holder.stage, super::roster::Stage::Dead { .. });
             assert!(!dead, "lease {id} is held by the dead process {}", lease.holder);
             *per_holder.entry((lease.holder, lease.shape)).or_default() += 1;
@@ -251,8 +297,11 @@ impl Leases {
         for (id, lane) in &self.lanes {
             assert!(seen.insert((lane.submitter, lane.shape)), "leases invariant 2: {id}");
             assert!(roster.get(lane.submitter).is_some(), "lane {id} has no submitter");
+            assert!(lane.removal.is_none() || lane.queued + lane.wanted == 0, "lane {id} is not served");
+            self.shape(lane.shape);
         }
-        for slot in self.idle.keys() {
+        for (slot, idle) in &self.idle {
+            self.shape(idle.shape);
             assert!(roster.is_live(*slot), "idle worker {slot} is not alive");
             assert!(self.leases.values().all(|lease| lease.holder != *slot), "{slot} is not idle");
         }

@@ -26,6 +26,7 @@ use super::{EntryState, NodeConfig, NodeEffect};
 use crate::extents::{Extents, page_bytes};
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, RequestId};
+use aktis_protocol::state::StoreRow;
 use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,6 +68,23 @@ pub(super) struct Memory {
     disk_rests_until: Time,
     /// Copies that are freed when nobody reads them.
     retiring: BTreeMap<EntryRef, Retiring>,
+    /// What ever went to disk, and came back.
+    spilled: Moved,
+    restored: Moved,
+}
+
+/// Objects that were copied, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    objects: u64,
+    bytes: u64,
+}
+
+impl Moved {
+    fn add(&mut self, bytes: u64) {
+        self.objects += 1;
+        self.bytes += bytes;
+    }
 }
 
 impl Memory {
@@ -83,6 +101,22 @@ impl Memory {
             spilling_bytes: 0,
             disk_rests_until: Time(0),
             retiring: BTreeMap::new(),
+            spilled: Moved::default(),
+            restored: Moved::default(),
+        }
+    }
+
+    /// How things stand.
+    pub(super) fn row(&self) -> StoreRow {
+        StoreRow {
+            capacity: self.arena.size(),
+            used: self.arena.used(),
+            objects: self.copies.len() as u64,
+            on_disk: self.spilled_bytes(),
+            spilled_objects: self.spilled.objects,
+            spilled_bytes: self.spilled.bytes,
+            restored_objects: self.restored.objects,
+            restored_bytes: self.restored.bytes,
         }
     }
 

@@ -57,6 +57,7 @@ impl Node {
                 }
             }
             Role::ActorHost(actor) => self.host_on(actor, from, out),
+            Role::Retired => self.end_process(now, from, out),
         }
         if let Some(shared) = self.roster.shared().filter(|&shared| shared != from) {
             self.send(from, FromNode::SharedWorker { process: shared }, out);
@@ -80,7 +81,7 @@ impl Node {
 
     /// Only isolated workers: the shared one runs other people's work, too.
     pub(super) fn on_worker_killed(&mut self, process: ProcessSlot, out: &mut Effects<NodeEffect>) {
-        let isolated = |role| matches!(role, Role::TaskRunner(_) | Role::ActorHost(_));
+        let isolated = |role| matches!(role, Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired);
         if self.roster.get(process).is_some_and(|worker| worker.is_live() && isolated(worker.role)) {
             out.push(NodeEffect::KillWorker { process });
         }
@@ -105,18 +106,20 @@ impl Node {
             self.settle_death(other, dead, out);
         }
         for lease in self.leases.remove_holder(dead) {
-            self.ledger.release(lease.allocation);
+            self.stock.release(lease.allocation);
         }
         self.leases.silence(dead);
+        let orphaned_groups = self.groups.forget_process(dead);
         self.memory.on_process_died(now, dead, out);
         self.on_holder_died(now, dead, cause, out);
         self.on_host_died(now, dead, cause, out);
+        self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {
             Role::Shared => self.replace_shared(now, starting, cause, out),
             Role::TaskRunner(shape) if starting => {
                 self.leases.start_failures.entry(shape).or_default().add(now, cause.to_string());
             }
-            Role::Driver | Role::TaskRunner(_) | Role::ActorHost(_) => {}
+            Role::Driver | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
         }
         self.warm_due = true;
         self.serve(now, out);
@@ -222,9 +225,9 @@ impl Node {
     pub(super) fn warm_up(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         let Some(shared) = self.roster.shared() else { return };
         self.warm_due = false;
-        let wanted = self.leases.shape(DEFAULT_SHAPE).resources.clone();
+        let want = self.leases.want(DEFAULT_SHAPE);
         while self.leases.has_room(DEFAULT_SHAPE) {
-            let Some(allocation) = self.ledger.allocate(&wanted) else { return };
+            let Some(allocation) = self.stock.allocate(&want) else { return };
             self.grant(now, DEFAULT_SHAPE, shared, allocation, out);
         }
     }

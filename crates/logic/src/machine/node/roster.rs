@@ -27,6 +27,8 @@ pub(super) enum Role {
     TaskRunner(ShapeId),
     /// Runs one actor.
     ActorHost(ActorId),
+    /// Ran tasks of a shape that is gone, and ends.
+    Retired,
 }
 
 /// How far a process has come.
@@ -112,6 +114,15 @@ impl Roster {
         self.iter().filter(move |(_, process)| counts(process)).map(|(slot, _)| slot)
     }
 
+    /// The shape that these workers are for goes: they run nothing else.
+    pub(super) fn retire(&mut self, shape: ShapeId) -> Vec<ProcessSlot> {
+        let of_shape: Vec<_> = self.runners(shape).collect();
+        for slot in &of_shape {
+            self.get_mut(*slot).expect("a runner has a place").role = Role::Retired;
+        }
+        of_shape
+    }
+
     /// Workers that are being started for tasks, and for which shape.
     pub(super) fn starting_runners(&self) -> impl Iterator<Item = (ProcessSlot, ShapeId)> {
         self.iter().filter_map(|(slot, process)| match process {
@@ -136,6 +147,7 @@ impl Roster {
         let mourners: BTreeSet<_> = self.live().filter(|&other| other != slot).collect();
         if let Some(process) = self.get_mut(slot) {
             process.stage = Stage::Dead { awaiting: mourners.clone() };
+            process.role = Role::Retired;
         }
         mourners.into_iter().collect()
     }

@@ -1,6 +1,6 @@
 //! Who gets what is free, and who is asked to give something back.
 //!
-//! Claims (of a shape for leases, of an actor for a place to live) wait in one queue. Those who have the
+//! Claims (of a shape for leases, of an actor for a place to live, of a group for resources) wait in one queue. Those who have the
 //! least come first, and of those the oldest; the others may only take what nobody before them lacks. So
 //! a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody.
 //! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from
@@ -8,12 +8,13 @@
 
 use super::leases::IdleWorker;
 use super::roster::{Role, Stage};
+use super::stock::{Lack, Prospect, Want};
 use super::{Node, NodeEffect, WorkerKind};
-use crate::ledger::{GpuShare, Ledger};
+use crate::ledger::GpuShare;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::resources::GPU;
-use aktis_protocol::{ActorId, Amount, LeaseId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{ActorId, Amount, GroupId, LeaseId, ProcessSlot, Resources, ShapeId};
 use std::collections::BTreeSet;
 
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
@@ -27,6 +28,8 @@ pub(super) enum Claim {
     Shape(ShapeId),
     /// This actor has no place to live.
     Actor(ActorId),
+    /// Resources are to be set aside for this placement group.
+    Group(GroupId),
 }
 
 /// What came of a claim.
@@ -36,7 +39,7 @@ pub(super) enum Served {
     /// It wants nothing (any more).
     Satisfied,
     /// It lacks these resources; none are named if it waits for something else.
-    Waits(Vec<String>),
+    Waits(Vec<Lack>),
 }
 
 impl Node {
@@ -47,12 +50,13 @@ impl Node {
         // Stable: equals stay in the order of their age.
         round.make_contiguous().sort_by_key(|claim| match claim {
             Claim::Shape(shape) => self.share_of_shape(*shape),
-            Claim::Actor(_) => 0,
+            Claim::Actor(_) | Claim::Group(_) => 0,
         });
         while let Some(claim) = round.pop_front() {
             let served = match claim {
                 Claim::Shape(shape) => self.serve_shape(now, shape, &lacking, out),
                 Claim::Actor(actor) => self.serve_actor(now, actor, &lacking, out),
+                Claim::Group(group) => self.serve_group(now, group, &lacking, out),
             };
             match served {
                 Served::Granted => round.push_back(claim),
@@ -63,8 +67,7 @@ impl Node {
                 }
             }
         }
-        let default = &self.leases.shape(super::leases::DEFAULT_SHAPE).resources;
-        if self.warm_due && !is_kept_back(default, &lacking) {
+        if self.warm_due && !self.leases.want(super::leases::DEFAULT_SHAPE).takes_any(&lacking) {
             self.warm_up(now, out);
         }
         self.prestart(out);
@@ -74,7 +77,7 @@ impl Node {
         &mut self,
         now: Time,
         shape: ShapeId,
-        kept_back: &BTreeSet<String>,
+        kept_back: &BTreeSet<Lack>,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let starting = self.leases.starting(shape, &self.roster);
@@ -83,26 +86,26 @@ impl Node {
         }
         let nothing_lacks = Served::Waits(Vec::new());
         let isolated = self.leases.shape(shape).isolated;
-        let wanted = self.leases.shape(shape).resources.clone();
+        let want = self.leases.want(shape);
         let held_up =
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
         if self.leases.wanted(shape) <= starting
             || held_up
             || !self.leases.has_room(shape)
-            || !self.ledger.is_feasible(&wanted)
+            || !self.stock.is_feasible(&want)
             || (!isolated && self.roster.shared().is_none())
-            || is_kept_back(&wanted, kept_back)
+            || want.takes_any(kept_back)
         {
             return nothing_lacks;
         }
-        if !self.ledger.fits(&wanted) {
-            let lacking = self.ledger.lacking(&wanted);
-            self.ask_back_for(now, &wanted, Some(shape), &lacking, out);
-            return Served::Waits(lacking);
+        if !self.stock.fits(&want) {
+            let lacking = self.stock.lacking(&want);
+            self.ask_back_for(now, &want, Some(shape), &lacking, out);
+            return Served::Waits(want.lacks(lacking));
         }
         match isolated {
-            false => self.lease_to_shared(now, shape, &wanted, out),
-            true => self.lease_to_isolated(now, shape, &wanted, out),
+            false => self.lease_to_shared(now, shape, &want, out),
+            true => self.lease_to_isolated(now, shape, &want, out),
         }
     }
 
@@ -110,12 +113,12 @@ impl Node {
         &mut self,
         now: Time,
         shape: ShapeId,
-        wanted: &Resources,
+        want: &Want,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let waits = Served::Waits(Vec::new());
         let Some(shared) = self.roster.shared() else { return waits };
-        let Some(allocation) = self.ledger.allocate(wanted) else { return waits };
+        let Some(allocation) = self.stock.allocate(want) else { return waits };
         self.grant(now, shape, shared, allocation, out);
         Served::Granted
     }
@@ -125,25 +128,25 @@ impl Node {
         &mut self,
         now: Time,
         shape: ShapeId,
-        wanted: &Resources,
+        want: &Want,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         for (slot, gpus) in self.idle_for(shape) {
-            if let Some(allocation) = self.ledger.allocate_on(wanted, &gpus) {
+            if let Some(allocation) = self.stock.allocate_on(want, &gpus) {
                 self.leases.idle.remove(&slot);
                 self.grant(now, shape, slot, allocation, out);
                 return Served::Granted;
             }
         }
         let unbound = self.roster.starting_runners().find(|&(slot, of)| {
-            let suits = self.leases.is_interchangeable(of, shape) && wanted.get(GPU) == Amount::ZERO;
+            let suits = self.leases.is_interchangeable(of, shape) && want.resources.get(GPU) == Amount::ZERO;
             suits && !self.leases.is_holder(slot)
         });
         let started = match unbound {
-            Some((slot, _)) => self.ledger.allocate(wanted).map(|allocation| (slot, allocation)),
+            Some((slot, _)) => self.stock.allocate(want).map(|allocation| (slot, allocation)),
             None => {
                 let environment = self.leases.shape(shape).environment.clone();
-                self.start_isolated(now, Role::TaskRunner(shape), wanted, environment, out)
+                self.start_isolated(now, Role::TaskRunner(shape), want, environment, out)
             }
         };
         match started {
@@ -169,11 +172,11 @@ impl Node {
         &mut self,
         now: Time,
         role: Role,
-        wanted: &Resources,
+        want: &Want,
         environment: String,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ProcessSlot, crate::ledger::Allocation)> {
-        if !self.ledger.fits(wanted) {
+        if !self.stock.fits(want) {
             return None;
         }
         let Some(process) = self.roster.add(role) else {
@@ -185,35 +188,35 @@ impl Node {
             }
             return None;
         };
-        let allocation = self.ledger.allocate(wanted).expect("it fits");
+        let allocation = self.stock.allocate(want).expect("it fits");
         let gpus = allocation.gpu_indices();
         out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus, environment });
         Some((process, allocation))
     }
 
-    /// Asks for as many leases as `wanted` needs in order to fit, and for none if that would not help.
+    /// Asks for as many leases as are needed for something to fit, and for none if that would not help.
     pub(super) fn ask_back_for(
         &mut self,
         now: Time,
-        wanted: &Resources,
+        want: &Want,
         claimant: Option<ShapeId>,
         lacking: &[String],
         out: &mut Effects<NodeEffect>,
     ) {
-        let mut after = self.after_asked_back();
-        if after.fits(wanted) {
+        let mut after = self.after_asked_back(want);
+        if after.fits(&want.resources) {
             return;
         }
         let mut asked = Vec::new();
-        for lease in self.lease_victims(now, wanted, claimant, lacking) {
+        for lease in self.lease_victims(now, want, claimant, lacking) {
             let held = &self.leases.leases[&lease];
-            after = after.after_release([&held.allocation]);
+            after.credit(&held.allocation);
             asked.push((held.holder, held.shape));
-            if after.fits(wanted) {
+            if after.fits(&want.resources) {
                 break;
             }
         }
-        if !after.fits(wanted) {
+        if !after.fits(&want.resources) {
             return;
         }
         for (holder, shape) in asked {
@@ -222,27 +225,29 @@ impl Node {
         }
     }
 
-    /// The ledger as it will be when all leases that were asked for are back.
-    fn after_asked_back(&self) -> Ledger {
+    /// The resources that may be used, as they will be when all leases that were asked for are back.
+    fn after_asked_back(&self, want: &Want) -> Prospect {
         let mut counted = std::collections::BTreeMap::new();
         let coming = self.leases.leases.values().filter(|lease| {
             let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
             *count += 1;
             *count <= self.leases.asked(lease.holder, lease.shape)
         });
-        self.ledger.after_release(coming.map(|lease| &lease.allocation))
+        let mut after = self.stock.prospect(want);
+        coming.for_each(|lease| after.credit(&lease.allocation));
+        after
     }
 
     /// Leases that may be asked for, those that hurt least first.
     fn lease_victims(
         &self,
         now: Time,
-        wanted: &Resources,
+        want: &Want,
         claimant: Option<ShapeId>,
         lacking: &[String],
     ) -> Vec<LeaseId> {
         let claimed = claimant.map_or(0, |shape| self.share_of_shape(shape));
-        let claimed_then = claimed + self.share(wanted);
+        let claimed_then = claimed + self.share(&want.resources);
         let mut counted = std::collections::BTreeMap::new();
         let mut victims = Vec::new();
         for (&id, lease) in &self.leases.leases {
@@ -250,7 +255,8 @@ impl Node {
             let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
             *count += 1;
             let asked = *count <= self.leases.asked(lease.holder, lease.shape);
-            let useful = lacking.iter().any(|name| lease.allocation.resources().get(name).0 > 0);
+            let useful = want.may_use(lease.allocation.source())
+                && lacking.iter().any(|name| lease.allocation.resources().get(name).0 > 0);
             let alive = self.roster.get(lease.holder).is_some_and(|holder| holder.stage == Stage::Alive);
             if asked || !useful || !alive || Some(lease.shape) == claimant {
                 continue;
@@ -271,7 +277,7 @@ impl Node {
 
     /// The part of the node that one lot of resources is, in millionths, by its scarcest resource.
     fn share(&self, resources: &Resources) -> u64 {
-        let total = self.ledger.total();
+        let total = self.stock.node().total();
         let part = |name, amount: u64| u128::from(amount) * 1_000_000 / u128::from(total.get(name).0.max(1));
         resources.iter().map(|(name, amount)| part(name, amount.0) as u64).max().unwrap_or(0)
     }
@@ -286,6 +292,7 @@ impl Node {
         self.claims.iter().filter_map(|claim| match claim {
             Claim::Shape(shape) => self.leases.start_failures.get(shape)?.not_before,
             Claim::Actor(actor) => self.actors.table.get(actor)?.start_failures.not_before,
+            Claim::Group(_) => None,
         })
     }
 
@@ -295,14 +302,16 @@ impl Node {
                 !self.claims.iter().skip(position + 1).any(|other| other == claim),
                 "{claim:?} waits twice"
             );
-            if let Claim::Actor(actor) = claim {
-                assert!(self.actors.is_waiting(*actor), "{actor} claims a place and does not wait for one");
+            match claim {
+                Claim::Shape(shape) => drop(self.leases.want(*shape)),
+                Claim::Actor(actor) => {
+                    assert!(
+                        self.actors.is_waiting(*actor),
+                        "{actor} claims a place and does not wait for one"
+                    );
+                }
+                Claim::Group(group) => assert!(self.groups.is_waiting(*group), "{group} does not wait"),
             }
         }
     }
-}
-
-/// Whether a claim that comes before lacks something that `wanted` would take.
-pub(super) fn is_kept_back(wanted: &Resources, lacking: &BTreeSet<String>) -> bool {
-    wanted.iter().any(|(name, _)| lacking.contains(name))
 }

@@ -5,7 +5,7 @@ use super::copies::CopyState;
 use super::roster::Stage;
 use crate::directory::Value;
 use aktis_protocol::control::ActorPlace;
-use aktis_protocol::{ActorId, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{ActorId, GroupId, GroupState, ObjectId, ProcessSlot, Resources, ShapeId};
 
 /// What the node knows of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub enum ProcessView {
 impl Node {
     /// Resources that are free.
     pub fn resources_available(&self) -> &Resources {
-        self.ledger.available()
+        self.stock.node().available()
     }
 
     /// Resources in use beyond what the node has.
     pub fn resources_debt(&self) -> &Resources {
-        self.ledger.debt()
+        self.stock.node().debt()
     }
 
     /// Bytes of the arena that are free.
@@ -97,6 +97,16 @@ impl Node {
     pub fn processes(&self) -> Vec<(ProcessSlot, ProcessView)> {
         let slots = self.roster.iter().map(|(slot, _)| slot);
         slots.filter_map(|slot| Some((slot, self.process(slot)?))).collect()
+    }
+
+    /// How far a placement group is, if the node knows it.
+    pub fn group_state(&self, group: GroupId) -> Option<GroupState> {
+        self.groups.table.get(&group).map(|known| known.state())
+    }
+
+    /// How many placement groups there are, those included that are being removed.
+    pub fn groups(&self) -> usize {
+        self.groups.table.len()
     }
 
     /// How many leases of a shape are held.

@@ -105,6 +105,37 @@ fn a_task_without_a_limit_is_sent_again_for_ever() {
 }
 
 #[test]
+fn all_tasks_of_a_lane_that_is_removed_fail_and_its_place_is_used_again() {
+    let mut story = Story::new(LINEAGE);
+    let lane = story.machine.open_lane();
+    let route = Route::Lane(lane);
+    let done = story.submit_to(route, "done", 1, &[]);
+    let sent = story.submit_to(route, "sent", 1, &[]);
+    for (position, key) in [done, sent].into_iter().enumerate() {
+        assert_eq!(story.machine.next_in_lane(lane), Some(key));
+        story.machine.on_sent(lane, key, position as u64);
+    }
+    story.returned(done, false);
+    story.submit_to(route, "queued", 1, &[]);
+    story.submit_to(route, "waiting", 1, &[Input::Elsewhere(ObjectId::default())]);
+    let other = story.submit("other", &[]);
+    let failure = Failure::new(FailureKind::GroupRemoved, "gone");
+    story.machine.on_lane_removed(lane, &failure, &mut story.out);
+    story.machine.check();
+    assert_eq!(story.failed(), ["sent", "queued", "waiting"]);
+    assert!(story.machine.lane_failure(lane).is_some());
+    // What happens to them later changes nothing.
+    story.machine.on_lost(sent, &Story::cause(), &mut story.out);
+    story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
+    let next = story.machine.open_lane();
+    assert_eq!((next.place(), next == lane), (lane.place(), false));
+    assert_eq!(story.machine.next_in_lane(next), None);
+    assert!(story.machine.lane_failure(lane).is_some() && story.machine.lane_failure(next).is_none());
+    assert_eq!(story.send_all(), [other]);
+    assert_eq!(story.machine.open_lanes().collect::<Vec<_>>(), [story.lane, next]);
+}
+
+#[test]
 fn lineage_stays_while_something_computed_from_it_is_referenced() {
     let mut story = Story::new(LINEAGE);
     let a = story.submit("a", &[]);

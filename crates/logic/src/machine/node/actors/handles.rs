@@ -115,8 +115,21 @@ impl Node {
         restart: bool,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(known) = self.actors.table.get_mut(&actor) else { return };
         let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");
+        self.kill_actor(now, actor, restart, killed, out);
+        self.serve(now, out);
+    }
+
+    /// Ends an actor now, for this reason if it does not live again.
+    pub(in super::super) fn kill_actor(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        restart: bool,
+        killed: Failure,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
         match &mut known.life {
             Life::Dead(_) => {}
             Life::Waiting { .. } if restart => {}
@@ -143,7 +156,6 @@ impl Node {
                 self.tell(actor, out);
             }
         }
-        self.serve(now, out);
     }
 
     pub(in super::super) fn on_name_wanted(

@@ -3,7 +3,7 @@
 use super::super::leases::StartFailures;
 use crate::ledger::Allocation;
 use aktis_protocol::control::{ActorPlace, ActorSpec};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
+use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, ProcessSlot, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of an actor that is being ended.
@@ -146,9 +146,10 @@ impl Actors {
         self.table.values().filter_map(Actor::allocation)
     }
 
-    /// How many actors hold some of a resource.
-    pub(in super::super) fn users_of(&self, name: &str) -> usize {
-        self.allocations().filter(|allocation| allocation.resources().get(name).0 > 0).count()
+    /// The actors that use the resources of a placement group, or are to.
+    pub(in super::super) fn of_group(&self, group: GroupId) -> Vec<ActorId> {
+        let inside = |known: &Actor| known.spec.group.is_some_and(|place| place.group == group);
+        self.table.iter().filter(|(_, known)| inside(known)).map(|(&actor, _)| actor).collect()
     }
 
     /// The actors whose host is this process.

@@ -4,12 +4,13 @@ use super::super::explain::start_text;
 use super::super::lanes::environment_too_large;
 use super::super::leases::StartFailures;
 use super::super::roster::Role;
-use super::super::supply::{Claim, Served, is_kept_back};
+use super::super::stock::{Lack, Want};
+use super::super::supply::{Claim, Served};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::control::{ActorSpec, FromNode};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, Resources, limits};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, limits};
 use std::collections::BTreeSet;
 
 impl Node {
@@ -61,6 +62,9 @@ impl Node {
             let text = environment_too_large(spec.environment.len());
             return Some(Failure::new(FailureKind::ActorDied, text));
         }
+        if let Some(failure) = spec.group.and_then(|place| self.group_refusal(place)) {
+            return Some(Failure { kind: FailureKind::ActorDied, ..failure });
+        }
         spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name)).map(|name| name_taken(name))
     }
 
@@ -69,31 +73,31 @@ impl Node {
         &mut self,
         now: Time,
         actor: ActorId,
-        kept_back: &BTreeSet<String>,
+        kept_back: &BTreeSet<Lack>,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let Some(known) = self.actors.table.get_mut(&actor) else { return Served::Satisfied };
         if !matches!(known.life, Life::Waiting { .. }) {
             return Served::Satisfied;
         }
-        let (wanted, isolated) = (needed(&known.spec), known.spec.isolated);
+        let (want, isolated) = (needed(&known.spec), known.spec.isolated);
         known.start_failures.not_before = known.start_failures.not_before.filter(|due| now < *due);
         if known.start_failures.not_before.is_some() {
             let text = start_text(known.start_failures.count, &known.start_failures.last);
             return self.put_off(actor, text, out);
         }
-        if !self.ledger.is_feasible(&wanted) {
-            return self.put_off(actor, self.infeasible_text(&wanted), out);
+        if !self.stock.is_feasible(&want) {
+            return self.put_off(actor, self.infeasible_text(&want), out);
         }
         if !isolated && self.roster.shared().is_none() {
             return self.put_off(actor, self.shared_text(), out);
         }
-        if is_kept_back(&wanted, kept_back) || !self.ledger.fits(&wanted) {
-            let lacking = self.ledger.lacking(&wanted);
-            self.ask_back_for(now, &wanted, None, &lacking, out);
-            let text = self.lacking_text(&wanted);
+        if want.takes_any(kept_back) || !self.stock.fits(&want) {
+            let lacking = self.stock.lacking(&want);
+            self.ask_back_for(now, &want, None, &lacking, out);
+            let text = self.lacking_text(&want);
             let _ = self.put_off(actor, text, out);
-            return Served::Waits(lacking);
+            return Served::Waits(want.lacks(lacking));
         }
         match isolated {
             true => self.place_isolated(now, actor, out),
@@ -103,7 +107,7 @@ impl Node {
 
     fn place_shared(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let Some(host) = self.roster.shared() else { return Served::Waits(Vec::new()) };
-        let allocation = self.ledger.allocate(&self.actors.table[&actor].spec.resources).expect("it fits");
+        let allocation = self.stock.allocate(&held(&self.actors.table[&actor].spec)).expect("it fits");
         self.set_life(actor, Life::Starting { host, allocation, asked: false });
         self.host_on(actor, host, out);
         Served::Satisfied
@@ -111,8 +115,8 @@ impl Node {
 
     fn place_isolated(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let spec = &self.actors.table[&actor].spec;
-        let (wanted, environment) = (spec.resources.clone(), spec.environment.clone());
-        match self.start_isolated(now, Role::ActorHost(actor), &wanted, environment, out) {
+        let (want, environment) = (held(spec), spec.environment.clone());
+        match self.start_isolated(now, Role::ActorHost(actor), &want, environment, out) {
             Some((host, allocation)) => {
                 self.set_life(actor, Life::Starting { host, allocation, asked: false });
                 Served::Satisfied
@@ -241,7 +245,7 @@ impl Node {
             }
         };
         self.warm_due |= !allocation.resources().is_empty();
-        self.ledger.release(allocation);
+        self.stock.release(allocation);
         then
     }
 
@@ -332,11 +336,16 @@ impl Node {
     }
 }
 
+/// What the actor holds while it lives.
+fn held(spec: &ActorSpec) -> Want {
+    Want { resources: spec.resources.clone(), group: spec.group }
+}
+
 /// What must be free for the actor to be placed.
-fn needed(spec: &ActorSpec) -> Resources {
-    let mut needed = spec.resources.clone();
+fn needed(spec: &ActorSpec) -> Want {
+    let mut needed = held(spec);
     for (name, amount) in spec.placement.iter() {
-        needed.set(name, amount.max(needed.get(name)));
+        needed.resources.set(name, amount.max(needed.resources.get(name)));
     }
     needed
 }

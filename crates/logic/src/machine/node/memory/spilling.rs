@@ -45,6 +45,7 @@ impl Memory {
             Ok(()) => {
                 self.arena.release(offset, bytes);
                 self.copies.set_state(entry, CopyState::Spilled { file_offset });
+                self.spilled.add(bytes);
             }
             Err(refusal) => {
                 if let SpillRefusal::Disk(text) = refusal {
@@ -81,6 +82,7 @@ impl Memory {
             Ok(()) => {
                 self.file.release(file_offset, bytes);
                 out.push(NodeEffect::FreeSpilled { file_offset, bytes });
+                self.restored.add(bytes);
                 // Spared for a moment, so that those who asked for it can pin it.
                 self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
             }

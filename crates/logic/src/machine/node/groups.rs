@@ -1,0 +1,431 @@
+//! Placement groups: resources set aside together, from the wish to the last one that used them.
+//!
+//! Removing a group takes a while: its actors and running tasks are ended, and submitters have to fail what they had
+//! queued. Until then its resources are not free, and the numbers of its shapes and lanes not used again.
+//!
+//! Invariants:
+//! 1. A group is ready exactly while the stock has its bundles and nobody has removed it.
+//! 2. What uses a group belongs to one that is ready, or to one that is being removed and is told to end.
+
+use super::leases::Removal;
+use super::roster::Role;
+use super::stock::{Lack, Want};
+use super::supply::{Claim, Served};
+use super::{Node, NodeEffect};
+use crate::ledger::{Allocation, Source};
+use crate::{Effects, Time};
+use aktis_protocol::control::FromNode;
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, LaneId,
+    ProcessSlot, Resources, ShapeId, limits,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long the tasks that run in a group that is removed may take to end by themselves: a worker that is idle gives
+/// its lease back at once, and need not be killed.
+pub const GROUP_GRACE_MICROSECONDS: u64 = 50_000;
+
+#[derive(Debug)]
+enum Stage {
+    /// Its resources are not free yet, as those who watch it were told.
+    Waiting { told: String },
+    /// These are set aside.
+    Ready { reserved: Vec<Allocation> },
+    /// Whoever uses these is being ended; those who still run then are killed.
+    Removing { reserved: Vec<Allocation>, kill_at: Option<Time>, why: String },
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) spec: GroupSpec,
+    creator: ProcessSlot,
+    watchers: BTreeSet<ProcessSlot>,
+    stage: Stage,
+}
+
+impl Group {
+    /// How far it is, as those who watch it are told.
+    pub(super) fn state(&self) -> GroupState {
+        match &self.stage {
+            Stage::Waiting { told } => GroupState::Pending(told.clone()),
+            Stage::Ready { .. } => GroupState::Ready,
+            Stage::Removing { why, .. } => GroupState::Removed(why.clone()),
+        }
+    }
+
+    fn reserved(&self) -> &[Allocation] {
+        match &self.stage {
+            Stage::Waiting { .. } => &[],
+            Stage::Ready { reserved } | Stage::Removing { reserved, .. } => reserved,
+        }
+    }
+
+    fn is_removed(&self) -> bool {
+        matches!(self.stage, Stage::Removing { .. })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    pub(super) table: BTreeMap<GroupId, Group>,
+    /// Those that are being removed.
+    removing: BTreeSet<GroupId>,
+}
+
+impl Groups {
+    pub(super) fn is_waiting(&self, group: GroupId) -> bool {
+        self.table.get(&group).is_some_and(|known| matches!(known.stage, Stage::Waiting { .. }))
+    }
+
+    pub(super) fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        self.table.values().flat_map(Group::reserved)
+    }
+
+    /// When those who still use a removed group are to be killed.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
+        self.removing.iter().filter_map(|group| match self.table.get(group)?.stage {
+            Stage::Removing { kill_at, .. } => kill_at,
+            _ => None,
+        })
+    }
+
+    /// A dead process watches nothing. Returns the groups that go with it.
+    pub(super) fn forget_process(&mut self, dead: ProcessSlot) -> Vec<GroupId> {
+        let mut orphaned = Vec::new();
+        for (&group, known) in &mut self.table {
+            known.watchers.remove(&dead);
+            if known.creator == dead && !known.spec.detached {
+                orphaned.push(group);
+            }
+        }
+        orphaned
+    }
+
+    fn is_name_taken(&self, name: &str) -> bool {
+        self.table.values().any(|known| !known.is_removed() && known.spec.name.as_deref() == Some(name))
+    }
+}
+
+impl Node {
+    pub(super) fn on_group_wanted(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        spec: GroupSpec,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let group = spec.group;
+        if self.groups.table.contains_key(&group) {
+            // The task that makes it runs again, and names it again.
+            return self.on_group_watched(from, group, out);
+        }
+        let taken = spec.name.as_ref().filter(|name| self.groups.is_name_taken(name));
+        let refusal = match taken {
+            Some(name) => Some(format!("the name {name:?} is taken by another placement group")),
+            None if spec.bundles.is_empty() => Some("a placement group has at least one bundle".to_owned()),
+            None if self.groups.table.len() >= limits::GROUPS_MAX => Some(format!(
+                "this session has {} placement groups, which is the limit\nhint: remove those that are not needed",
+                limits::GROUPS_MAX
+            )),
+            None => None,
+        };
+        if let Some(why) = refusal {
+            return self.send(from, FromNode::GroupChanged { group, state: GroupState::Removed(why) }, out);
+        }
+        let stage = Stage::Waiting { told: String::new() };
+        let known = Group { spec, creator: from, watchers: BTreeSet::from([from]), stage };
+        self.groups.table.insert(group, known);
+        self.claims.push_back(Claim::Group(group));
+        self.serve(now, out);
+    }
+
+    pub(super) fn on_group_watched(
+        &mut self,
+        from: ProcessSlot,
+        group: GroupId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let state = match self.groups.table.get_mut(&group) {
+            Some(known) => {
+                known.watchers.insert(from);
+                known.state()
+            }
+            None => GroupState::Removed("it was removed".into()),
+        };
+        self.send(from, FromNode::GroupChanged { group, state }, out);
+    }
+
+    fn tell_group(&self, group: GroupId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.groups.table.get(&group) else { return };
+        for &watcher in &known.watchers {
+            self.send(watcher, FromNode::GroupChanged { group, state: known.state() }, out);
+        }
+    }
+
+    /// Sets resources aside for the group, if they are free now.
+    pub(super) fn serve_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        kept_back: &BTreeSet<Lack>,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let Some(known) = self.groups.table.get(&group).filter(|_| self.groups.is_waiting(group)) else {
+            return Served::Satisfied;
+        };
+        let bundles = known.spec.bundles.clone();
+        let want = Want::of_node(sum(&bundles));
+        if known.spec.strategy == GroupStrategy::StrictSpread && bundles.len() > 1 {
+            let count = bundles.len();
+            let text =
+                format!("its {count} bundles want {count} nodes (STRICT_SPREAD), and this is the only one");
+            return self.put_group_off(group, text, Vec::new(), out);
+        }
+        if !self.stock.node().are_feasible(&bundles) {
+            let text = match self.stock.is_feasible(&want) {
+                true => "its bundles cannot be cut from the GPUs of this node".to_owned(),
+                false => self.infeasible_text(&want),
+            };
+            return self.put_group_off(group, text, Vec::new(), out);
+        }
+        let reserved = match want.takes_any(kept_back) {
+            true => None,
+            false => self.stock.reserve(group, &bundles),
+        };
+        let Some(reserved) = reserved else {
+            let lacking = self.stock.lacking(&want);
+            self.ask_back_for(now, &want, None, &lacking, out);
+            return self.put_group_off(group, self.lacking_text(&want), want.lacks(lacking), out);
+        };
+        self.groups.table.get_mut(&group).expect("the group is known").stage = Stage::Ready { reserved };
+        self.tell_group(group, out);
+        Served::Satisfied
+    }
+
+    /// The group waits; those who watch it learn for what, if that is news.
+    fn put_group_off(
+        &mut self,
+        group: GroupId,
+        text: String,
+        lacking: Vec<Lack>,
+        out: &mut Effects<NodeEffect>,
+    ) -> Served {
+        let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
+        if let Some(Stage::Waiting { told }) = known
+            && *told != text
+        {
+            *told = text;
+            self.tell_group(group, out);
+        }
+        Served::Waits(lacking)
+    }
+
+    /// Why nothing new may use this place, if so.
+    pub(super) fn group_refusal(&self, place: GroupPlace) -> Option<Failure> {
+        let known = self.groups.table.get(&place.group).filter(|known| !known.is_removed());
+        let Some(known) = known else { return Some(removed(place.group)) };
+        let count = known.spec.bundles.len();
+        let bundle = place.bundle.filter(|bundle| *bundle as usize >= count)?;
+        let text =
+            format!("placement group {} has {count} bundles, and none is number {bundle}", place.group);
+        Some(Failure::new(FailureKind::GroupRemoved, text))
+    }
+
+    /// Why something of this size cannot be in a group.
+    pub(super) fn group_text(&self, place: GroupPlace, wanted: &Resources) -> String {
+        let GroupPlace { group, bundle } = place;
+        match self.groups.table.get(&group).map(|known| &known.stage) {
+            Some(Stage::Waiting { told }) => format!("placement group {group} is not ready: {told}"),
+            Some(Stage::Ready { .. }) => match bundle {
+                Some(bundle) => format!("bundle {bundle} of placement group {group} has not {wanted} in all"),
+                None => format!("no bundle of placement group {group} has {wanted} in all"),
+            },
+            Some(Stage::Removing { .. }) | None => removed(group).message,
+        }
+    }
+
+    /// The group goes, and all that uses it.
+    pub(super) fn remove_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        why: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(known) = self.groups.table.get_mut(&group).filter(|known| !known.is_removed()) else {
+            return;
+        };
+        let waiting = Stage::Waiting { told: String::new() };
+        let reserved = match std::mem::replace(&mut known.stage, waiting) {
+            Stage::Ready { reserved } => reserved,
+            _ => Vec::new(),
+        };
+        let kill_at = Some(Time(now.0 + GROUP_GRACE_MICROSECONDS));
+        known.stage = Stage::Removing { reserved, kill_at, why: why.to_owned() };
+        self.groups.removing.insert(group);
+        self.claims.retain(|claim| *claim != Claim::Group(group));
+        self.tell_group(group, out);
+        for shape in self.leases.shapes_of(group) {
+            self.remove_shape(now, shape, group, out);
+        }
+        for actor in self.actors.of_group(group) {
+            let failure = Failure { kind: FailureKind::ActorDied, ..removed(group) };
+            self.kill_actor(now, actor, false, failure, out);
+        }
+        self.serve(now, out);
+    }
+
+    /// Nothing of this shape is started any more.
+    fn remove_shape(&mut self, now: Time, shape: ShapeId, group: GroupId, out: &mut Effects<NodeEffect>) {
+        self.claims.retain(|claim| *claim != Claim::Shape(shape));
+        let mut told = Vec::new();
+        for (&id, lane) in self.leases.lanes.iter_mut().filter(|(_, lane)| lane.shape == shape) {
+            (lane.queued, lane.wanted, lane.removal) = (0, 0, Some(Removal::Told));
+            told.push((lane.submitter, id));
+        }
+        for (submitter, lane) in told.into_iter().filter(|(submitter, _)| self.roster.is_live(*submitter)) {
+            self.send(submitter, FromNode::LaneRemoved { lane, failure: removed(group) }, out);
+        }
+        let leases = self.leases.leases.iter().filter(|(_, lease)| lease.shape == shape);
+        for (lease, holder) in leases.map(|(&id, lease)| (id, lease.holder)).collect::<Vec<_>>() {
+            if !self.roster.is_starting(holder) {
+                self.revoke_all(holder, shape, out);
+            } else if let Some(held) = self.leases.remove(lease, holder) {
+                // It does not know of it yet.
+                self.stock.release(held.allocation);
+            }
+        }
+        for runner in self.roster.retire(shape) {
+            if !self.leases.is_holder(runner) {
+                self.end_process(now, runner, out);
+            }
+        }
+    }
+
+    /// Asks for all leases of a shape, as far as that has not been done.
+    fn revoke_all(&mut self, holder: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let leases = self.leases.leases.values();
+        let held = leases.filter(|lease| lease.holder == holder && lease.shape == shape).count() as u32;
+        for _ in self.leases.asked(holder, shape)..held {
+            self.leases.ask_back(holder, shape);
+            self.send(holder, FromNode::LeaseRevoked { shape }, out);
+        }
+    }
+
+    pub(super) fn on_lane_forgotten(&mut self, from: ProcessSlot, lane: LaneId) {
+        let lane = self.leases.lanes.get_mut(&lane).filter(|lane| lane.submitter == from);
+        if let Some(lane) = lane.filter(|lane| lane.removal.is_some()) {
+            lane.removal = Some(Removal::Forgotten);
+        }
+    }
+
+    /// A group does not outlive the process that made it, unless it is to.
+    pub(super) fn remove_orphaned_groups(
+        &mut self,
+        now: Time,
+        orphaned: Vec<GroupId>,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        for group in orphaned {
+            self.remove_group(now, group, &format!("the process that made it died: {cause}"), out);
+        }
+    }
+
+    /// Kills what still runs in groups that were removed a while ago. Only isolated workers: the shared one runs other
+    /// people's work, too, and gives its leases back when its tasks are done.
+    pub(super) fn on_groups_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        for group in self.groups.removing.iter().copied().collect::<Vec<_>>() {
+            let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
+            let Some(Stage::Removing { kill_at, .. }) = known else { continue };
+            if kill_at.is_none_or(|due| now < due) {
+                continue;
+            }
+            *kill_at = None;
+            let shapes = self.leases.shapes_of(group);
+            let leases = self.leases.leases.values().filter(|lease| shapes.contains(&lease.shape));
+            let isolated = |slot: &ProcessSlot| {
+                self.roster.get(*slot).is_some_and(|process| process.role != Role::Shared)
+            };
+            for process in leases.map(|lease| lease.holder).filter(isolated).collect::<BTreeSet<_>>() {
+                out.push(NodeEffect::KillWorker { process });
+            }
+        }
+    }
+
+    /// Frees what removed groups had, as soon as nobody uses it.
+    pub(super) fn tidy_groups(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        for group in self.groups.removing.iter().copied().collect::<Vec<_>>() {
+            let shapes = self.leases.shapes_of(group);
+            let leased = self.leases.leases.values().any(|lease| shapes.contains(&lease.shape));
+            let is_here =
+                |allocation: &Allocation| matches!(allocation.source(), Source::Bundle(of, _) if of == group);
+            if leased || self.actors.allocations().any(is_here) {
+                continue;
+            }
+            self.unreserve(now, group, out);
+            let mut lanes = self.leases.lanes.values().filter(|lane| shapes.contains(&lane.shape));
+            if lanes.any(|lane| lane.removal != Some(Removal::Forgotten)) {
+                continue;
+            }
+            for shape in shapes {
+                for lane in self.leases.close_lanes_of_shape(shape) {
+                    out.push(NodeEffect::CloseLane { lane });
+                }
+                self.leases.forget_shape(shape);
+                out.push(NodeEffect::FreeShape { shape });
+            }
+            self.groups.table.remove(&group);
+            self.groups.removing.remove(&group);
+        }
+    }
+
+    /// The resources of a removed group, which nobody uses, are the node's again.
+    fn unreserve(&mut self, now: Time, group: GroupId, out: &mut Effects<NodeEffect>) {
+        let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
+        let Some(Stage::Removing { reserved, kill_at, .. }) = known else { return };
+        *kill_at = None;
+        if reserved.is_empty() {
+            return;
+        }
+        let reserved = std::mem::take(reserved);
+        self.stock.unreserve(group, reserved);
+        self.warm_due = true;
+        self.serve(now, out);
+    }
+
+    pub(super) fn check_groups(&self) {
+        for (group, known) in &self.groups.table {
+            assert_eq!(known.is_removed(), self.groups.removing.contains(group), "{group} is being removed");
+            let any = GroupPlace { group: *group, bundle: None };
+            let bundles = self.stock.ledgers(Some(any)).len();
+            match &known.stage {
+                Stage::Waiting { .. } => {
+                    assert_eq!(bundles, 0, "groups invariant 1: {group}");
+                    assert!(self.claims.contains(&Claim::Group(*group)), "{group} waits and claims nothing");
+                }
+                Stage::Ready { .. } => {
+                    assert_eq!(bundles, known.spec.bundles.len(), "groups invariant 1: {group}");
+                }
+                Stage::Removing { reserved, .. } => assert_eq!(bundles, reserved.len(), "{group} is removed"),
+            }
+        }
+        for lane in self.leases.lanes.values() {
+            let place = self.leases.shape(lane.shape).group;
+            let known = place.map(|place| self.groups.table.get(&place.group).expect("groups invariant 2"));
+            let removed = known.is_some_and(Group::is_removed);
+            assert_eq!(lane.removal.is_some(), removed, "groups invariant 2: {lane:?}");
+        }
+    }
+}
+
+/// The failure of whatever was to use a group that is gone.
+fn removed(group: GroupId) -> Failure {
+    Failure::new(FailureKind::GroupRemoved, format!("placement group {group} was removed"))
+}
+
+fn sum(bundles: &[Resources]) -> Resources {
+    let mut sum = Resources::none();
+    bundles.iter().for_each(|bundle| sum.add(bundle));
+    sum
+}

@@ -1,0 +1,133 @@
+//! What the node tells those who ask about its state: as many rows as a message holds.
+
+use super::actors::Actor;
+use super::copies::CopyState;
+use super::roster::{Process, Role, Stage};
+use super::{Node, NodeEffect};
+use crate::Effects;
+use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
+use aktis_protocol::state::{
+    self, ActorRow, ActorState, GroupRow, ObjectRow, ResourceRow, StateKind, StateRows, WorkerRole,
+    WorkerRow, WorkerState,
+};
+use aktis_protocol::{ActorId, GroupPlace, ProcessSlot, Resources};
+
+impl Node {
+    pub(super) fn on_state_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        what: StateKind,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let (rows, left_out) = match what {
+            StateKind::Workers => with(self.worker_rows(), StateRows::Workers),
+            StateKind::Actors => with(self.actor_rows(), StateRows::Actors),
+            StateKind::Objects => with(self.object_rows(), StateRows::Objects),
+            StateKind::Resources => with(self.resource_rows(), StateRows::Resources),
+            StateKind::Groups => with(self.group_rows(), StateRows::Groups),
+            StateKind::Store => (StateRows::Store(self.memory.row()), 0),
+        };
+        self.send(from, FromNode::StateTold { request, rows, left_out }, out);
+    }
+
+    fn worker_rows(&self) -> (Vec<WorkerRow>, u64) {
+        let workers = self.roster.iter().filter_map(|(slot, process)| {
+            let role = match process.role {
+                Role::Driver => return None,
+                Role::Shared => WorkerRole::Shared,
+                Role::TaskRunner(_) | Role::Retired => WorkerRole::Tasks,
+                Role::ActorHost(actor) => WorkerRole::Actor(actor),
+            };
+            process.is_not_dead().then_some((slot, process, role))
+        });
+        state::page(workers, |(slot, process, role)| self.worker_row(slot, process, role))
+    }
+
+    fn worker_row(&self, slot: ProcessSlot, process: &Process, role: WorkerRole) -> WorkerRow {
+        let mut resources = Resources::none();
+        let leases = self.leases.leases.values().filter(|lease| lease.holder == slot);
+        leases.for_each(|lease| resources.add(lease.allocation.resources()));
+        let idle = match role {
+            WorkerRole::Tasks => !self.leases.is_holder(slot),
+            WorkerRole::Shared | WorkerRole::Actor(_) => false,
+        };
+        let state = match process.stage {
+            Stage::Starting => WorkerState::Starting,
+            Stage::Leaving { .. } | Stage::Dead { .. } => WorkerState::Leaving,
+            Stage::Alive if idle => WorkerState::Idle,
+            Stage::Alive => WorkerState::Busy,
+        };
+        WorkerRow { process: slot, pid: process.pid, role, state, resources }
+    }
+
+    fn actor_rows(&self) -> (Vec<ActorRow>, u64) {
+        state::page(self.actors.table.iter(), |(id, known)| self.actor_row(*id, known))
+    }
+
+    fn actor_row(&self, actor: ActorId, known: &Actor) -> ActorRow {
+        let (state, reason) = match known.place() {
+            ActorPlace::Pending(reason) if known.incarnation > 0 => (ActorState::Restarting, reason),
+            ActorPlace::Pending(reason) => (ActorState::Pending, reason),
+            ActorPlace::Alive { .. } => (ActorState::Alive, String::new()),
+            ActorPlace::Dead(failure) => (ActorState::Dead, failure.message),
+        };
+        let process = known.host();
+        let pid = process.and_then(|host| self.roster.get(host)).map_or(0, |host| host.pid);
+        ActorRow {
+            actor,
+            type_name: known.spec.type_name.clone(),
+            name: known.spec.name.clone(),
+            state,
+            reason,
+            process,
+            pid,
+            restarts: known.incarnation,
+            resources: known.spec.resources.clone(),
+            detached: known.spec.detached,
+        }
+    }
+
+    fn object_rows(&self) -> (Vec<ObjectRow>, u64) {
+        state::page(self.memory.copies.iter(), |copy| ObjectRow {
+            object: copy.object,
+            entry: copy.entry,
+            bytes: copy.bytes,
+            holders: self.directory.holders(copy.object).collect(),
+            sealed: !matches!(copy.state, CopyState::Writing { .. }),
+            // The shell looks, which can.
+            pinned: false,
+            spilled: matches!(copy.state, CopyState::Spilled { .. } | CopyState::Restoring { .. }),
+        })
+    }
+
+    fn resource_rows(&self) -> (Vec<ResourceRow>, u64) {
+        let node = self.stock.node();
+        state::page(node.total().iter(), |(name, total)| ResourceRow {
+            name: name.to_owned(),
+            total,
+            available: node.available().get(name),
+        })
+    }
+
+    fn group_rows(&self) -> (Vec<GroupRow>, u64) {
+        state::page(self.groups.table.iter(), |(&group, known)| {
+            let bundles = self.stock.ledgers(Some(GroupPlace { group, bundle: None }));
+            GroupRow {
+                group,
+                name: known.spec.name.clone(),
+                strategy: known.spec.strategy,
+                state: known.state(),
+                bundles: known.spec.bundles.clone(),
+                available: bundles.iter().map(|ledger| ledger.available().clone()).collect(),
+            }
+        })
+    }
+}
+
+fn with<Row>(
+    (rows, left_out): (Vec<Row>, u64),
+    kind: impl FnOnce(Vec<Row>) -> StateRows,
+) -> (StateRows, u64) {
+    (kind(rows), left_out)
+}

@@ -1,0 +1,54 @@
+//! Placement groups: resources that are set aside together, in bundles, for those who name the group.
+
+use crate::ids::GroupId;
+use crate::resources::Resources;
+use serde::{Deserialize, Serialize};
+
+/// Where in a group a task or an actor is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupPlace {
+    /// The group.
+    pub group: GroupId,
+    /// Which of its bundles; any if none is named.
+    pub bundle: Option<u32>,
+}
+
+/// How the bundles of a group are spread over nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupStrategy {
+    /// Together as far as possible.
+    #[default]
+    Pack,
+    /// On different nodes as far as possible.
+    Spread,
+    /// On one node.
+    StrictPack,
+    /// Each on a node of its own.
+    StrictSpread,
+}
+
+/// A group to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSpec {
+    /// The group.
+    pub group: GroupId,
+    /// What each bundle holds.
+    pub bundles: Vec<Resources>,
+    /// How they are spread.
+    pub strategy: GroupStrategy,
+    /// A name under which others find it.
+    pub name: Option<String>,
+    /// Whether it stays when the process that made it has died.
+    pub detached: bool,
+}
+
+/// How far a group is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupState {
+    /// Its resources are not there yet; the text says why.
+    Pending(String),
+    /// Its resources are set aside.
+    Ready,
+    /// It is gone, or was never made; the text says why.
+    Removed(String),
+}
