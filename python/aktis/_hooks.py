@@ -4,6 +4,7 @@ The native part keeps this module (see `set_hooks`) and looks the functions up b
 does not use it.
 """
 
+from _pickle import loads as unpickle  # a third of what the whole of `pickle` costs to import
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from aktis._native import Failure, ObjectRef
+
+
+_dumps: Any = None
 
 
 def ensure_session() -> None:
@@ -22,16 +26,18 @@ def ensure_session() -> None:
 
 def dumps(value: object) -> tuple[bytes, list[Any]]:
     """A value as bytes, and the large buffers that lie beside them."""
-    from aktis._serialization import dumps
+    global _dumps
+    if _dumps is None:
+        from aktis import _serialization
 
-    return dumps(value)
+        _dumps = _serialization.dumps
+    found: tuple[bytes, list[Any]] = _dumps(value)
+    return found
 
 
 def loads(data: bytes, buffers: Any) -> Any:
     """The value that `dumps` was given."""
-    from pickle import loads
-
-    return loads(data, buffers=buffers)
+    return unpickle(data, buffers=buffers)
 
 
 def load(blob: bytes) -> Any:

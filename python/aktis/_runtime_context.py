@@ -189,7 +189,7 @@ class RuntimeContext:
         here = self._here()
         if here.actor_id is None:
             raise RuntimeError("current_actor was asked for outside of an actor")
-        from aktis._actor import current_handle
+        from aktis._handle import current_handle
 
         return current_handle(here)
 

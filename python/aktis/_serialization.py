@@ -18,6 +18,9 @@ import cloudpickle
 BUFFER_BYTES_MIN = 1024
 EXPORT_BYTES_MAX = 95 << 20
 SEARCH_DEPTH_MAX = 6
+# Packages whose functions and classes are pickled by their name without a closer look, which costs as much as
+# pickling a small array does.
+BY_NAME = frozenset({"collections", "datetime", "decimal", "numpy", "pandas", "pyarrow", "torch", "uuid"})
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that was made while the program ran
 
 _custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
@@ -29,14 +32,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """How to pickle a value that pickle does not know by heart."""
         kind = type(value)
+        if kind is FunctionType or isinstance(value, type):
+            root = (value.__module__ or "").partition(".")[0]
+            if root in BY_NAME and "<locals>" not in value.__qualname__:
+                return NotImplemented
+            return super().reducer_override(value)
         if _custom and kind in _custom:
             serializer, deserializer = _custom[kind]
             return _deserialize, (deserializer, serializer(value))
         if isinstance(value, BaseException):
-            reduced = reduce_exception(value)
-            if reduced is not None:
-                return reduced
-        return super().reducer_override(value)
+            return reduce_exception(value) or NotImplemented
+        return NotImplemented
 
 
 def dumps(value: object) -> tuple[bytes, list[Any]]:
@@ -95,9 +101,9 @@ def load_export(blob: bytes) -> Any:
     """The function or class that `dump_export` was given; a class gets the methods that every actor has."""
     loaded = pickle.loads(blob)
     if isinstance(loaded, type):
-        from aktis import _actor
+        from aktis import _description
 
-        _actor.complete(loaded)
+        _description.complete(loaded)
     return loaded
 
 

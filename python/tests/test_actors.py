@@ -232,6 +232,7 @@ def test_handles_elsewhere_keep_it_alive(latch: Latch) -> None:
     assert is_alive(pid)
     latch.open()
     assert aktis.get(ref) == 1
+    del ref  # what would make the result again, arguments included, goes with it
     gone(pid)
 
 
@@ -538,6 +539,23 @@ def test_concurrency_groups() -> None:
     control = aktis.get(actor.open.remote(), timeout=20)
     assert control not in aktis.get(waiting, timeout=20), "a group has a loop of its own"
     assert aktis.get(actor.wait.options(concurrency_group="control").remote(), timeout=20) == control
+
+
+def test_calls_that_may_wait_are_limited(latch: Latch) -> None:
+    actor = Counter.options(max_pending_calls=2).remote()
+    refs = [actor.wait.remote(latch), actor.add.remote()]
+    with pytest.raises(exceptions.PendingCallsLimitExceeded):
+        actor.add.remote()
+    latch.open()
+    assert aktis.get(refs) == [0, 1]
+
+    def again() -> Any:
+        try:
+            return actor.add.remote()
+        except exceptions.PendingCallsLimitExceeded:
+            return None
+
+    assert aktis.get(wait_until(again, what="a call to be allowed")) == 2
 
 
 def test_a_signal_between_tasks() -> None:

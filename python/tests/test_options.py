@@ -228,6 +228,8 @@ def test_a_concurrency_group_must_exist() -> None:
     with pytest.raises(ValueError, match="io"):
         aktis.remote(concurrency_groups={"compute": 1})(Grouped)
     aktis.remote(concurrency_groups={"io": 2})(Grouped)
+    with pytest.raises(ValueError, match="io"):
+        aktis.remote(Grouped).remote()
 
 
 def test_what_can_be_remote() -> None:

@@ -6,7 +6,7 @@ use crate::object_ref::{ObjectRef, id_bytes};
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, retired, session};
-use aktis_protocol::{Amount, Resources, Shape};
+use aktis_protocol::{Amount, GroupId, GroupPlace, Resources, Shape};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -179,6 +179,12 @@ fn group_number(name: &str) -> u16 {
     (hash % 65_535) as u16 + 1
 }
 
+/// A place in a group; a bundle of -1 is any.
+fn group_place((group, bundle): (Vec<u8>, i64)) -> PyResult<GroupPlace> {
+    let group = GroupId::from_words(crate::object_ref::id_words(&group)?);
+    Ok(GroupPlace { group, bundle: u32::try_from(bundle).ok() })
+}
+
 /// -1 is for ever.
 fn attempts(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
@@ -207,6 +213,7 @@ struct Heading<'a> {
     flags: u8,
     function: [u64; 2],
     returns: u32,
+    max_calls: u32,
     name: &'a str,
     retry: &'a [u8],
     assigned: &'a [u8],
@@ -229,7 +236,7 @@ impl Heading<'_> {
                 out,
                 self.flags,
                 self.function,
-                self.returns,
+                [self.returns, self.max_calls],
                 counts,
                 self.name,
                 [self.retry, self.assigned],
@@ -258,6 +265,7 @@ pub(crate) struct TaskCaller {
     name: String,
     /// Its resources, if they are not the usual ones.
     assigned: Vec<u8>,
+    max_calls: u32,
 }
 
 #[pymethods]
@@ -279,10 +287,10 @@ impl TaskCaller {
         group: Option<(Vec<u8>, i64)>,
         max_calls: u32,
     ) -> PyResult<Self> {
-        let _ = (group, max_calls);
-        let shape = session::shape(resources_from(resources)?, environment);
+        let group = group.map(group_place).transpose()?;
+        let shape = session::shape(resources_from(resources)?, environment, group);
         let usual = shape == Shape { isolated: true, ..Shape::default() };
-        let assigned = if usual { Vec::new() } else { head::resources_text(&shape.resources) };
+        let assigned = if usual { Vec::new() } else { head::assigned_text(&shape.resources, group) };
         let shape = (!usual).then(|| Arc::new(shape));
         let options = TaskOptions {
             shape,
@@ -299,6 +307,7 @@ impl TaskCaller {
             retry: Retry::new(retry_exceptions)?,
             name: if own { String::new() } else { name.to_owned() },
             assigned,
+            max_calls,
         })
     }
 
@@ -312,6 +321,7 @@ impl TaskCaller {
             flags: self.retry.flags | self.returns.flags(),
             function,
             returns: self.returns.count(),
+            max_calls: self.max_calls,
             name: &self.name,
             retry: &self.retry.types,
             assigned: &self.assigned,
@@ -391,9 +401,9 @@ impl ActorCaller {
         is_async: bool,
         group: Option<(Vec<u8>, i64)>,
     ) -> PyResult<Self> {
-        let _ = group;
+        let group = group.map(group_place).transpose()?;
         let resources = resources_from(resources)?;
-        let assigned = head::resources_text(&resources);
+        let assigned = head::assigned_text(&resources, group);
         let mut groups: Vec<_> =
             concurrency_groups.iter().map(|(name, limit)| (group_number(name), *limit)).collect();
         groups.sort_unstable();
@@ -407,6 +417,7 @@ impl ActorCaller {
             environment,
             details,
             type_name: Some(type_name),
+            group,
             resources,
             isolated: true,
             name,
@@ -426,8 +437,15 @@ impl ActorCaller {
         self.signature.get().check(args, kwargs)?;
         let runtime = session::current_or_start(py)?;
         let function = self.export.get().object(py, &runtime)?;
-        let heading =
-            Heading { flags: 0, function, returns: 1, name: "", retry: &[], assigned: &self.assigned };
+        let heading = Heading {
+            flags: 0,
+            function,
+            returns: 1,
+            max_calls: 0,
+            name: "",
+            retry: &[],
+            assigned: &self.assigned,
+        };
         let mut arguments = Arguments::new();
         heading.push(&mut arguments, args, kwargs)?;
         // The actor waits for references among the arguments by itself: creating it never blocks its creator.
@@ -505,6 +523,7 @@ impl MethodCaller {
             flags: self.retry.flags | self.returns.flags(),
             function: [0, 0],
             returns: self.returns.count(),
+            max_calls: 0,
             name: &self.method,
             retry: &self.retry.types,
             assigned: &[],

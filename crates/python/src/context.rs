@@ -2,7 +2,7 @@
 
 use crate::object_ref::id_bytes;
 use crate::{failure, head};
-use aktis_protocol::{Resources, Shape};
+use aktis_protocol::{GroupId, Resources, Shape};
 use aktis_runtime::Runtime;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -87,20 +87,38 @@ impl Context {
 
     #[getter]
     fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let resources = match (self.context.actor, self.context.is_worker) {
-            (_, false) => Resources::none(),
-            (Some(_), _) => head::read_resources(&ACTOR_ASSIGNED.lock()),
-            (None, _) => ASSIGNED.with_borrow(|assigned| match assigned.as_slice() {
-                [] => Shape::default().resources,
-                assigned => head::read_resources(assigned),
-            }),
-        };
-        crate::session::resources_to_python(py, &resources)
+        crate::session::resources_to_python(py, &self.assigned().1)
+    }
+
+    /// The placement group around this, and the bundle; -1 is any.
+    #[getter]
+    fn group<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, i64)> {
+        let (group, bundle) = self.assigned().0?;
+        Some((PyBytes::new(py, &id_bytes(group.to_words())), bundle))
+    }
+
+    /// How often the actor was started again.
+    #[getter]
+    fn incarnation(&self) -> u32 {
+        self.context.attempt
     }
 
     #[getter]
     fn is_worker(&self) -> bool {
         self.context.is_worker
+    }
+}
+
+impl Context {
+    fn assigned(&self) -> (Option<(GroupId, i64)>, Resources) {
+        match (self.context.actor, self.context.is_worker) {
+            (_, false) => (None, Resources::none()),
+            (Some(_), _) => head::read_assigned(&ACTOR_ASSIGNED.lock()),
+            (None, _) => ASSIGNED.with_borrow(|assigned| match assigned.as_slice() {
+                [] => (None, Shape::default().resources),
+                assigned => head::read_assigned(assigned),
+            }),
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! The first item of a call's arguments: what to call, and which of the other items have names.
 //!
 //! ```text
-//! flags | function's object id, 16 bytes | returns u32 | positional u16 | named u16
+//! flags | function's object id, 16 bytes | returns u32 | calls of a process u32 | positional u16 | named u16
 //!       | name | types to retry on | assigned resources | names of the named arguments
 //! ```
 //! The last line is of texts: a length as u16, and bytes. The name is a method's, or what people call a task if not by
 //! its function's name.
 
-use aktis_protocol::{Amount, Failure, FailureKind, ObjectId, Resources};
+use aktis_protocol::{Amount, Failure, FailureKind, GroupId, GroupPlace, ObjectId, Resources};
 
 /// What the flags say.
 pub(crate) mod flags {
@@ -24,13 +24,15 @@ pub(crate) struct Head<'a> {
     pub(crate) flags: u8,
     pub(crate) function: ObjectId,
     pub(crate) returns: u32,
+    /// After so many calls of the function its process ends; never if it is 0.
+    pub(crate) max_calls: u32,
     pub(crate) positional: u16,
     pub(crate) named: u16,
     /// The method, or another name for people to see.
     pub(crate) name: &'a str,
     /// A pickled tuple of exception types.
     pub(crate) retry: &'a [u8],
-    /// What it may use, if that is not the usual; see [`resources_text`].
+    /// What it may use, if that is not the usual; see [`assigned_text`].
     pub(crate) assigned: &'a [u8],
     rest: &'a [u8],
 }
@@ -40,7 +42,7 @@ pub(crate) fn write(
     out: &mut Vec<u8>,
     flags: u8,
     function: [u64; 2],
-    returns: u32,
+    numbers: [u32; 2],
     counts: (usize, usize),
     name: &str,
     texts: [&[u8]; 2],
@@ -48,16 +50,21 @@ pub(crate) fn write(
     out.push(flags);
     out.extend_from_slice(&function[0].to_le_bytes());
     out.extend_from_slice(&function[1].to_le_bytes());
-    out.extend_from_slice(&returns.to_le_bytes());
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     out.extend_from_slice(&(counts.0 as u16).to_le_bytes());
     out.extend_from_slice(&(counts.1 as u16).to_le_bytes());
     write_text(out, name.as_bytes());
     texts.iter().for_each(|text| write_text(out, text));
 }
 
-/// Resources as a text: of each its name and its amount.
-pub(crate) fn resources_text(resources: &Resources) -> Vec<u8> {
-    let mut out = Vec::new();
+/// A group and resources as a text: whether there is a group, the group and the bundle; of each resource its name and
+/// its amount.
+pub(crate) fn assigned_text(resources: &Resources, group: Option<GroupPlace>) -> Vec<u8> {
+    let mut out = vec![u8::from(group.is_some())];
+    if let Some(place) = group {
+        out.extend(place.group.to_words().iter().flat_map(|word| word.to_le_bytes()));
+        out.extend_from_slice(&place.bundle.map_or(-1, i64::from).to_le_bytes());
+    }
     for (name, amount) in resources.iter() {
         write_text(&mut out, name.as_bytes());
         out.extend_from_slice(&amount.0.to_le_bytes());
@@ -65,13 +72,22 @@ pub(crate) fn resources_text(resources: &Resources) -> Vec<u8> {
     out
 }
 
-/// Reads what [`resources_text`] wrote.
-pub(crate) fn read_resources(mut bytes: &[u8]) -> Resources {
+/// Reads what [`assigned_text`] wrote: the group and its bundle, and the resources.
+pub(crate) fn read_assigned(mut bytes: &[u8]) -> (Option<(GroupId, i64)>, Resources) {
     let mut resources = Resources::none();
+    let group = match take(&mut bytes) {
+        Some([1]) => read_group(&mut bytes),
+        _ => None,
+    };
     while let (Some(name), Some(amount)) = (take_text(&mut bytes), take(&mut bytes)) {
         resources.set(&String::from_utf8_lossy(name), Amount(u64::from_le_bytes(amount)));
     }
-    resources
+    (group, resources)
+}
+
+fn read_group(bytes: &mut &[u8]) -> Option<(GroupId, i64)> {
+    let words = [u64::from_le_bytes(take(bytes)?), u64::from_le_bytes(take(bytes)?)];
+    Some((GroupId::from_words(words), i64::from_le_bytes(take(bytes)?)))
 }
 
 /// Writes a text.
@@ -96,13 +112,25 @@ impl<'a> Head<'a> {
         let [flags] = take(&mut bytes)?;
         let words = [u64::from_le_bytes(take(&mut bytes)?), u64::from_le_bytes(take(&mut bytes)?)];
         let returns = u32::from_le_bytes(take(&mut bytes)?);
+        let max_calls = u32::from_le_bytes(take(&mut bytes)?);
         let positional = u16::from_le_bytes(take(&mut bytes)?);
         let named = u16::from_le_bytes(take(&mut bytes)?);
         let name = std::str::from_utf8(take_text(&mut bytes)?).ok()?;
         let retry = take_text(&mut bytes)?;
         let assigned = take_text(&mut bytes)?;
         let function = ObjectId::from_words(words);
-        Some(Self { flags, function, returns, positional, named, name, retry, assigned, rest: bytes })
+        Some(Self {
+            flags,
+            function,
+            returns,
+            max_calls,
+            positional,
+            named,
+            name,
+            retry,
+            assigned,
+            rest: bytes,
+        })
     }
 
     /// The names of the last arguments, in order.

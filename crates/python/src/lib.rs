@@ -17,6 +17,7 @@ mod hooks;
 mod object_ref;
 mod retired;
 mod session;
+mod state;
 mod stream;
 mod template;
 mod title;

@@ -1,12 +1,13 @@
 //! A process in a session.
 
 use crate::actor::Actor;
+use crate::object_ref::{ObjectRef, id_bytes, id_words};
 use crate::{failure, hooks};
-use aktis_protocol::{Resources, Shape};
+use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape};
 use aktis_runtime::{Config, EnterGuard};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,8 +28,8 @@ thread_local! {
 }
 
 /// The shape of a task: Python's workers run one thing at a time.
-pub(crate) fn shape(resources: Resources, environment: String) -> Shape {
-    Shape { resources, isolated: true, environment }
+pub(crate) fn shape(resources: Resources, environment: String, group: Option<GroupPlace>) -> Shape {
+    Shape { resources, isolated: true, environment, group }
 }
 
 #[pymethods]
@@ -56,7 +57,7 @@ impl Runtime {
             spill_bytes_max,
             lineage,
             forward_output,
-            default_shape: Arc::new(shape(Shape::default().resources, String::new())),
+            default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
             workers: aktis_daemon::WorkerProgram::Template {
                 command: template,
                 environment: environment.into_iter().collect(),
@@ -141,6 +142,49 @@ impl Runtime {
         let keys = py.detach(|| self.runtime.key_list(prefix));
         let keys = keys.map_err(|error| failure::to_exception(py, error))?;
         Ok(keys.iter().map(|key| PyBytes::new(py, key)).collect())
+    }
+
+    fn create_group<'py>(
+        &self,
+        py: Python<'py>,
+        bundles: Vec<BTreeMap<String, f64>>,
+        strategy: &str,
+        name: &str,
+        detached: bool,
+    ) -> PyResult<(Bound<'py, PyBytes>, ObjectRef)> {
+        let bundles = bundles.into_iter().map(crate::calls::resources_from).collect::<PyResult<_>>()?;
+        let strategy = match strategy {
+            "PACK" => GroupStrategy::Pack,
+            "SPREAD" => GroupStrategy::Spread,
+            "STRICT_PACK" => GroupStrategy::StrictPack,
+            "STRICT_SPREAD" => GroupStrategy::StrictSpread,
+            other => return Err(PyValueError::new_err(format!("there is no strategy {other}"))),
+        };
+        let name = (!name.is_empty()).then(|| name.to_owned());
+        let ready = crate::codec::encode(py.None().bind(py))?;
+        let created = py.detach(|| self.runtime.create_group(bundles, strategy, name, detached, ready));
+        let (group, handle) = created.map_err(|error| failure::to_exception(py, error))?;
+        Ok((PyBytes::new(py, &id_bytes(group.to_words())), ObjectRef::new(handle)))
+    }
+
+    fn watch_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<ObjectRef> {
+        let group = GroupId::from_words(id_words(group)?);
+        let ready = crate::codec::encode(py.None().bind(py))?;
+        let watched = py.detach(|| self.runtime.watch_group(group, ready));
+        watched.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
+    }
+
+    fn remove_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<()> {
+        let group = GroupId::from_words(id_words(group)?);
+        py.detach(|| self.runtime.remove_group(group)).map_err(|error| failure::to_exception(py, error))
+    }
+
+    fn available_resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::state::available(py, &self.runtime)
+    }
+
+    fn state<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyList>> {
+        crate::state::rows(py, &self.runtime, what)
     }
 
     fn __repr__(&self) -> String {

@@ -40,7 +40,7 @@ pub(crate) fn run_worker(py: Python<'_>) -> PyResult<()> {
     worker::set_runtime_hooks();
     let environment = forked.environment.clone();
     let resources = Shape::default().resources;
-    let shape = Arc::new(crate::session::shape(resources, String::new()));
+    let shape = Arc::new(crate::session::shape(resources, String::new(), None));
     py.detach(|| {
         aktis_runtime::serve(forked.link, shape, |_| {
             Python::attach(|py| {

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -49,6 +50,8 @@ functions! {
 struct Loaded {
     name: Box<str>,
     object: Py<PyAny>,
+    /// How often it was called in this process.
+    calls: AtomicU32,
 }
 
 static LOADED: LazyLock<Mutex<HashMap<ObjectId, Arc<Loaded>>>> = LazyLock::new(Mutex::default);
@@ -72,7 +75,7 @@ fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loade
     let object_loaded = hooks::get(py)
         .and_then(|hooks| hooks.load.call1(py, (PyBytes::new(py, blob),)))
         .map_err(|error| raised(py, &error, &name))?;
-    let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded });
+    let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded, calls: AtomicU32::new(0) });
     let mut table = LOADED.lock();
     if table.len() >= LOADED_MAX {
         table.clear();
@@ -192,8 +195,12 @@ fn with_task<R>(
             runtime.set_function_name(name);
             title::show(name);
             context::set_assigned(head.assigned);
-            let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name)?;
-            then(py, head, result, name)
+            let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
+            let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            if head.max_calls > 0 && calls >= head.max_calls {
+                runtime.end_after_this();
+            }
+            then(py, head, result?, name)
         })
     })
 }

@@ -109,7 +109,7 @@ impl Inner {
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
-            group: None,
+            group: options.group,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,

@@ -6,12 +6,13 @@ use crate::entry::{Entry, Outcome};
 use crate::error::Error;
 use crate::options::CallOptions;
 use crate::registry::Function;
-use crate::runtime::{Inner, Runtime};
+use crate::runtime::{Inner, Runtime, TaskRow};
 use crate::stream::StreamState;
+use crate::submit::{Returns, Verb};
 use crate::wait::value_of;
 use aktis_logic::machine::submitter::{Place, Route, Stage};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{ActorId, LaneId, ObjectId};
+use aktis_protocol::{ActorId, LaneId, ObjectId, TaskKey};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -153,6 +154,44 @@ enum Standing {
 }
 
 impl Inner {
+    /// The tasks and calls of this process that are on record.
+    pub(crate) fn task_rows(self: &Arc<Self>) -> Vec<TaskRow> {
+        let shell = self.submitter.lock();
+        let mut rows: Vec<(TaskKey, TaskRow)> = Vec::new();
+        for (key, record) in shell.machine.records() {
+            let Some(payload) = record.payload() else { continue };
+            let (actor, kind) = match (record.route(), payload.verb) {
+                (Route::Lane(_), _) => (None, "NORMAL_TASK"),
+                (Route::Actor(index), Verb::Create) => (Some(index), "ACTOR_CREATION_TASK"),
+                (Route::Actor(index), _) => (Some(index), "ACTOR_TASK"),
+            };
+            let error = match &payload.returns {
+                Returns::One(entry) => {
+                    entry.upgrade().and_then(|entry| Some(entry.outcome()?.failure()?.to_string()))
+                }
+                _ => None,
+            };
+            let state = match record.stage() {
+                Stage::Waiting => "PENDING_ARGS",
+                Stage::Queued | Stage::Sent { .. } => "PENDING",
+                Stage::Finished if error.is_some() => "FAILED",
+                Stage::Finished => "FINISHED",
+            };
+            let (task, name, attempt) = (record.task(), payload.name().to_owned(), record.attempt());
+            let actor = actor.map(|index| shell.actors[index.0 as usize].id);
+            rows.push((key, TaskRow { task, name, state, kind, attempt, pid: None, actor, error }));
+        }
+        drop(shell);
+        self.run_deferred();
+        for (key, row) in rows.iter_mut().filter(|(_, row)| row.state == "PENDING") {
+            if let Some(process) = self.who_runs(*key) {
+                row.state = "RUNNING";
+                row.pid = Some(self.control.pid(process));
+            }
+        }
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
     fn explain_pending(self: &Arc<Self>, entry: &Entry) -> String {
         let Some(key) = entry.key() else {
             return "it is made by another process, which has not said that it is done".to_owned();

@@ -7,6 +7,7 @@ pub mod codec;
 mod deferred;
 mod entry;
 pub mod error;
+mod groups;
 pub mod handle;
 pub mod hooks;
 mod inbound;

@@ -178,8 +178,7 @@ impl Inner {
             | FromNode::StateTold { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
-            // For those who come to ask how far a group is.
-            FromNode::GroupChanged { .. } => {}
+            FromNode::GroupChanged { group, state } => self.on_group_changed(group, state),
             FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {
                 self.on_object_resolved(object, Outcome::from_shared(value));

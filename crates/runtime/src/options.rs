@@ -1,7 +1,7 @@
 //! How to start a session, run a task, and create an actor.
 
 use aktis_daemon::WorkerProgram;
-use aktis_protocol::{Amount, Resources, Shape, limits, resources};
+use aktis_protocol::{Amount, GroupPlace, Resources, Shape, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub struct ActorOptions {
     pub placement: Resources,
     /// How its process has to be set up; only that process understands it.
     pub environment: String,
+    /// The placement group that it is to be in.
+    pub group: Option<GroupPlace>,
     /// What those are told who find it by its name.
     pub details: Vec<u8>,
     /// What people call its type, if not by the constructor's name.

@@ -4,6 +4,7 @@ use crate::codec::{Arguments, Encoded, Value};
 use crate::deferred::Deferred;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
+use crate::groups::Groups;
 use crate::handle::{ActorHandle, Handle, Stream};
 use crate::inbound::Inbound;
 use crate::node::{Link, Outbox, Replies};
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     /// Objects that others may know too, by id.
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
+    pub(crate) groups: Groups,
     pub(crate) replies: Replies,
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
@@ -112,6 +114,7 @@ impl Inner {
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
             actors: Mutex::default(),
+            groups: Groups::default(),
             replies: Replies::default(),
             outbox: Outbox::default(),
             pump: Pump::default(),
@@ -169,7 +172,8 @@ impl Inner {
         let mut shell = self.submitter.lock();
         shell.step(self, &mut later, |machine, out| machine.on_closed(&failure, out));
         drop(shell);
-        let known: Vec<_> = self.known.lock().values().filter_map(Weak::upgrade).collect();
+        let mut known: Vec<_> = self.known.lock().values().filter_map(Weak::upgrade).collect();
+        known.extend(self.group_watchers());
         let failure = Arc::new(failure);
         for entry in known {
             entry.resolve(Outcome::Failed(failure.clone()), &mut later);
@@ -434,6 +438,13 @@ impl Runtime {
         }
     }
 
+    /// Ends this worker process when the task that runs now has been answered: its function leaks, say.
+    pub fn end_after_this(&self) {
+        if let Some(executor) = &self.0.executor {
+            executor.end_after_this();
+        }
+    }
+
     /// Ends the actor that is running this, for good, after the current call.
     pub fn exit_actor(&self) -> Result<(), Error> {
         TaskContext::exit_actor()
@@ -448,6 +459,16 @@ impl Runtime {
             recorded_tasks: shell.machine.on_record(),
             lineage_bytes: shell.machine.lineage_bytes(),
         }
+    }
+
+    /// The tasks and calls of this process that are on record.
+    pub fn tasks(&self) -> Vec<TaskRow> {
+        self.0.task_rows()
+    }
+
+    /// The process id of the driver.
+    pub fn driver_pid(&self) -> u32 {
+        self.0.control.pid(ProcessSlot(0))
     }
 
     /// How many references this process has to each object that others know too, and how many of its unfinished
@@ -481,6 +502,27 @@ impl Runtime {
             _ => Vec::new(),
         }
     }
+}
+
+/// A task or call of this process, for people to see.
+#[derive(Clone, Debug)]
+pub struct TaskRow {
+    /// The task.
+    pub task: TaskId,
+    /// Its name.
+    pub name: String,
+    /// How far it is, in one word.
+    pub state: &'static str,
+    /// What it is, in one word.
+    pub kind: &'static str,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// The process that runs it.
+    pub pid: Option<u32>,
+    /// The actor that it is a call of.
+    pub actor: Option<ActorId>,
+    /// What went wrong.
+    pub error: Option<String>,
 }
 
 /// Numbers about one process of a session.

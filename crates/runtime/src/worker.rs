@@ -13,7 +13,7 @@ pub(crate) mod run;
 mod runner;
 mod watch;
 
-pub(crate) use entry::is_linked;
 pub use entry::serve;
+pub(crate) use entry::{end, is_linked};
 pub(crate) use executor::Executor;
 pub(crate) use runner::turn;

@@ -240,6 +240,11 @@ impl<P> Submitter<P> {
         self.tasks.get(key)
     }
 
+    /// All tasks on record, finished or not.
+    pub fn records(&self) -> impl Iterator<Item = (TaskKey, &Record<P>)> {
+        self.tasks.iter()
+    }
+
     /// The payload of a task on record, to be changed.
     pub fn payload_mut(&mut self, key: TaskKey) -> Option<&mut P> {
         self.tasks.get_mut(key)?.payload.as_mut()

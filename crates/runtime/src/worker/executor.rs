@@ -64,6 +64,8 @@ pub(crate) struct Executor {
     looped: AtomicBool,
     /// Whether that loop has something to do besides.
     poked: AtomicBool,
+    /// Whether the process ends when the task that runs now has been answered.
+    ending: AtomicBool,
     /// Whether threads may run: the process has all that user code needs.
     started: AtomicBool,
     /// A running average of how long tasks and calls take, from samples.
@@ -102,6 +104,7 @@ impl Executor {
             main_only: AtomicBool::new(false),
             looped: AtomicBool::new(false),
             poked: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             started: AtomicBool::new(false),
             // Nothing is known yet: take work for long, and use every thread.
             run_nanoseconds: AtomicU64::new(1_000_000),
@@ -135,6 +138,15 @@ impl Executor {
             self.attendant.recall();
             runtime.control.doorbell().call();
         }
+    }
+
+    /// The process ends when the task that runs now has been answered.
+    pub(crate) fn end_after_this(&self) {
+        self.ending.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     /// An actor wants its calls to run on an event loop on the main thread.

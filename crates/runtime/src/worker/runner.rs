@@ -321,6 +321,13 @@ impl Runner<'_> {
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
         self.runtime.control.cells(self.runtime.me)[self.state.index].clear();
+        if self.executor.is_ending() {
+            if let Some(hooks) = crate::hooks::get() {
+                (hooks.exits)();
+            }
+            self.runtime.flush_outbox();
+            crate::worker::end(0);
+        }
     }
 
     /// Looks for work for a short time; true if there is some.
