@@ -32,20 +32,11 @@ from aktis._ids import (
     UniqueID,
     WorkerID,
 )
+from aktis._nodes import available_resources, cluster_resources, get_gpu_ids, nodes, timeline
 from aktis._objects import cancel, explain, get, kill, put, wait
 from aktis._remote_function import RemoteFunction
 from aktis._runtime_context import get_runtime_context
-from aktis._session import (
-    Session,
-    available_resources,
-    cluster_resources,
-    get_gpu_ids,
-    init,
-    is_initialized,
-    nodes,
-    shutdown,
-    timeline,
-)
+from aktis._session import Session, init, is_initialized, shutdown
 
 if TYPE_CHECKING:
     from aktis import actor, runtime_context, runtime_env, util

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 from aktis import _options, _runtime_env, _signature
-from aktis._description import METHOD_OPTIONS, Description, discover
+from aktis._description import METHOD_OPTIONS, Description, describe, traits
 from aktis._engine import ActorCaller, Export, native
 from aktis._handle import ActorHandle, ActorMethod, handle_again, signature
-from aktis._remote_function import captured, short_name
+from aktis._remote_function import captured
+from aktis._signature import short_name
 
 __all__ = ["ActorClass", "ActorHandle", "ActorMethod", "exit_actor", "get_actor", "method"]
 
@@ -36,11 +37,7 @@ class ActorClass(Generic[C]):
         self._shared = shared or _Shared(cls)
         self._details: bytes | None = None
         self._caller: ActorCaller | None = None
-        self._description = self._shared.description._replace(
-            max_task_retries=options.get("max_task_retries", 0),
-            max_pending_calls=options.get("max_pending_calls", -1),
-            concurrency_groups=tuple(options.get("concurrency_groups", ())),
-        )
+        self._description = self._shared.description._replace(**traits(options))
         if "concurrency_groups" in options:
             self._check_groups()
         _options.group(options, _options.resources(options, 1.0))
@@ -99,6 +96,9 @@ class ActorClass(Generic[C]):
         more = captured(options, group)
         if full is not None:
             more["actor_name"] = full
+        own = {name: options[name] for name in traits({}) if name in options}
+        if own:
+            more["actor_options"] = own  # for handles that the actor makes of itself
         default = _options.ASYNC_CONCURRENCY_DEFAULT if shared.description.is_async else 1
         return ActorCaller(
             shared.export,
@@ -171,12 +171,9 @@ class _Shared:
 
         self.export = Export(name, pickled)
         self.constructor = signature(_constructor(cls, name))
-        methods = discover(cls)
-        self.groups = {
-            m.options["concurrency_group"] for m in methods.values() if "concurrency_group" in m.options
-        }
-        is_async = any(method.is_async for method in methods.values())
-        self.description = Description(name, cls.__module__, methods, is_async)
+        self.description = describe(cls, {})
+        options = [method.options for method in self.description.methods.values()]
+        self.groups = {each["concurrency_group"] for each in options if "concurrency_group" in each}
 
 
 def make(cls: type[C], options: Mapping[str, Any]) -> ActorClass[C]:

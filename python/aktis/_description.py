@@ -1,6 +1,6 @@
 """What a handle knows of its actor's class: plain values, which travel to where the class is unknown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from aktis import _signature
@@ -80,8 +80,20 @@ EVERY_ACTORS: dict[str, Callable[..., Any]] = {
 }
 
 
+_own: type | None = None
+
+
+def own() -> "Description | None":
+    """The description of the actor that this process is; None if it is none."""
+    from aktis import _runtime_env
+
+    return None if _own is None else describe(_own, _runtime_env.applied().get("actor_options", {}))
+
+
 def complete(cls: type) -> None:
-    """Gives a class the methods that every actor has. For the worker."""
+    """Gives the class of the actor that this process becomes the methods that every actor has."""
+    global _own
+    _own = cls
     for name, function in EVERY_ACTORS.items():
         if not hasattr(cls, name):
             try:
@@ -113,3 +125,20 @@ def discover(cls: type) -> dict[str, Method]:
                 options,
             )
     return found
+
+
+def traits(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options of an actor class that its handles have to know."""
+    return {
+        "max_task_retries": options.get("max_task_retries", 0),
+        "max_pending_calls": options.get("max_pending_calls", -1),
+        "concurrency_groups": tuple(options.get("concurrency_groups", ())),
+    }
+
+
+def describe(cls: type, options: Mapping[str, Any]) -> Description:
+    """What handles know of a class whose actors have these options."""
+    methods = discover(cls)
+    is_async = any(method.is_async for method in methods.values())
+    name = _signature.short_name(cls.__qualname__)
+    return Description(name, cls.__module__, methods, is_async, **traits(options))

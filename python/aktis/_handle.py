@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aktis import _options, _signature
-from aktis._description import EVERY_ACTORS, Description, Method
-from aktis._engine import Actor, MethodCaller, Signature, Stream
+from aktis._description import EVERY_ACTORS, Description, Method, own
+from aktis._engine import Actor, MethodCaller, Signature, Stream, native
 
 if TYPE_CHECKING:
     from aktis._ids import ActorID
@@ -189,7 +189,10 @@ def _missing(name: str, description: Description) -> str:
     return f"{text}\nhint: did you mean {', '.join(near)}?" if near else text
 
 
-def current_handle(here: Any) -> ActorHandle[Any]:
-    """A handle of the actor that the calling code runs in, from what the native part knows of it."""
-    actor, details = here.actor()
-    return handle_again(actor, details)
+def current_handle(actor: bytes) -> ActorHandle[Any]:
+    """A handle of the actor that this process is."""
+    description = own()
+    if description is None:
+        raise RuntimeError("the actor is not constructed yet")
+    load: Callable[[None, bytes], Actor] = getattr(native, "load_actor")  # noqa: B009
+    return ActorHandle(load(None, actor), description, description.pack())

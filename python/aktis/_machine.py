@@ -1,6 +1,10 @@
-"""What this machine offers, as far as `init` is not told otherwise."""
+"""What the node on this machine offers, and what it is as far as `init` is not told otherwise."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
+
+from aktis import _options
 
 STORE_FRACTION = 0.3
 STORE_BYTES_MAX = 200 << 30
@@ -31,11 +35,6 @@ def memory_bytes() -> int:
     return total
 
 
-def store_bytes() -> int:
-    """The size of the object store: pages of it are used only once something is in them."""
-    return min(max(int(memory_bytes() * STORE_FRACTION), STORE_BYTES_MIN), STORE_BYTES_MAX)
-
-
 def visible_gpus() -> list[str] | None:
     """GPUs that the user chose with CUDA_VISIBLE_DEVICES; None if nothing was chosen."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -53,3 +52,45 @@ def gpus() -> int:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
         return 0
+
+
+def offered(
+    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The resources of the node, by name."""
+    if num_gpus is None:
+        num_gpus = gpus()
+    offered = {
+        "CPU": _options.amount("num_cpus", cpus() if num_cpus is None else num_cpus),
+        "GPU": _options.amount("num_gpus", num_gpus),
+        "memory": _options.byte_amount("memory", int(memory_bytes() * 0.7) if memory is None else memory),
+        "node:127.0.0.1": 1.0,
+        "node:__internal_head__": 1.0,
+        **_options.resource_map("resources", resources or {}),
+    }
+    return {name: value for name, value in offered.items() if value or name == "CPU"}
+
+
+def store_bytes(wanted: int | None) -> int:
+    """The size of the object store: pages of it are used only once something is in them."""
+    if wanted is None:
+        return min(max(int(memory_bytes() * STORE_FRACTION), STORE_BYTES_MIN), STORE_BYTES_MAX)
+    return max(int(_options.byte_amount("object_store_memory", wanted)), STORE_BYTES_MIN)
+
+
+def spill_directory(wanted: str | None, configuration: Mapping[str, Any]) -> str:
+    """Where objects go that the store has no room for."""
+    if wanted:
+        return wanted
+    settings = configuration.get("object_spilling_config")
+    if settings:
+        if isinstance(settings, str):
+            import json
+
+            settings = json.loads(settings)
+        found = settings.get("params", {}).get("directory_path")
+        found = found[0] if isinstance(found, list) and found else found
+        if found:
+            os.makedirs(found, exist_ok=True)
+            return str(found)
+    return os.environ.get("TMPDIR") or "/tmp"

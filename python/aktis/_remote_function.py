@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ov
 
 from aktis import _options, _runtime_env, _signature
 from aktis._engine import Export, Signature, Stream, TaskCaller
+from aktis._signature import short_name
 
 if TYPE_CHECKING:
     from aktis._engine import ObjectRef
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Y = TypeVar("Y")
-
-
-def short_name(qualified: str) -> str:
-    """A function's name without the functions around it."""
-    return qualified.rpartition("<locals>.")[2]
 
 
 class RemoteFunction(Generic[P, T]):

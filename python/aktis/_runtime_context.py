@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from aktis import _runtime_env, _session
+from aktis import _nodes, _runtime_env, _session
 from aktis._engine import Context, context, native
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The accelerators that the running task or actor may use, by kind."""
-        return {"GPU": [str(number) for number in _session.get_gpu_ids()]}
+        return {"GPU": [str(number) for number in _nodes.get_gpu_ids()]}
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""
@@ -186,12 +186,12 @@ class RuntimeContext:
     @property
     def current_actor(self) -> "ActorHandle[Any]":
         """A handle of the actor that this is."""
-        here = self._here()
-        if here.actor_id is None:
+        actor = self._here().actor_id
+        if actor is None:
             raise RuntimeError("current_actor was asked for outside of an actor")
         from aktis._handle import current_handle
 
-        return current_handle(here)
+        return current_handle(actor)
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from aktis import _options, _runtime_env
-from aktis._engine import Runtime, context, current
+from aktis import _machine, _options, _runtime_env
+from aktis._engine import Runtime, current
 
 SPILL_BYTES_MAX = (1 << 63) - 1
 
@@ -106,13 +106,13 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
-        self.object_store_bytes = _store_bytes(object_store_memory)
+        self.object_store_bytes = _machine.store_bytes(object_store_memory)
         self.runtime = Runtime.start(
-            resources=_node_resources(
+            resources=_machine.offered(
                 num_cpus, num_gpus, memory if memory is not None else _memory, resources
             ),
             store_bytes=self.object_store_bytes,
-            spill_directory=_spill_directory(object_spilling_directory, configuration),
+            spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
             spill_bytes_max=SPILL_BYTES_MAX
             if configuration.get("automatic_object_spilling_enabled", True)
             else 0,
@@ -127,8 +127,6 @@ class Session:
     def _job(self) -> str:
         """What every worker of this session is told."""
         import json
-
-        from aktis import _machine
 
         paths = [os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path]
         return json.dumps(
@@ -180,11 +178,11 @@ class Session:
 
     def cluster_resources(self) -> dict[str, float]:
         """What all nodes of this session have."""
-        return _with_store(self.runtime.resources(), self)
+        return with_store(self.runtime.resources(), self)
 
     def available_resources(self) -> dict[str, float]:
         """What of it is free now."""
-        return _with_store(self.runtime.available_resources(), self)
+        return with_store(self.runtime.available_resources(), self)
 
     def is_closed(self) -> bool:
         """Whether it has ended."""
@@ -327,7 +325,7 @@ def is_initialized() -> bool:
 
 def _current_session() -> Session:
     found = current()
-    session = _sessions.get(found.session_id()) if found is not None else None
+    session = of(found) if found is not None else None
     if session is None:
         raise RuntimeError("this process is a worker, and has the session of its driver")
     return session
@@ -336,7 +334,7 @@ def _current_session() -> Session:
 def namespace() -> str:
     """The namespace of the current job."""
     found = ensure()
-    session = _sessions.get(found.session_id())
+    session = of(found)
     if session is not None:
         return session.namespace
     return str(_runtime_env.job().get("namespace", ""))
@@ -345,101 +343,27 @@ def namespace() -> str:
 def labels() -> dict[str, str]:
     """The labels of this node."""
     found = ensure()
-    session = _sessions.get(found.session_id())
+    session = of(found)
     return dict(session.labels if session is not None else _runtime_env.job().get("labels", {}))
 
 
 def job_environment() -> dict[str, Any]:
     """The runtime environment of the current job."""
     found = ensure()
-    session = _sessions.get(found.session_id())
+    session = of(found)
     return dict(session.runtime_env if session is not None else _runtime_env.job().get("runtime_env", {}))
 
 
-# --- what the session has ---------------------------------------------------------------------
+def of(runtime: Runtime) -> Session | None:
+    """The session that this process started as this runtime; None in workers."""
+    return _sessions.get(runtime.session_id())
 
 
-def cluster_resources() -> dict[str, float]:
-    """What all nodes have, by the name of the resource."""
-    found = ensure()
-    return _with_store(found.resources(), _sessions.get(found.session_id()))
-
-
-def available_resources() -> dict[str, float]:
-    """What of it is free now. What nothing is left of is left out."""
-    found = ensure()
-    free = {name: value for name, value in found.available_resources().items() if value}
-    return _with_store(free, _sessions.get(found.session_id()))
-
-
-def _with_store(resources: dict[str, float], session: Session | None) -> dict[str, float]:
+def with_store(resources: dict[str, float], session: Session | None) -> dict[str, float]:
+    """Resources with the size of the object store among them."""
     if session is not None:
         resources.setdefault("object_store_memory", float(session.object_store_bytes))
     return resources
-
-
-def nodes() -> list[dict[str, Any]]:
-    """The nodes of the session, dead ones included."""
-    ensure()
-    here = context()
-    name = os.uname().nodename
-    return [
-        {
-            "NodeID": here.node_id.hex(),
-            "Alive": True,
-            "alive": True,
-            "NodeManagerAddress": "127.0.0.1",
-            "NodeManagerHostname": name,
-            "NodeManagerPort": 0,
-            "ObjectManagerPort": 0,
-            "ObjectStoreSocketName": "",
-            "RayletSocketName": "",
-            "MetricsExportPort": 0,
-            "NodeName": name,
-            "Resources": cluster_resources(),
-            "Labels": labels(),
-        }
-    ]
-
-
-def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """What ran when, for the viewer of traces in Chrome; into a file, or as a list."""
-    rows = ensure().state("tasks")
-    events = [_event(row) for row in rows if row.get("started_at") is not None]
-    if filename is None:
-        return events
-    import json
-
-    with open(filename, "w", encoding="utf-8") as file:
-        json.dump(events, file)
-    return None
-
-
-def _event(row: Mapping[str, Any]) -> dict[str, Any]:
-    begin = float(row["started_at"])
-    end = float(row.get("ended_at") or begin)
-    return {
-        "cat": "task",
-        "name": row.get("name", ""),
-        "ph": "X",
-        "pid": "node",
-        "tid": f"worker:{row.get('pid', 0)}",
-        "ts": begin * 1e6,
-        "dur": (end - begin) * 1e6,
-        "args": {"task_id": row.get("task_id", "")},
-    }
-
-
-def get_gpu_ids() -> list[int] | list[str]:
-    """The GPUs that the running task or actor may use, as CUDA_VISIBLE_DEVICES names them."""
-    if not is_initialized():
-        return []
-    here = context()
-    chosen = _runtime_env.job().get("gpus")
-    if not chosen:
-        return list(here.gpus)
-    names = [str(chosen[index]) for index in here.gpus]
-    return [int(name) for name in names] if all(name.isdigit() for name in names) else names
 
 
 # --- how a session is started -----------------------------------------------------------------
@@ -476,51 +400,6 @@ def _check_address(address: str | None) -> None:
         f"there is no cluster at {wanted!r}: this version runs on one machine\n"
         "hint: init() without an address (and without AKTIS_ADDRESS) starts a node in this process"
     )
-
-
-def _node_resources(
-    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: Mapping[str, float] | None
-) -> dict[str, float]:
-    from aktis import _machine
-
-    if num_gpus is None:
-        num_gpus = _machine.gpus()
-    offered = {
-        "CPU": _options.amount("num_cpus", _machine.cpus() if num_cpus is None else num_cpus),
-        "GPU": _options.amount("num_gpus", num_gpus),
-        "memory": _options.byte_amount(
-            "memory", int(_machine.memory_bytes() * 0.7) if memory is None else memory
-        ),
-        "node:127.0.0.1": 1.0,
-        "node:__internal_head__": 1.0,
-        **_options.resource_map("resources", resources or {}),
-    }
-    return {name: value for name, value in offered.items() if value or name == "CPU"}
-
-
-def _store_bytes(wanted: int | None) -> int:
-    from aktis import _machine
-
-    if wanted is None:
-        return _machine.store_bytes()
-    return max(int(_options.byte_amount("object_store_memory", wanted)), _machine.STORE_BYTES_MIN)
-
-
-def _spill_directory(wanted: str | None, configuration: Mapping[str, Any]) -> str:
-    if wanted:
-        return wanted
-    settings = configuration.get("object_spilling_config")
-    if settings:
-        if isinstance(settings, str):
-            import json
-
-            settings = json.loads(settings)
-        found = settings.get("params", {}).get("directory_path")
-        found = found[0] if isinstance(found, list) and found else found
-        if found:
-            os.makedirs(found, exist_ok=True)
-            return str(found)
-    return os.environ.get("TMPDIR") or "/tmp"
 
 
 def _template_program() -> str:

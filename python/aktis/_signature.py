@@ -109,6 +109,11 @@ def _inspected(function: Callable[..., Any], name: str, skip: int) -> Parameters
     )
 
 
+def short_name(qualified: str) -> str:
+    """The name of a function or class without the functions around it."""
+    return qualified.rpartition("<locals>.")[2]
+
+
 def flags(function: object) -> int:
     """The flags of a function's code: whether it is a generator or asynchronous."""
     import functools

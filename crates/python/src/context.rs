@@ -1,5 +1,6 @@
 //! Where the calling code runs.
 
+use crate::actor::Actor;
 use crate::object_ref::id_bytes;
 use crate::{failure, head};
 use aktis_protocol::{GroupId, Resources, Shape};
@@ -95,6 +96,15 @@ impl Context {
     fn group<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, i64)> {
         let (group, bundle) = self.assigned().0?;
         Some((PyBytes::new(py, &id_bytes(group.to_words())), bundle))
+    }
+
+    /// The actor that this is, and the details that it was created with.
+    fn actor<'py>(&self, py: Python<'py>) -> PyResult<Option<(Actor, Bound<'py, PyBytes>)>> {
+        let Some(id) = self.context.actor else { return Ok(None) };
+        let runtime = Runtime::current().map_err(|error| failure::to_exception(py, error))?;
+        let details = runtime.actor_details(id).unwrap_or_default();
+        let handle = py.detach(|| runtime.adopt_actor(id));
+        Ok(Some((Actor { handle }, PyBytes::new(py, &details))))
     }
 
     /// How often the actor was started again.

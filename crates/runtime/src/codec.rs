@@ -32,7 +32,7 @@ mod short;
 mod table;
 mod value;
 
-pub use arguments::{Arguments, Resolved};
+pub use arguments::{Arguments, Released, Resolved};
 pub use buffer::Buffer;
 pub use context::{
     deserialize_actor, deserialize_buffer, deserialize_handle, serialize_actor, serialize_buffer,

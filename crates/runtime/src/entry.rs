@@ -291,6 +291,8 @@ pub(crate) struct Later {
     pub(crate) messages: Vec<ToNode>,
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) payloads: Vec<crate::submit::Payload>,
+    /// What finished calls have referred to.
+    pub(crate) released: Vec<crate::codec::Released>,
     pub(crate) streams: Vec<Arc<crate::stream::StreamState>>,
 }
 
@@ -316,6 +318,7 @@ impl Later {
             self.wakers.drain(..).for_each(Waker::wake);
         }
         self.payloads.clear();
+        self.released.clear();
         self.entries.clear();
         self.streams.clear();
     }

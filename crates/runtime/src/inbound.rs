@@ -211,6 +211,13 @@ impl Inner {
             None => later.messages.extend(held.map(|object| ToNode::Released { object })),
         }
         shell.step(self, later, |machine, out| machine.on_returned(key, failed, out));
+        // It stays on record while its result is wanted, but must not keep its arguments alive.
+        if let Some(record) = shell.machine.record(key)
+            && record.stage() == Stage::Finished
+            && let Some(payload) = shell.machine.payload_mut(key)
+        {
+            later.released.extend(payload.arguments.release());
+        }
     }
 
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {

@@ -438,6 +438,11 @@ impl Runtime {
         }
     }
 
+    /// What its creator said about an actor of this process.
+    pub fn actor_details(&self, actor: ActorId) -> Option<Vec<u8>> {
+        self.0.executor.as_ref()?.hosted.details(actor)
+    }
+
     /// Ends this worker process when the task that runs now has been answered: its function leaks, say.
     pub fn end_after_this(&self) {
         if let Some(executor) = &self.0.executor {

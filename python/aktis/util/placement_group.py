@@ -15,7 +15,7 @@ when all bundles are reserved. A removed group takes its actors with it and fail
 import math
 from typing import TYPE_CHECKING, Any
 
-from aktis.util._runtime import remote, runtime, text_of
+from aktis.util._runtime import runtime, text_of
 
 if TYPE_CHECKING:
     from aktis import ObjectRef
@@ -80,12 +80,9 @@ class PlacementGroup:
         """A reference that is resolved when all bundles are reserved, and fails if the group is removed
         before."""
         if self._ready is None:
-            # This handle came by name or from the context. A task that needs nothing runs in the group as
-            # soon as there is one.
-            from aktis.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-            strategy = PlacementGroupSchedulingStrategy(self)
-            self._ready = remote(_nothing).options(num_cpus=0, scheduling_strategy=strategy).remote()
+            # This handle came by name, from the context, or from another process.
+            session: Any = runtime()
+            self._ready = session.watch_group(self.id.binary())
         return self._ready
 
     def wait(self, timeout_seconds: float | None = 30) -> bool:
@@ -108,7 +105,7 @@ class PlacementGroup:
         return f"PlacementGroup({self.id.hex()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PlacementGroup, (self.id.hex(), self._bundles, self._ready)
+        return PlacementGroup, (self.id.hex(), self._bundles)
 
 
 def placement_group(
@@ -196,10 +193,6 @@ def get_current_placement_group() -> PlacementGroup | None:
         return None
     place = _engine.context().group
     return None if place is None else PlacementGroup(place[0])
-
-
-def _nothing() -> None:
-    """Runs in a group to show that it is there."""
 
 
 def _checked_bundles(bundles: Any) -> list[dict[str, float]]:

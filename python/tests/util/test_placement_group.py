@@ -83,6 +83,15 @@ def test_an_infeasible_group_stays_pending(session: Any) -> None:
     remove_placement_group(group)
 
 
+def test_ready_fails_when_a_pending_group_is_removed(session: Any) -> None:
+    group = placement_group([{"CPU": 1000}], name="never")
+    refs = [group.ready(), get_placement_group("never").ready()]
+    remove_placement_group(group)
+    for ref in refs:
+        with pytest.raises(AktisError):
+            aktis.get(ref, timeout=20)
+
+
 def test_strict_spread_needs_as_many_nodes(session: Any) -> None:
     group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
     assert group.wait(0.1) is False

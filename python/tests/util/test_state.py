@@ -75,6 +75,10 @@ def test_filters() -> None:
     assert chosen(("pid", ">", 1), ("pid", "<=", 4)) == [2, 3, 4]
     assert chosen(("pid", ">=", 4), ("state", "=", "DEAD")) == [4]
     assert chosen(("pid", "=", "3")) == [3]
+    assert chosen(("pid", "=", "three")) == []
+    assert chosen(("pid", "!=", "three")) == [0, 1, 2, 3, 4, 5]
+    assert chosen(("is_detached", "=", "true")) == []
+    assert chosen(("is_detached", "=", False), limit=1) == [0]
     assert chosen(("actor_id", "=", b"\x05")) == [5]
     assert chosen(limit=2) == [0, 1]
 

@@ -40,6 +40,11 @@ struct References {
     actors: Vec<ActorHandle>,
 }
 
+/// What the arguments of a call that is done have referred to.
+pub struct Released {
+    _references: Box<References>,
+}
+
 /// What took the place of a reference.
 pub enum Resolved<'a> {
     /// Its value.
@@ -132,6 +137,11 @@ impl Arguments {
     /// References inside the values of arguments, which must live until the call is done.
     pub fn kept(&self) -> (&[Handle], &[ActorHandle]) {
         self.references.as_ref().map_or((&[], &[]), |references| (&references.handles, &references.actors))
+    }
+
+    /// Gives up what the arguments refer to: the call is done. What is given lets go of it when it is dropped.
+    pub fn release(&mut self) -> Option<Released> {
+        Some(Released { _references: self.references.take()? })
     }
 
     /// The arguments as the function gets them, if no reference has to be replaced.

@@ -34,7 +34,7 @@ pub(crate) fn is_linked() -> bool {
 
 /// A worker of the program's own binary: the main thread listens to the node, others run what there is to run.
 fn run(link: Arc<WorkerLink>) -> ! {
-    let inner = connect(&link, Arc::default());
+    let inner = connect(&link, Arc::default(), false);
     crate::worker::run::install_panic_hook();
     spawn("aktis-start", {
         let inner = inner.clone();
@@ -54,7 +54,7 @@ fn run(link: Arc<WorkerLink>) -> ! {
 /// before it runs any.
 pub fn serve(link: WorkerLink, shape: Arc<Shape>, ready: impl FnOnce(&Runtime)) -> ! {
     let link = Arc::new(link);
-    let inner = connect(&link, shape);
+    let inner = connect(&link, shape, true);
     crate::worker::run::install_panic_hook();
     spawn("aktis-link", {
         let inner = inner.clone();
@@ -65,14 +65,14 @@ pub fn serve(link: WorkerLink, shape: Arc<Shape>, ready: impl FnOnce(&Runtime)) 
     inner.executor.as_ref().expect("a worker has an executor").run_here(&inner)
 }
 
-fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>) -> Arc<Inner> {
+fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, main_only: bool) -> Arc<Inner> {
     aktis_store::ignore_broken_pipes();
     let parts = Parts {
         me: link.slot(),
         session: link.session(),
         control: link.control().clone(),
         arena: link.arena().clone(),
-        executor: Some(Executor::new(link.kind())),
+        executor: Some(Executor::new(link.kind(), main_only)),
         lineage: true,
         queued_tasks_max: limits::QUEUED_TASKS_MAX,
         resources: Resources::none(),

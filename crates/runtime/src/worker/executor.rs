@@ -85,7 +85,8 @@ thread_local! {
 }
 
 impl Executor {
-    pub(crate) fn new(kind: WorkerKind) -> Self {
+    /// `main_only` is whether user code runs on the first thread alone, unless an actor wants otherwise.
+    pub(crate) fn new(kind: WorkerKind, main_only: bool) -> Self {
         Self {
             kind,
             leases: Mutex::default(),
@@ -101,7 +102,7 @@ impl Executor {
             runners: RwLock::default(),
             watch: Watch::default(),
             attendant: Attendant::default(),
-            main_only: AtomicBool::new(false),
+            main_only: AtomicBool::new(main_only),
             looped: AtomicBool::new(false),
             poked: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -116,9 +117,8 @@ impl Executor {
         self.kind == WorkerKind::Shared
     }
 
-    /// Makes the calling thread the first one, on which all user code runs unless an actor wants more threads.
+    /// Makes the calling thread the first one.
     pub(crate) fn run_here(&self, runtime: &Arc<Inner>) -> ! {
-        self.main_only.store(true, Ordering::Release);
         self.started.store(true, Ordering::Release);
         let index = self.threads.fetch_add(1, Ordering::AcqRel);
         let state = Arc::new(RunnerState::new(index, Runtime(runtime.clone())));
@@ -261,6 +261,17 @@ impl Executor {
     /// Takes an idle lease of a shape.
     pub(crate) fn take_lease(&self, shape: ShapeId) -> Option<Held> {
         self.leases.lock().take(shape)
+    }
+
+    /// A process that runs one task at a time is busy from now on: what else is in the lane is for others, one of which
+    /// is woken. The wake-up for it may have come here.
+    pub(crate) fn leave_to_others(&self, runtime: &Inner, lane: &LaneConsumer) {
+        if self.kind == WorkerKind::Isolated {
+            runtime.control.retract_idle(lane.shape());
+            if !lane.is_empty() {
+                runtime.control.wake_idle(lane.shape());
+            }
+        }
     }
 
     /// Gives a lease back; the node gets it if it wants one.

@@ -33,6 +33,8 @@ const BATCH: usize = 64;
 pub(crate) struct Hosted {
     mailboxes: Mutex<IdMap<ActorId, Arc<Mailbox>>>,
     count: AtomicUsize,
+    /// What is said about the actor that the node had this process host last.
+    details: Mutex<Option<(ActorId, Vec<u8>)>>,
     /// The actor that was called last: calls come in runs.
     last: Mutex<Option<Arc<Mailbox>>>,
 }
@@ -140,6 +142,12 @@ impl Hosted {
         last.clone()
     }
 
+    /// What its creator said about an actor that the node had this process host.
+    pub(crate) fn details(&self, actor: ActorId) -> Option<Vec<u8>> {
+        let details = self.details.lock();
+        details.as_ref().filter(|(hosted, _)| *hosted == actor).map(|(_, details)| details.clone())
+    }
+
     fn are_many(&self) -> bool {
         self.count.load(Ordering::Relaxed) > MANY
     }
@@ -158,6 +166,7 @@ impl Hosted {
         } else if spec.concurrency > 1 || !spec.groups.is_empty() {
             executor.use_all_threads(runtime);
         }
+        *self.details.lock() = Some((spec.actor, spec.details));
         let main = Group::new(0, spec.concurrency);
         let mut mailbox = Mailbox::new(spec.actor, Some(incarnation), main, gpus.into());
         mailbox.inner.get_mut().groups =

@@ -217,6 +217,10 @@ impl Runner<'_> {
         }
         self.runtime.drain();
         self.pass_on();
+        // A wake-up for a task that only the first thread could have run is another process's.
+        for lane in self.lanes().iter() {
+            self.executor.leave_to_others(self.runtime, lane);
+        }
         let bell = self.runtime.control.doorbell();
         let ticket = bell.prepare();
         self.executor.begin_sleep();
@@ -298,6 +302,7 @@ impl Runner<'_> {
                 && let Some((header, payload)) = self.claim(lane)
             {
                 self.turn = self.turn.wrapping_add(offset + 1);
+                self.executor.leave_to_others(self.runtime, lane);
                 let submitter = lane.submitter();
                 self.timed(|runner| runner.execute(submitter, header, payload, held));
                 return true;

@@ -50,14 +50,23 @@ def _test(kind: type[R], condition: Filter) -> Callable[[R], bool]:
 
     def test(row: R) -> bool:
         found = _comparable(row[column])
-        if type(found) is not type(wanted) and isinstance(wanted, str) and found is not None:
-            found = _comparable(str(found))  # `("pid", "=", "123")`, as it would come from a command line.
         try:
-            return compare(found, wanted)
-        except TypeError:
+            return compare(found, _like(found, wanted))
+        except (TypeError, ValueError):
+            if predicate in ("=", "!="):
+                return predicate == "!="
             raise ValueError(f"column {column!r} cannot be compared with {value!r} by {predicate}") from None
 
     return test
+
+
+def _like(found: Any, wanted: Any) -> Any:
+    """Text as it would come from a command line, `("pid", "=", "123")`, in the type of the column."""
+    if not isinstance(wanted, str):
+        return wanted
+    if isinstance(found, bool):
+        return {"true": True, "false": False}.get(wanted, wanted)
+    return float(wanted) if isinstance(found, int | float) else wanted
 
 
 def _comparable(value: Any) -> Any:
