@@ -3,10 +3,13 @@
 Only `aktis._engine` imports this module; everything else imports from there.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar, final
 
-T = TypeVar("T", covariant=True)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # --- sessions ---------------------------------------------------------------------------------
 
@@ -63,14 +66,24 @@ def current() -> Runtime | None:
 # --- objects ----------------------------------------------------------------------------------
 
 @final
-class ObjectRef(Generic[T]):
+class ObjectRef(Generic[T_co]):
     """A counted reference to an object. Hashable, comparable, picklable, awaitable."""
 
     def binary(self) -> bytes: ...
     def hex(self) -> str: ...
+    def is_nil(self) -> bool: ...
     def is_ready(self) -> bool: ...
-    def add_done_callback(self, callback: Callable[[ObjectRef[T]], None]) -> None:
+    def task_id(self) -> Any:
+        """The id of the task that makes the object (`aktis.TaskID`)."""
+    def job_id(self) -> Any:
+        """The id of the job that it belongs to (`aktis.JobID`)."""
+    def add_done_callback(self, callback: Callable[[ObjectRef[Any]], None]) -> None:
         """Calls `callback(ref)`, on the thread for callbacks, once there is a value or a failure."""
+    def future(self) -> concurrent.futures.Future[T_co]:
+        """The reference as a future of threads."""
+    def as_future(self, _internal: bool = False) -> asyncio.Future[T_co]:
+        """The reference as a future of the running event loop."""
+    def __await__(self) -> Generator[Any, None, T_co]: ...
 
 def put(value: T) -> ObjectRef[T]: ...
 def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
@@ -79,7 +92,7 @@ def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
 def wait(
     refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None
 ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]: ...
-def cancel(ref: ObjectRef[Any], force: bool, recursive: bool) -> None: ...
+def cancel(what: ObjectRef[Any] | Stream, force: bool, recursive: bool) -> None: ...
 def explain(what: ObjectRef[Any] | Actor) -> str: ...
 def object_from_id(binary: bytes) -> ObjectRef[Any]: ...
 def reference_counts() -> dict[str, dict[str, int]]: ...
@@ -93,6 +106,8 @@ class Stream:
     def poll(self, callback: Callable[[], None]) -> ObjectRef[Any] | None | bool:
         """The next item, None at the end, or True if `callback` will be called when it is worth asking again."""
     def is_finished(self) -> bool: ...
+    def completed(self) -> ObjectRef[None]:
+        """Resolved once the task has ended; fails if it did."""
     def task_id(self) -> bytes: ...
 
 # --- calls ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::{DeathCause, ProcessSlot, SessionId};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -219,7 +219,10 @@ impl WorkerProcess {
         let mut stderr_tail = self.stderr.tail();
         let ending = match &mut self.parent {
             // A failure means that the user's code has reaped all children of this process.
-            Parent::Node(child) => Ending::of(child.wait().ok()),
+            Parent::Node(child) => {
+                end_group(child.id());
+                Ending::of(child.wait().ok())
+            }
             Parent::Template { report: Some(report), .. } => *report,
             Parent::Template { .. } => {
                 wait_for_end(&self.pidfd, LAST_WAIT);
@@ -231,6 +234,14 @@ impl WorkerProcess {
             }
         };
         DeathCause { pid: self.pid, signal: ending.signal, exit_code: ending.exit_code, stderr_tail }
+    }
+}
+
+/// Ends what a worker has started and left behind, and the worker itself. Each is the leader of a group; until it has
+/// been waited for, no other process can have its number.
+pub(crate) fn end_group(leader: u32) {
+    if let Some(leader) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(leader, Signal::KILL);
     }
 }
 

@@ -66,8 +66,10 @@ impl Export {
         let handle = py.detach(|| runtime.put(encoded)).map_err(|error| failure::to_exception(py, error))?;
         handle.escape();
         let words = handle.id().to_words();
-        let before = self.exported.lock().replace((runtime.clone(), handle));
-        drop(before);
+        // Tasks of another session may still have to fetch it.
+        if let Some((_, before)) = self.exported.lock().replace((runtime.clone(), handle)) {
+            retired::keep_function(before);
+        }
         Ok(words)
     }
 }

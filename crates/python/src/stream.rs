@@ -45,6 +45,12 @@ impl Stream {
         }
     }
 
+    /// A reference that is resolved when the last item was given.
+    fn completed(&self, py: Python<'_>) -> PyResult<ObjectRef> {
+        let ready = crate::codec::encode(py.None().bind(py))?;
+        Ok(ObjectRef::new(py.detach(|| self.stream.lock().completed(ready))))
+    }
+
     fn is_finished(&self, py: Python<'_>) -> bool {
         py.detach(|| self.stream.lock().is_finished())
     }

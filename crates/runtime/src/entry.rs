@@ -317,6 +317,7 @@ impl Later {
         if !self.wakers.is_empty() {
             self.wakers.drain(..).for_each(Waker::wake);
         }
+        self.streams.iter().for_each(|stream| stream.settle_repeats());
         self.payloads.clear();
         self.released.clear();
         self.entries.clear();

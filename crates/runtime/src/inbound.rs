@@ -13,6 +13,9 @@ use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
+/// How often a cancel is tried when there is no room for it.
+const CANCEL_TRIES: u32 = 1000;
+
 /// The reading ends of the channels to this process.
 #[derive(Default)]
 pub(crate) struct Inbound {
@@ -306,10 +309,18 @@ impl Inner {
         }
         let message =
             Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index: 0, key };
-        // A full channel means that the receiver is busy with what came before; the cancel is best effort,
-        // and the caller has its answer already.
-        if self.push_message(process, &message, &[]) {
-            self.control.notify(process);
+        // The caller has its answer already; a receiver that does not get on with what came before is left alone.
+        for _ in 0..CANCEL_TRIES {
+            if self.push_message(process, &message, &[]) {
+                return self.control.notify(process);
+            }
+            if self.is_closed() || !self.control.is_alive(process) {
+                return;
+            }
+            // The channel may have to be opened first.
+            self.flush_outbox();
+            self.drain();
+            std::thread::sleep(std::time::Duration::from_micros(200));
         }
     }
 

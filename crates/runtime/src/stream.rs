@@ -1,6 +1,6 @@
 //! Streams: items of a task that arrive while it runs, with back-pressure.
 
-use crate::codec::Arguments;
+use crate::codec::{Arguments, Encoded, Value};
 use crate::entry::{Entry, Later, Outcome, WaitGroup};
 use crate::error::Error;
 use crate::handle::{Handle, Stream};
@@ -12,7 +12,7 @@ use aktis_protocol::hot::{Message, MessageKind};
 use aktis_protocol::{Failure, ProcessSlot, TaskId, TaskKey};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 /// The consumer's side of a stream.
@@ -27,7 +27,13 @@ pub(crate) struct StreamState {
 struct Queue {
     items: VecDeque<Arc<Entry>>,
     ended: bool,
+    /// How many have come, taken or not.
+    received: u32,
     consumed: u32,
+    /// How many have come again, until their producer is told that they were taken.
+    repeats: Option<u32>,
+    /// Objects that get their values at the end.
+    completed: Vec<(Weak<Entry>, Value)>,
     producer: Option<ProcessSlot>,
     groups: Vec<Arc<WaitGroup>>,
     wakers: Vec<Waker>,
@@ -50,6 +56,13 @@ impl StreamState {
         }
         let mut queue = self.queue.lock();
         queue.producer = Some(from);
+        if index < queue.received {
+            // The task began anew: this item was there before. It goes on as if it had been taken again.
+            queue.repeats = Some(queue.consumed.max(index + 1));
+            later.entries.push(entry);
+            return;
+        }
+        queue.received = index + 1;
         queue.items.push_back(entry);
         queue.wake(later);
     }
@@ -77,6 +90,15 @@ impl StreamState {
         queue.items.push_back(Arc::new(entry));
         queue.ended = true;
         queue.wake(later);
+    }
+
+    /// Tells the producer that items which came again need not be waited for. No lock is held.
+    pub(crate) fn settle_repeats(&self) {
+        let mut queue = self.queue.lock();
+        if let (Some(repeats), Some(producer)) = (queue.repeats.take(), queue.producer) {
+            drop(queue);
+            self.tell(producer, MessageKind::StreamCredit, repeats);
+        }
     }
 
     /// The next item, if it is there: `Some(None)` is the end.
@@ -159,6 +181,14 @@ impl Queue {
     fn wake(&mut self, later: &mut Later) {
         later.groups.append(&mut self.groups);
         later.wakers.append(&mut self.wakers);
+        if self.ended {
+            for (entry, value) in self.completed.drain(..) {
+                if let Some(entry) = entry.upgrade() {
+                    entry.resolve(Outcome::Inline(value), later);
+                    later.entries.push(entry);
+                }
+            }
+        }
     }
 }
 
@@ -196,6 +226,21 @@ impl Stream {
     /// The task that gives the items.
     pub fn task(&self) -> TaskId {
         self.state.task
+    }
+
+    /// An object that has the value `ready` when the task has given its last item.
+    pub fn completed(&self, ready: Encoded) -> Handle {
+        let (runtime, value) = (self.state.runtime.clone(), ready.into_value());
+        let id = runtime.next_task().returns(0);
+        let mut queue = self.state.queue.lock();
+        let entry = if queue.ended {
+            Arc::new(Entry::with_outcome(id, runtime, Outcome::Inline(value)))
+        } else {
+            let entry = Arc::new(Entry::new(id, runtime));
+            queue.completed.push((Arc::downgrade(&entry), value));
+            entry
+        };
+        Handle { entry }
     }
 
     /// Whether all items have been taken.

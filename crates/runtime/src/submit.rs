@@ -459,8 +459,6 @@ impl Inner {
             number: if stream { ahead } else { 0 },
         };
         let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);
-        // A stream that was partly consumed cannot begin anew without repeating items.
-        let retries = if stream { 0 } else { retries };
         let key = self.record(task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });

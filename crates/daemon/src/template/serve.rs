@@ -36,8 +36,8 @@ pub struct ForkedWorker {
 /// The process must have one thread, and nothing in the buffers of its outputs when it forks. Whoever gets an error
 /// ends the process.
 pub fn serve_template(mut fork: impl FnMut() -> io::Result<ForkOutcome>) -> Result<ForkedWorker, LinkError> {
-    // If the node's thread is gone already, the socket has been closed.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+    // When the node is gone the socket is closed, which is noticed at once. To be killed with it would leave no time to
+    // end what the workers have started.
     let mut template = Template { socket: link::take_stdin()?, children: Vec::new() };
     template.say(&FromTemplate::Ready);
     let mut buffer = vec![0; TEMPLATE_MESSAGE_BYTES_MAX];
@@ -121,6 +121,7 @@ impl Template {
 
     /// Reaps a worker that has ended, and tells the node how.
     fn report(&self, child: &Forked) {
+        crate::spawn::end_group(child.pid);
         let status = rustix::process::waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
         let status = status.ok().flatten();
         let signal = status.as_ref().and_then(|status| status.terminating_signal());
@@ -158,7 +159,7 @@ impl Template {
     /// Ends this process and all workers that were forked from it.
     fn end(&self) -> ! {
         for child in &self.children {
-            let _ = rustix::process::pidfd_send_signal(&child.pidfd, Signal::KILL);
+            crate::spawn::end_group(child.pid);
         }
         for child in &self.children {
             let _ = rustix::process::waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
