@@ -9,7 +9,7 @@
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
-use aktis_daemon::{EmbeddedNode, WorkerLink};
+use aktis_daemon::{EmbeddedNode, LinkError, WorkerLink};
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{ObjectId, ProcessSlot};
 use parking_lot::{Condvar, Mutex};
@@ -111,6 +111,10 @@ impl Inner {
                 (Some(message), Link::Worker(worker)) => {
                     if let Err(error) = worker.send(&message) {
                         eprintln!("aktis: a message to the node was not sent: {error}");
+                        if matches!(error, LinkError::DriverGone) {
+                            // Or user code has closed the descriptor. Without the node nothing can be done here.
+                            crate::worker::end(0);
+                        }
                     }
                 }
             }

@@ -42,7 +42,7 @@ reveal_type(count.remote(3))  # aktis._generator.ObjectRefGenerator[int]
 reveal_type(next(count.remote(3)))  # aktis._native.ObjectRef[int]
 RemoteCounter = aktis.remote(Counter)  # mypy does not look at the decorators of classes
 reveal_type(RemoteCounter)  # aktis._actor.ActorClass[typing_sample.Counter]
-reveal_type(RemoteCounter.remote(1))  # aktis._actor.ActorHandle[typing_sample.Counter]
+reveal_type(RemoteCounter.remote(1))  # aktis._handle.ActorHandle[typing_sample.Counter]
 reveal_type(aktis.wait([square.remote(1)])[0])  # list[aktis._native.ObjectRef[int]]
 
 square.remote("three")  # error

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.util import ActorPool
 from support import Latch
 

@@ -1,6 +1,7 @@
 """Annotations mark and change nothing else; accelerators are plain names."""
 
 import pytest
+
 from aktis.util import accelerators
 from aktis.util.annotations import AnnotationType, Deprecated, DeveloperAPI, PublicAPI, is_annotated
 

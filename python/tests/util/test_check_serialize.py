@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from aktis.util import inspect_serializability
 from aktis.util.check_serialize import FailureTuple
 

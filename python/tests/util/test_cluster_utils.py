@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.cluster_utils import Cluster
 
 
@@ -47,7 +48,7 @@ def test_bad_requests(no_session: Any) -> None:
     with pytest.raises(TypeError, match="num_cpu"):
         Cluster(initialize_head=True, head_node_args={"num_cpu": 1})
     with pytest.raises(RuntimeError, match="no head"):
-        Cluster().address  # noqa: B018
+        Cluster().address
     cluster, other = Cluster(), Cluster()
     node = cluster.add_node()
     with pytest.raises(ValueError, match="not a node"):

@@ -3,8 +3,9 @@
 import os
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.util import debug
 from support import wait_until
 

@@ -4,8 +4,9 @@ import ipaddress
 import threading
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.util import (
     as_completed,
     deregister_serializer,

@@ -3,8 +3,9 @@
 import os
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from support import Latch
 
 joblib = pytest.importorskip("joblib")

@@ -3,8 +3,9 @@
 import uuid
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.util import metrics
 from aktis.util.metrics import Counter, Gauge, Histogram
 from support import wait_until

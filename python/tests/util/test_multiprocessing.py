@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aktis.util.multiprocessing import AsyncResult, Pool, TimeoutError
 from support import PATIENCE_SECONDS, Latch, wait_until
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.exceptions import ActorDiedError, AktisError
 from aktis.util import (
     PlacementGroup,

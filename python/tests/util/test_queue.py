@@ -5,8 +5,9 @@ import queue as standard
 import time
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.exceptions import ActorDiedError
 from aktis.util.queue import Empty, Full, Queue
 from support import wait_until

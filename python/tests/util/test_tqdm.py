@@ -4,8 +4,9 @@ import io
 import re
 from typing import Any
 
-import aktis
 import pytest
+
+import aktis
 from aktis.util import _bars
 from aktis.util.tqdm import safe_print, tqdm, trange
 
