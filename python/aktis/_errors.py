@@ -17,7 +17,7 @@ from aktis._serialization import dumps_whole, revive_exception, state_of, static
 from aktis.exceptions import TaskError
 
 if TYPE_CHECKING:
-    from aktis._native import Failure
+    from aktis._engine import Failure
 
 TEXT_BYTES_MAX = 64 << 10
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aktis._native import Failure, ObjectRef
+    from aktis._engine import Failure, ObjectRef
 
 
 _dumps: Any = None

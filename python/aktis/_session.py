@@ -107,6 +107,7 @@ class Session:
 
             logging.getLogger("aktis").setLevel(logging_level)
         self.object_store_bytes = _machine.store_bytes(object_store_memory)
+        _load_ahead()
         self.runtime = Runtime.start(
             resources=_machine.offered(
                 num_cpus, num_gpus, memory if memory is not None else _memory, resources
@@ -406,3 +407,13 @@ def _template_program() -> str:
     """Starts the template with this very package, wherever the program found it."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return f"import sys; sys.path.insert(0, {home!r}); from aktis import _template; _template.main()"
+
+
+def _load_ahead() -> None:
+    """Imports what the first call needs, while the engine waits for its template process to do the same."""
+    import threading
+
+    def load() -> None:
+        import aktis._serialization  # noqa: F401
+
+    threading.Thread(target=load, name="aktis-load", daemon=True).start()
