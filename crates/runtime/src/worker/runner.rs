@@ -217,10 +217,7 @@ impl Runner<'_> {
         }
         self.runtime.drain();
         self.pass_on();
-        // A wake-up for a task that only the first thread could have run is another process's.
-        for lane in self.lanes().iter() {
-            self.executor.leave_to_others(self.runtime, lane);
-        }
+        self.wake_others();
         let bell = self.runtime.control.doorbell();
         let ticket = bell.prepare();
         self.executor.begin_sleep();
@@ -406,6 +403,15 @@ impl Runner<'_> {
         self.executor.watch.wake();
         if self.finds_work() {
             self.executor.on_busy(self.runtime);
+        } else {
+            self.wake_others();
+        }
+    }
+
+    /// A wake-up for a task that this process cannot run, or not now, is another process's.
+    fn wake_others(&mut self) {
+        for lane in self.lanes().iter() {
+            self.executor.wake_others(self.runtime, lane);
         }
     }
 
