@@ -210,8 +210,9 @@ impl Runner<'_> {
     /// Takes in messages while the first thread is away, and wakes it for what only it can do.
     fn attend(&mut self) {
         if !self.executor.is_main_away() {
-            // It may have been woken in place of the first thread.
-            self.pass_on();
+            // It may have been woken in place of the first thread, which has then to announce itself again, whether or not
+            // there is still something to do.
+            self.runtime.control.doorbell().call();
             self.executor.attendant.retire(|| self.executor.is_main_away() || !self.executor.is_main_only());
             return;
         }
