@@ -103,7 +103,9 @@ pub(crate) fn run_task(
     };
     drop(call);
     asker.answer(runtime, runner, function.name, before, outcome);
-    runner.end();
+    if runner.end() {
+        runtime.cancel_children(task, TaskContext::last_children());
+    }
 }
 
 impl Asker {

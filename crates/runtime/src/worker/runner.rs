@@ -26,6 +26,8 @@ pub(crate) struct RunnerState {
     submitter: AtomicU32,
     key: AtomicU64,
     cancelled: Mutex<Arc<AtomicBool>>,
+    /// Whether what it runs was cancelled with all that it has submitted.
+    recursive: AtomicBool,
     pub(crate) stream_consumed: AtomicU32,
     pub(crate) stream_closed: AtomicBool,
     thread: Mutex<Option<Thread>>,
@@ -47,6 +49,7 @@ impl RunnerState {
             submitter: AtomicU32::new(NOBODY),
             key: AtomicU64::new(0),
             cancelled: Mutex::default(),
+            recursive: AtomicBool::new(false),
             stream_consumed: AtomicU32::new(0),
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -105,8 +108,10 @@ impl RunnerState {
         cancelled.clone()
     }
 
-    pub(crate) fn end(&self) {
+    /// What it ran is over; true if what that has submitted is to be cancelled.
+    pub(crate) fn end(&self) -> bool {
         self.submitter.store(NOBODY, Ordering::Release);
+        self.recursive.load(Ordering::Relaxed) && self.recursive.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn begin_stream(&self) {
@@ -128,7 +133,10 @@ impl RunnerState {
             return false;
         }
         match kind {
-            MessageKind::Cancel => self.cancelled.lock().store(true, Ordering::Release),
+            MessageKind::Cancel => {
+                self.recursive.fetch_or(index != 0, Ordering::AcqRel);
+                self.cancelled.lock().store(true, Ordering::Release);
+            }
             MessageKind::StreamCredit => {
                 self.stream_consumed.fetch_max(index, Ordering::AcqRel);
             }
