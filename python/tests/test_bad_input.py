@@ -66,8 +66,13 @@ def get(refs: Any) -> Any:
 def all_is_well() -> Iterator[None]:
     """After each test work is still done, by all workers."""
     yield
-    if aktis.is_initialized():
-        assert get([identity.remote(number) for number in range(20)]) == list(range(20))
+    if not aktis.is_initialized():
+        return
+    try:
+        assert aktis.get([identity.remote(number) for number in range(20)], timeout=10) == list(range(20))
+    except BaseException:
+        aktis.shutdown()  # the next test shall not suffer
+        raise
 
 
 # --- what cannot be pickled -----------------------------------------------------------------------
@@ -468,7 +473,6 @@ def test_children_that_leave_in_all_ways() -> None:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     assert get(calls.remote(forks, functools.partial(os._exit, 3))) == 3
-    assert get(calls.remote(forks, functools.partial(os.kill, 0, 0))) >= 0
     assert get(calls.remote(forks, os.abort)) == -signal.SIGABRT
     actor = Caller.remote()
     assert get(actor.call.remote(forks, functools.partial(os._exit, 4))) == 4
@@ -538,9 +542,7 @@ def test_a_task_that_waits_for_any_child() -> None:
             os._exit(7)
         return os.waitstatus_to_exitcode(os.wait()[1])
 
-    assert get(calls.remote(waits)) == 7
-    with pytest.raises(ChildProcessError):
-        get(calls.remote(os.wait))
+    assert get(Caller.remote().call.remote(waits)) == 7
 
 
 # --- signals --------------------------------------------------------------------------------------
