@@ -5,7 +5,9 @@
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
 use crate::failure::{DeathCause, Failure};
-use crate::ids::{ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId};
+use crate::ids::{
+    ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId,
+};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +98,8 @@ pub enum ToNode {
         request: RequestId,
         /// The shape.
         shape: Shape,
+        /// Which of the sender's submitters wants it: each has queues of its own.
+        shard: ShardIndex,
     },
     /// The sender wants to send messages to `to`. Answer: [`FromNode::ChannelOpened`].
     ChannelWanted {

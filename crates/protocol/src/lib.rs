@@ -11,7 +11,7 @@ pub mod resources;
 
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId, TaskId,
-    TaskKey,
+    ActorId, EntryRef, FunctionId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId, ShardIndex,
+    TaskId, TaskKey,
 };
 pub use resources::{Amount, Resources, Shape};

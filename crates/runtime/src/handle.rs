@@ -113,6 +113,7 @@ impl std::fmt::Debug for Handle {
 enum Standing {
     Waiting { inputs: Vec<ObjectId> },
     InLane { lane: LaneId, ahead: u64, claimed: bool },
+    Taken,
     WithActor(Place),
 }
 
@@ -122,7 +123,7 @@ impl Inner {
             return "it is made by another process, which has not said that it is done".to_owned();
         };
         let (name, standing) = {
-            let shell = self.submitter.lock();
+            let shell = self.submitter.of(key).lock();
             let Some(record) = shell.machine.record(key) else {
                 return "its task is not on record any more".to_owned();
             };
@@ -138,6 +139,7 @@ impl Inner {
                     let (lane, ahead) = shell.lane_position(lane, position);
                     Standing::InLane { lane, ahead, claimed: ahead == 0 }
                 }
+                (_, Stage::Taken) => Standing::Taken,
                 (Route::Lane(lane), _) => {
                     let ahead = shell.machine.lane_position(lane, key).unwrap_or(0) as u64;
                     let (id, queue) = (shell.lane_id(lane), self.control.lane_queued(shell.lane_id(lane)));
@@ -154,6 +156,7 @@ impl Inner {
                 format!("waits for {} of its inputs: {}", inputs.len(), inputs.join(", "))
             }
             Standing::InLane { lane, ahead, claimed } => self.explain_in_lane(key, lane, ahead, claimed),
+            Standing::Taken => "is running in this process, on a thread that waits for it".to_owned(),
             Standing::WithActor(Place::Pending) => "waits for its actor, which is not running yet".to_owned(),
             Standing::WithActor(Place::Alive(process)) => {
                 format!("is with its actor, in process {}", self.control.pid(process))

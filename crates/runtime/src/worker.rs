@@ -5,6 +5,7 @@ mod entry;
 mod executor;
 mod leases;
 mod mailbox;
+mod nested;
 mod reply;
 pub(crate) mod run;
 mod runner;
@@ -12,3 +13,4 @@ mod watch;
 
 pub(crate) use entry::is_linked;
 pub(crate) use executor::Executor;
+pub(crate) use runner::TaskBytes;

@@ -1,4 +1,4 @@
-//! The submitter: every task and actor call of one process, from `remote` until nobody can ask for it.
+//! The submitter: every task and actor call of one process (or of some of its threads), from `remote` until nobody can ask for it.
 //!
 //! It decides when a task may be sent (its inputs are there), in which order calls reach an actor, what
 //! happens when a worker dies (again, or failed), what a cancel means, and how long a finished task stays
@@ -16,7 +16,7 @@ mod lineage;
 use crate::slab::Slab;
 use actors::Actor;
 pub use actors::{ActorIndex, Place};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ShardIndex, TaskId, TaskKey};
 use lineage::{Lineage, Link};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +38,7 @@ pub enum Route {
 pub enum Input {
     /// Made by a task of this process (finished or not).
     Task(TaskKey),
-    /// Made elsewhere, and awaited.
+    /// Made by another process, or by another submitter of this one, and awaited.
     Elsewhere(ObjectId),
 }
 
@@ -70,6 +70,8 @@ pub enum Stage {
         /// The position in the lane.
         position: u64,
     },
+    /// A thread of this process runs it instead of waiting for it.
+    Taken,
     /// It has values or a failure.
     Finished,
 }
@@ -177,6 +179,8 @@ pub enum Cancelled {
     BeforeStart,
     /// It had been sent: its route and position tell where to stop it.
     Sent(Route, u64),
+    /// A thread of this process runs it.
+    Taken,
     /// It was finished, or unknown: nothing changes.
     TooLate,
 }
@@ -209,9 +213,14 @@ type Out<P> = Vec<SubmitterEffect<P>>;
 impl<P> Submitter<P> {
     /// A submitter without tasks.
     pub fn new(config: SubmitterConfig) -> Self {
+        Self::of_shard(config, ShardIndex::default())
+    }
+
+    /// A submitter without tasks, of a process that has several.
+    pub fn of_shard(config: SubmitterConfig, shard: ShardIndex) -> Self {
         Self {
             config,
-            tasks: Slab::default(),
+            tasks: Slab::new(shard),
             lanes: Vec::new(),
             actors: Vec::new(),
             free_actors: Vec::new(),
@@ -358,6 +367,15 @@ impl<P> Submitter<P> {
         }
     }
 
+    /// A thread of this process runs a task of a lane itself: it was not sent, or was taken back. If it is
+    /// among those that wait for room, it is passed over there.
+    pub fn on_taken(&mut self, key: TaskKey) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        let is_task = matches!(record.route, Route::Lane(_));
+        debug_assert!(is_task && matches!(record.stage, Stage::Queued | Stage::Sent { .. }));
+        record.stage = Stage::Taken;
+    }
+
     /// One return value (or a failure in its place) has arrived. Gives whether it is to be kept: false for
     /// a late or repeated answer.
     pub fn on_returned(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
@@ -412,6 +430,7 @@ impl<P> Submitter<P> {
             Stage::Finished => return Cancelled::TooLate,
             Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
             Stage::Sent { position } => Cancelled::Sent(record.route, position),
+            Stage::Taken => Cancelled::Taken,
         };
         let failure = Failure::new(FailureKind::Cancelled, "it was cancelled");
         self.fail(key, failure, out);

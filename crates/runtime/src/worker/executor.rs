@@ -12,6 +12,7 @@ use crate::registry::ActorState;
 use crate::runtime::{Inner, Runtime};
 use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{AsyncCall, Hosted, Mailbox};
+use crate::worker::nested;
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
 use aktis_logic::machine::node::WorkerKind;
@@ -93,6 +94,11 @@ impl Executor {
         }
     }
 
+    /// Whether it runs tasks on many threads.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind == WorkerKind::Shared
+    }
+
     /// Whether actors that nobody but their creator knows may live here.
     pub(crate) fn hosts_actors(&self) -> bool {
         self.kind == WorkerKind::Shared
@@ -119,7 +125,10 @@ impl Executor {
         self.runners.write().push(state.clone());
         let runtime = runtime.clone();
         let body = move || runner::run(&runtime, state);
-        let spawned = std::thread::Builder::new().name(format!("aktis-run-{index}")).spawn(body);
+        let spawned = std::thread::Builder::new()
+            .name(format!("aktis-run-{index}"))
+            .stack_size(nested::stack_bytes())
+            .spawn(body);
         if let Err(error) = spawned {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             eprintln!("aktis: cannot start another thread: {error}");

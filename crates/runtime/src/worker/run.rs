@@ -1,11 +1,11 @@
 //! Runs a function: decodes, calls, catches, answers.
 
 use crate::codec::{ArgumentReader, Encoded};
-use crate::registry::{self, Call, FunctionBody, Items};
+use crate::registry::{self, Call, Function, FunctionBody, Items};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use crate::worker::reply::Answer;
-use crate::worker::runner::{Payload, RunnerState};
+use crate::worker::runner::{RunnerState, TaskBytes};
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, ProcessSlot, TaskId, TaskKey};
 use std::cell::{Cell, RefCell};
@@ -62,7 +62,7 @@ pub(crate) fn run_task(
     runner: &RunnerState,
     submitter: ProcessSlot,
     header: &TaskHeader,
-    payload: Payload,
+    payload: TaskBytes,
     gpus: Arc<[u32]>,
 ) {
     let task = header.task;
@@ -73,19 +73,17 @@ pub(crate) fn run_task(
             return answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
         }
     };
+    if let FunctionBody::Task(body) = function.body {
+        let answer = run_body(runtime, runner, submitter, header, &payload, gpus, function, body);
+        answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
+        return runner.end();
+    }
     let cancelled = runner.begin(submitter, header.key);
     let context = TaskContext::new(runtime, task, function.name, None, header.attempt, gpus, cancelled);
     let before = context.enter();
     let mut call = Call::new(ArgumentReader::new(payload.as_slice(), &runner.runtime));
     let at = |failure: Failure| failure.at(function.name, task);
     match function.body {
-        FunctionBody::Task(body) => {
-            let result = catch(|| body(&mut call)).map_err(at);
-            drop(call);
-            let answer = Answer::new(runtime, submitter, task.returns(0), result);
-            leave(runtime, before);
-            answer.send(runtime, submitter, MessageKind::Returned, header.key, 0);
-        }
         FunctionBody::Several(body) => {
             let result = catch(|| body(&mut call)).map_err(at);
             drop(call);
@@ -110,7 +108,10 @@ pub(crate) fn run_task(
             };
             answer.send(runtime, submitter, MessageKind::StreamEnded, header.key, index);
         }
-        FunctionBody::Constructor(_) | FunctionBody::Method { .. } | FunctionBody::AsyncMethod { .. } => {
+        FunctionBody::Task(_)
+        | FunctionBody::Constructor(_)
+        | FunctionBody::Method { .. }
+        | FunctionBody::AsyncMethod { .. } => {
             leave(runtime, before);
             let failure = Failure::new(FailureKind::UnknownFunction, "an actor's function is not a task");
             let answer = Answer::failed(task.returns(0), at(failure));
@@ -118,6 +119,30 @@ pub(crate) fn run_task(
         }
     }
     runner.end();
+}
+
+/// Runs a task that returns one value.
+#[expect(clippy::too_many_arguments, reason = "what a task needs")]
+pub(crate) fn run_body(
+    runtime: &Arc<Inner>,
+    runner: &RunnerState,
+    submitter: ProcessSlot,
+    header: &TaskHeader,
+    bytes: &TaskBytes,
+    gpus: Arc<[u32]>,
+    function: &'static Function,
+    body: fn(&mut Call) -> Result<Encoded, Failure>,
+) -> Answer {
+    let cancelled = runner.begin(submitter, header.key);
+    let task = header.task;
+    let context = TaskContext::new(runtime, task, function.name, None, header.attempt, gpus, cancelled);
+    let before = context.enter();
+    let mut call = Call::new(ArgumentReader::new(bytes.as_slice(), &runner.runtime));
+    let result = catch(|| body(&mut call)).map_err(|failure| failure.at(function.name, task));
+    drop(call);
+    let answer = Answer::new(runtime, submitter, task.returns(0), result);
+    leave(runtime, before);
+    answer
 }
 
 /// Ends the context of a task: what it still refers to is kept.

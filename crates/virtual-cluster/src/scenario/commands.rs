@@ -6,7 +6,7 @@ use crate::world::World;
 use aktis_logic::machine::node::{NodeConfig, NodeInput};
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
-use aktis_protocol::{Amount, Failure, FailureKind, FunctionId, ProcessSlot, Resources, Shape};
+use aktis_protocol::{Amount, Failure, FailureKind, FunctionId, ProcessSlot, Resources, Shape, ShardIndex};
 
 impl Stage {
     /// Does what the line says.
@@ -84,7 +84,7 @@ impl Stage {
         match line.command() {
             "lane" => {
                 let shape = Shape { resources: resources(line, &[])?, isolated: line.says("isolated") };
-                self.send(by, ToNode::LaneWanted { request: 0, shape })?;
+                self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
                 let opened = told.rev().find_map(|message| match message {
                     FromNode::LaneOpened { lane, .. } => Some(lane.clone()),

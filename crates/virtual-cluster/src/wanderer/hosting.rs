@@ -5,7 +5,8 @@ use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
-    ActorId, Amount, Failure, FailureKind, FunctionId, LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
+    ActorId, Amount, Failure, FailureKind, FunctionId, LeaseId, Resources, SessionId, Shape, ShapeId,
+    ShardIndex, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -74,7 +75,8 @@ impl Hosting {
 
     fn want_lane(&mut self, around: &mut Around<'_>) {
         let shape = Shape { resources: some_resources(around), isolated: around.random.chance(30) };
-        around.tell(ToNode::LaneWanted { request: 0, shape });
+        let shard = ShardIndex(around.random.below(2) as u32);
+        around.tell(ToNode::LaneWanted { request: 0, shape, shard });
     }
 
     fn want_actor(&mut self, around: &mut Around<'_>) {
