@@ -266,3 +266,24 @@ fn finished_calls_behind_a_long_one_are_forgotten() {
     story.machine.on_actor_dead(actor, &Submitter::<()>::actor_failure(&Story::cause()), &mut story.out);
     assert_eq!(story.failed(), ["long"]);
 }
+
+#[test]
+fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
+    let mut story = Story::new(LINEAGE);
+    let (a, b) = (story.submit("a", &[]), story.submit("b", &[]));
+    let c = story.submit("c", &[Input::Task(b)]);
+    story.machine.on_sent(story.lane, a, 7);
+    // One was taken back from the lane, the other had not been sent.
+    story.machine.on_taken(a);
+    story.machine.on_taken(b);
+    assert_eq!(story.send_all(), []);
+    story.machine.on_lost(a, &Story::cause(), &mut story.out);
+    story.machine.on_lost(b, &Story::cause(), &mut story.out);
+    assert_eq!(story.send_all(), []);
+    assert!(story.returned(b, false));
+    assert_eq!(story.send_all(), [c]);
+    assert_eq!(story.machine.on_cancelled(a, &mut story.out), Cancelled::Taken);
+    assert_eq!(story.failed(), ["a"]);
+    assert!(!story.returned(a, false));
+    story.machine.check();
+}
