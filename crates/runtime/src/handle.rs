@@ -125,7 +125,12 @@ impl Inner {
         let (name, standing) = {
             let shell = self.submitter.of(key).lock();
             let Some(record) = shell.machine.record(key) else {
-                return "its task is not on record any more".to_owned();
+                drop(shell);
+                self.run_deferred();
+                return match entry.outcome() {
+                    Some(_) => "it has just come".to_owned(),
+                    None => "its task is not on record any more".to_owned(),
+                };
             };
             let name = record.payload().map_or(String::new(), |payload| payload.name().to_owned());
             let (route, stage) = (record.route(), record.stage());

@@ -194,7 +194,9 @@ impl Shell {
     /// Moves tasks of a lane into its queue, as many as fit.
     pub(crate) fn flush_lane(&mut self, runtime: &Arc<Inner>, index: LaneIndex, later: &mut Later) {
         let mut pushed = false;
-        while let Some(key) = self.machine.next_in_lane(index) {
+        while let Some(key) = self.machine.next_in_lane(index)
+            && self.lanes[index.0 as usize].producer.has_room()
+        {
             let record = self.machine.record(key).expect("queued tasks are on record");
             let payload = record.payload().expect("a queued task has its payload");
             let bytes = payload.final_bytes();

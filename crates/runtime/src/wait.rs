@@ -49,6 +49,8 @@ impl Inner {
             if timeout.is_none() {
                 self.run_instead_of_waiting(entry);
             }
+        }
+        if entry.outcome().is_none() {
             let done =
                 self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group))?;
             if !done && TaskContext::is_cancelled() {

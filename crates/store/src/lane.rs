@@ -122,6 +122,12 @@ impl LaneProducer {
         Self { place, tail, payloads: VecDeque::new(), payload_head: 0, payload_tail: 0 }
     }
 
+    /// Whether there is a place for a task now; for its payload there may be none.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.is_free(self.place.slot(self.tail), self.tail)
+    }
+
     /// Appends a task; gives its position, or `None` if there is no room now.
     #[inline]
     pub fn push(&mut self, header: &TaskHeader, payload: &[u8]) -> Option<u64> {

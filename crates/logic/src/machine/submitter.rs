@@ -309,12 +309,18 @@ impl<P> Submitter<P> {
                     producers.push(producer);
                     if record.stage != Stage::Finished {
                         missing += 1;
-                        record.edges.get_or_insert_default().dependents.push(key);
+                        let edges = record.edges.get_or_insert_default();
+                        let mut dependents = std::mem::take(&mut edges.dependents);
+                        self.add_waiting(&mut dependents, key);
+                        let edges = self.tasks.get_mut(producer).and_then(|record| record.edges.as_mut());
+                        edges.expect("just looked at").dependents = dependents;
                     }
                 }
                 Input::Elsewhere(object) => {
                     missing += 1;
-                    self.elsewhere.entry(object).or_default().push(key);
+                    let mut waiting = self.elsewhere.remove(&object).unwrap_or_default();
+                    self.add_waiting(&mut waiting, key);
+                    self.elsewhere.insert(object, waiting);
                 }
             }
         }
@@ -326,6 +332,15 @@ impl<P> Submitter<P> {
         if !producers.is_empty() {
             record.edges.get_or_insert_default().producers = producers;
         }
+    }
+
+    /// Adds a task to those that wait for something. Before the list grows, it loses those that wait no more,
+    /// because they were cancelled or failed.
+    fn add_waiting(&self, list: &mut Vec<TaskKey>, key: TaskKey) {
+        if list.len() == list.capacity() {
+            list.retain(|&other| other == key || self.is_unfinished(other));
+        }
+        list.push(key);
     }
 
     /// The next task of a lane to be sent, without taking it.

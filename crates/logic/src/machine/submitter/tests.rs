@@ -287,3 +287,21 @@ fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
     assert!(!story.returned(a, false));
     story.machine.check();
 }
+
+#[test]
+fn cancelled_tasks_do_not_pile_up_behind_an_input_that_never_comes() {
+    let mut story = Story::new(LINEAGE);
+    let producer = story.submit("producer", &[]);
+    for _ in 0..1000 {
+        let waiting = story.submit("w", &[Input::Task(producer), Input::Elsewhere(ObjectId::default())]);
+        assert_eq!(story.machine.on_cancelled(waiting, &mut story.out), Cancelled::BeforeStart);
+        story.drop_handle(waiting);
+    }
+    let edges = story.machine.tasks.get(producer).unwrap().edges.as_ref().unwrap();
+    assert!(edges.dependents.len() < 10 && story.machine.elsewhere[&ObjectId::default()].len() < 10);
+    let last = story.submit("last", &[Input::Task(producer), Input::Elsewhere(ObjectId::default())]);
+    assert_eq!(story.send_all(), [producer]);
+    assert!(story.returned(producer, false));
+    story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
+    assert_eq!(story.send_all(), [last]);
+}
