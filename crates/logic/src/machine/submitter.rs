@@ -309,18 +309,14 @@ impl<P> Submitter<P> {
                     producers.push(producer);
                     if record.stage != Stage::Finished {
                         missing += 1;
-                        let edges = record.edges.get_or_insert_default();
-                        let mut dependents = std::mem::take(&mut edges.dependents);
-                        self.add_waiting(&mut dependents, key);
-                        let edges = self.tasks.get_mut(producer).and_then(|record| record.edges.as_mut());
-                        edges.expect("just looked at").dependents = dependents;
+                        let mut edges = record.edges.take().unwrap_or_default();
+                        add_waiting(&self.tasks, &mut edges.dependents, key);
+                        self.tasks.get_mut(producer).expect("just found").edges = Some(edges);
                     }
                 }
                 Input::Elsewhere(object) => {
                     missing += 1;
-                    let mut waiting = self.elsewhere.remove(&object).unwrap_or_default();
-                    self.add_waiting(&mut waiting, key);
-                    self.elsewhere.insert(object, waiting);
+                    add_waiting(&self.tasks, self.elsewhere.entry(object).or_default(), key);
                 }
             }
         }
@@ -332,15 +328,6 @@ impl<P> Submitter<P> {
         if !producers.is_empty() {
             record.edges.get_or_insert_default().producers = producers;
         }
-    }
-
-    /// Adds a task to those that wait for something. Before the list grows, it loses those that wait no more,
-    /// because they were cancelled or failed.
-    fn add_waiting(&self, list: &mut Vec<TaskKey>, key: TaskKey) {
-        if list.len() == list.capacity() {
-            list.retain(|&other| other == key || self.is_unfinished(other));
-        }
-        list.push(key);
     }
 
     /// The next task of a lane to be sent, without taking it.
@@ -599,6 +586,15 @@ impl<P> Submitter<P> {
         }
         assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
     }
+}
+
+/// Adds a task to those that wait for something. Before the list grows, it loses those that wait no more, because
+/// they were cancelled or failed.
+fn add_waiting<P>(tasks: &Slab<Record<P>>, list: &mut Vec<TaskKey>, key: TaskKey) {
+    if list.len() == list.capacity() {
+        list.retain(|&other| tasks.get(other).is_some_and(|record| record.stage != Stage::Finished));
+    }
+    list.push(key);
 }
 
 #[cfg(test)]
