@@ -292,18 +292,14 @@ fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
 
 /// Cancels the task that makes an object.
 #[pyfunction]
-pub(crate) fn cancel(
-    what: &Bound<'_, PyAny>,
-    force: bool,
-    #[allow(unused_variables)] recursive: bool,
-) -> PyResult<()> {
+pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
     let py = what.py();
     let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
-        py.detach(|| handle.cancel(force))
+        py.detach(|| handle.cancel(force, recursive))
     } else if let Ok(stream) = what.cast_exact::<Stream>() {
         let stream = stream.get();
-        py.detach(|| stream.cancel(force))
+        py.detach(|| stream.cancel(force, recursive))
     } else {
         return Err(not_references(what));
     };

@@ -73,11 +73,26 @@ impl Outcome {
 pub(crate) struct WaitGroup {
     remaining: AtomicIsize,
     thread: Thread,
+    /// Whether the first failure ends the wait.
+    ends_at_failure: AtomicBool,
 }
 
 impl WaitGroup {
     pub(crate) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { remaining: AtomicIsize::new(count as isize), thread: std::thread::current() })
+        let (remaining, ends_at_failure) = (AtomicIsize::new(count as isize), AtomicBool::new(false));
+        Arc::new(Self { remaining, thread: std::thread::current(), ends_at_failure })
+    }
+
+    /// The first failure shall end the wait.
+    pub(crate) fn end_at_failure(&self) {
+        self.ends_at_failure.store(true, Ordering::Release);
+    }
+
+    /// One of the objects, which will be counted down next, has failed.
+    fn on_failure(&self) {
+        if self.ends_at_failure.load(Ordering::Acquire) {
+            self.remaining.fetch_min(1, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -216,6 +231,7 @@ impl Entry {
             return;
         }
         let Some(waiters) = self.waiters.lock().take() else { return };
+        let failed = self.outcome.get().is_some_and(Outcome::is_failed);
         if waiters.escaped {
             let value = self.outcome.get().expect("just set").to_shared();
             later.messages.push(ToNode::Resolved { object: self.id, value });
@@ -223,7 +239,12 @@ impl Entry {
         later.entries.extend(waiters.kept);
         for waiter in waiters.list {
             match waiter {
-                Waiter::Group(group) => later.groups.push(group),
+                Waiter::Group(group) => {
+                    if failed {
+                        group.on_failure();
+                    }
+                    later.groups.push(group);
+                }
                 Waiter::Waker(waker) => later.wakers.push(waker),
                 Waiter::Machine(shard) => {
                     let failed = self.outcome.get().expect("just set").is_failed();

@@ -105,12 +105,13 @@ impl Handle {
     }
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
-    /// isolation. A finished task, a `put` object or one made elsewhere is left as it is.
-    pub fn cancel(&self, force: bool) -> Result<(), Error> {
+    /// isolation; `recursive` also cancels what it has submitted and what is not finished. A finished task, a `put`
+    /// object or one made elsewhere is left as it is.
+    pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
         if let (Some(key), None) = (self.entry.key(), self.entry.outcome()) {
-            runtime.cancel(key, force);
+            runtime.cancel(key, force, recursive);
         }
         Ok(())
     }

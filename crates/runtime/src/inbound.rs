@@ -7,9 +7,10 @@ use crate::submit::{Returns, Shell};
 use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskKey};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
 use aktis_store::Receiver;
 use parking_lot::MutexGuard;
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
@@ -286,8 +287,24 @@ impl Inner {
         }
     }
 
-    /// Asks for a task to end, wherever it is.
-    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool) {
+    /// Cancels what a task has submitted and what is not finished: its first `count` children.
+    pub(crate) fn cancel_children(self: &Arc<Self>, parent: TaskId, count: u64) {
+        let children: HashSet<TaskId> = (1..=count).map(|number| parent.child(number)).collect();
+        let mut keys: Vec<TaskKey> = Vec::new();
+        for shard in self.submitter.all() {
+            let shell = shard.lock();
+            let unfinished = shell.machine.records().filter(|(_, record)| record.stage() != Stage::Finished);
+            let found = unfinished.filter(|(_, record)| children.contains(&record.task()));
+            keys.extend(found.map(|(key, _)| key));
+        }
+        self.run_deferred();
+        for key in keys {
+            self.cancel(key, false, true);
+        }
+    }
+
+    /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`.
+    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool, recursive: bool) {
         use aktis_logic::machine::submitter::Cancelled;
         let mut later = Later::default();
         let mut shell = self.submitter.of(key).lock();
@@ -310,20 +327,21 @@ impl Inner {
             if force && let Some(task) = task {
                 later.messages.push(ToNode::WorkerKilled { process, task });
             }
-            self.send_cancel(process, key);
+            self.send_cancel(process, key, recursive);
         }
         later.run(self);
     }
 
-    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey) {
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) {
+        let index = u32::from(recursive);
         if process == self.me {
             if let Some(executor) = &self.executor {
-                executor.on_task_message(self.me, MessageKind::Cancel, key, 0);
+                executor.on_task_message(self.me, MessageKind::Cancel, key, index);
             }
             return;
         }
         let message =
-            Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index: 0, key };
+            Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index, key };
         // The caller has its answer already; a receiver that does not get on with what came before is left alone.
         for _ in 0..CANCEL_TRIES {
             if self.push_message(process, &message, &[]) {

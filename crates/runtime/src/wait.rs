@@ -122,7 +122,10 @@ impl Inner {
         if let Some(own) = rest.iter().find(|handle| TaskContext::is_task(handle.id().task())) {
             return Err(Error::WaitsForItself(own.id()));
         }
-        let register = |group: &Arc<WaitGroup>| rest.iter().for_each(|handle| handle.entry.add_group(group));
+        let register = |group: &Arc<WaitGroup>| {
+            group.end_at_failure();
+            rest.iter().for_each(|handle| handle.entry.add_group(group));
+        };
         let finished = self.block(timeout, rest.len(), done, register)?;
         if !finished && TaskContext::is_cancelled() {
             return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());

@@ -277,18 +277,35 @@ impl Executor {
     pub(crate) fn leave_to_others(&self, runtime: &Inner, lane: &LaneConsumer) {
         if self.kind == WorkerKind::Isolated {
             runtime.control.retract_idle(lane.shape());
-            if !lane.is_empty() {
-                runtime.control.wake_idle(lane.shape());
-            }
+            self.wake_others(runtime, lane);
+        }
+    }
+
+    /// Wakes another process for what is in the lane.
+    pub(crate) fn wake_others(&self, runtime: &Inner, lane: &LaneConsumer) {
+        if !lane.is_empty() {
+            runtime.control.wake_idle(lane.shape());
         }
     }
 
     /// Gives a lease back; the node gets it if it wants one.
     pub(crate) fn put_lease(&self, runtime: &Inner, held: Held) {
+        let shape = held.shape;
         let returned = self.leases.lock().put(held);
-        if let Some(message) = returned {
-            runtime.send_to_node(message);
+        self.send_back(runtime, shape, returned);
+    }
+
+    /// Gives a lease back to the node. Without another one, this process is not to be woken for such tasks any more; a
+    /// wake-up that is on its way is for others.
+    fn send_back(&self, runtime: &Inner, shape: ShapeId, returned: Option<ToNode>) {
+        let Some(message) = returned else { return };
+        if !self.leases.lock().idle_shapes().any(|idle| idle == shape) {
+            runtime.control.retract_idle(shape);
+            for lane in self.lanes(runtime).iter().filter(|lane| lane.shape() == shape) {
+                self.wake_others(runtime, lane);
+            }
         }
+        runtime.send_to_node(message);
     }
 
     /// Whether a lease of this shape should go back to the node.
@@ -453,9 +470,7 @@ impl Executor {
             FromNode::LeaseRevoked { shape } => {
                 self.revocations.fetch_add(1, Ordering::SeqCst);
                 let returned = self.leases.lock().revoke(shape);
-                if let Some(message) = returned {
-                    runtime.send_to_node(message);
-                }
+                self.send_back(runtime, shape, returned);
             }
             FromNode::HostActor { spec, incarnation, gpus } => {
                 self.hosted.host(runtime, self, spec, incarnation, gpus);

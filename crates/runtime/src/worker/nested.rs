@@ -12,6 +12,7 @@
 
 use crate::entry::Entry;
 use crate::runtime::Inner;
+use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, RUNNER};
 use crate::worker::run::{self, Asker, Outcome};
 use crate::worker::runner::RunnerState;
@@ -99,10 +100,14 @@ impl Inner {
             unreachable!("only tasks that return one value are taken")
         };
         let (answer, _) = Asker::of_task(self.me, &header).seal(self, function.name, before, result);
+        let unwanted = runner.end().then(TaskContext::last_children);
         runner.resume();
         match answer.as_plain() {
             Some(value) => self.return_here(entry, key, value),
             None => answer.send(self, self.me, MessageKind::Returned, key, 0),
+        }
+        if let Some(children) = unwanted {
+            self.cancel_children(header.task, children);
         }
     }
 }

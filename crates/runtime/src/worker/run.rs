@@ -89,7 +89,9 @@ pub(crate) fn run_task(
     };
     let (before, outcome) = call(runtime, runner, submitter, header, &payload, gpus, function);
     asker.answer(runtime, runner, function.name, before, outcome);
-    runner.end();
+    if runner.end() {
+        runtime.cancel_children(header.task, TaskContext::last_children());
+    }
 }
 
 /// Calls the function of a task, in a context of its own; gives the context before, and what the function gave.

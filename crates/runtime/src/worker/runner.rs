@@ -30,6 +30,8 @@ pub(crate) struct RunnerState {
     cancelled: Mutex<Arc<AtomicBool>>,
     /// What waits on this thread for what it runs.
     outer: Mutex<Outer>,
+    /// Whether what it runs was cancelled with all that it has submitted.
+    recursive: AtomicBool,
     pub(crate) stream_consumed: AtomicU32,
     pub(crate) stream_closed: AtomicBool,
     thread: Mutex<Option<Thread>>,
@@ -53,6 +55,7 @@ struct Frame {
     submitter: u32,
     key: u64,
     cancelled: Arc<AtomicBool>,
+    recursive: bool,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -66,6 +69,7 @@ impl RunnerState {
             key: AtomicU64::new(0),
             cancelled: Mutex::default(),
             outer: Mutex::default(),
+            recursive: AtomicBool::new(false),
             stream_consumed: AtomicU32::new(0),
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -116,6 +120,7 @@ impl RunnerState {
     /// Says what the thread runs from now on; gives the flag by which it may be cancelled.
     pub(crate) fn begin(&self, submitter: ProcessSlot, key: TaskKey) -> Arc<AtomicBool> {
         let mut cancelled = self.cancelled.lock();
+        self.recursive.store(false, Ordering::Relaxed);
         self.key.store(word(key), Ordering::Relaxed);
         self.submitter.store(submitter.0, Ordering::Release);
         if cancelled.load(Ordering::Relaxed) || Arc::strong_count(&cancelled) > 1 {
@@ -124,8 +129,10 @@ impl RunnerState {
         cancelled.clone()
     }
 
-    pub(crate) fn end(&self) {
+    /// What it ran is over; true if what that has submitted is to be cancelled.
+    pub(crate) fn end(&self) -> bool {
         self.submitter.store(NOBODY, Ordering::Release);
+        self.recursive.load(Ordering::Relaxed) && self.recursive.swap(false, Ordering::AcqRel)
     }
 
     /// What the thread runs waits for another task, which the thread runs itself.
@@ -134,8 +141,8 @@ impl RunnerState {
         let spare = outer.spare.take().unwrap_or_default();
         let mut cancelled = self.cancelled.lock();
         let (submitter, key) = (self.submitter.load(Ordering::Relaxed), self.key.load(Ordering::Relaxed));
-        outer.frames.push(Frame { submitter, key, cancelled: std::mem::replace(&mut cancelled, spare) });
-        self.end();
+        let cancelled = std::mem::replace(&mut *cancelled, spare);
+        outer.frames.push(Frame { submitter, key, cancelled, recursive: self.end() });
     }
 
     /// Ends what `suspend` began.
@@ -145,6 +152,7 @@ impl RunnerState {
         let mut cancelled = self.cancelled.lock();
         self.key.store(frame.key, Ordering::Relaxed);
         self.submitter.store(frame.submitter, Ordering::Release);
+        self.recursive.store(frame.recursive, Ordering::Relaxed);
         outer.spare = Some(std::mem::replace(&mut cancelled, frame.cancelled));
     }
 
@@ -161,32 +169,39 @@ impl RunnerState {
         key: TaskKey,
         index: u32,
     ) -> bool {
-        let Some(cancelled) = self.flag_of(from, key) else { return false };
-        match kind {
-            MessageKind::Cancel => cancelled.store(true, Ordering::Release),
-            // Of what is on one thread, only the lowest can be a stream.
-            MessageKind::StreamCredit => {
-                self.stream_consumed.fetch_max(index, Ordering::AcqRel);
-            }
-            MessageKind::StreamClosed => self.stream_closed.store(true, Ordering::Release),
-            _ => {}
-        }
-        if let Some(thread) = &*self.thread.lock() {
+        let found = self.note_message(from, kind, key, index);
+        if let (true, Some(thread)) = (found, &*self.thread.lock()) {
             thread.unpark();
         }
-        true
+        found
     }
 
-    /// The flag of what the thread runs, or of what waits there for that, if it is this.
-    fn flag_of(&self, from: ProcessSlot, key: TaskKey) -> Option<Arc<AtomicBool>> {
-        let outer = self.outer.lock();
+    /// Notes a message, if it is about what the thread runs, or about what waits there for that. The locks are held
+    /// throughout, and `begin` takes one of them: the next task does not get it.
+    fn note_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) -> bool {
+        let mut outer = self.outer.lock();
         let cancelled = self.cancelled.lock();
         let is_this = |submitter: u32, at: u64| submitter == from.0 && at == word(key);
-        if is_this(self.submitter.load(Ordering::Acquire), self.key.load(Ordering::Relaxed)) {
-            return Some(cancelled.clone());
+        let runs_this = is_this(self.submitter.load(Ordering::Acquire), self.key.load(Ordering::Relaxed));
+        let frame = outer.frames.iter_mut().find(|frame| !runs_this && is_this(frame.submitter, frame.key));
+        match (kind, frame) {
+            (_, None) if !runs_this => return false,
+            (MessageKind::Cancel, None) => {
+                self.recursive.fetch_or(index != 0, Ordering::AcqRel);
+                cancelled.store(true, Ordering::Release);
+            }
+            (MessageKind::Cancel, Some(frame)) => {
+                frame.recursive |= index != 0;
+                frame.cancelled.store(true, Ordering::Release);
+            }
+            // Of what is on one thread, only the lowest can be a stream.
+            (MessageKind::StreamCredit, _) => {
+                self.stream_consumed.fetch_max(index, Ordering::AcqRel);
+            }
+            (MessageKind::StreamClosed, _) => self.stream_closed.store(true, Ordering::Release),
+            _ => {}
         }
-        let frame = outer.frames.iter().find(|frame| is_this(frame.submitter, frame.key))?;
-        Some(frame.cancelled.clone())
+        true
     }
 }
 
@@ -260,17 +275,15 @@ impl Runner<'_> {
     /// Takes in messages while the first thread is away, and wakes it for what only it can do.
     fn attend(&mut self) {
         if !self.executor.is_main_away() {
-            // It may have been woken in place of the first thread.
-            self.pass_on();
+            // It may have been woken in place of the first thread, which has then to announce itself again, whether or not
+            // there is still something to do.
+            self.runtime.control.doorbell().call();
             self.executor.attendant.retire(|| self.executor.is_main_away() || !self.executor.is_main_only());
             return;
         }
         self.runtime.drain();
         self.pass_on();
-        // A wake-up for a task that only the first thread could have run is another process's.
-        for lane in self.lanes().iter() {
-            self.executor.leave_to_others(self.runtime, lane);
-        }
+        self.wake_others();
         let bell = self.runtime.control.doorbell();
         let ticket = bell.prepare();
         self.executor.begin_sleep();
@@ -456,6 +469,15 @@ impl Runner<'_> {
         self.executor.watch.wake();
         if self.finds_work() {
             self.executor.on_busy(self.runtime);
+        } else {
+            self.wake_others();
+        }
+    }
+
+    /// A wake-up for a task that this process cannot run, or not now, is another process's.
+    fn wake_others(&mut self) {
+        for lane in self.lanes().iter() {
+            self.executor.wake_others(self.runtime, lane);
         }
     }
 
