@@ -11,7 +11,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::time::Duration;
 
 /// A counted reference to an object.
-#[pyclass(frozen, module = "aktis._native", weakref)]
+// Without weak references the collector need not look at it, which many short-lived ones would pay for.
+#[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct ObjectRef {
     pub(crate) handle: Handle,
 }
