@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::runtime::Inner;
 use aktis_protocol::control::{SharedValue, ToNode};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, TaskKey};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskKey};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -109,6 +109,8 @@ impl WaitGroup {
 enum Waiter {
     Group(Arc<WaitGroup>),
     Waker(Waker),
+    /// A submitter machine, one of whose tasks has this object as input.
+    Machine(ShardIndex),
 }
 
 #[derive(Default)]
@@ -244,6 +246,10 @@ impl Entry {
                     later.groups.push(group);
                 }
                 Waiter::Waker(waker) => later.wakers.push(waker),
+                Waiter::Machine(shard) => {
+                    let failed = self.outcome.get().expect("just set").is_failed();
+                    later.resolved.push((shard, self.id, failed));
+                }
             }
         }
     }
@@ -258,6 +264,11 @@ impl Entry {
     /// Registers a waker; false if there is an outcome.
     pub(crate) fn add_waker(&self, waker: &Waker) -> bool {
         self.add_waiter(|| Waiter::Waker(waker.clone()))
+    }
+
+    /// Registers a submitter machine, which will be told; false if there is an outcome.
+    pub(crate) fn add_machine(&self, shard: ShardIndex) -> bool {
+        self.add_waiter(|| Waiter::Machine(shard))
     }
 
     fn add_waiter(&self, waiter: impl FnOnce() -> Waiter) -> bool {
@@ -307,6 +318,8 @@ pub(crate) struct Later {
     pub(crate) queued: Wakes<ShapeId>,
     /// Processes that messages were sent to: they may have to be woken.
     pub(crate) sent: Wakes<ProcessSlot>,
+    /// Objects that tasks of a shard wait for, and whether they failed.
+    pub(crate) resolved: Vec<(ShardIndex, ObjectId, bool)>,
     pub(crate) groups: Vec<Arc<WaitGroup>>,
     pub(crate) wakers: Vec<Waker>,
     pub(crate) messages: Vec<ToNode>,
@@ -326,6 +339,9 @@ impl Later {
 
     /// Does it, and is empty again.
     pub(crate) fn run_once(&mut self, runtime: &Arc<Inner>) {
+        while let Some((shard, object, failed)) = self.resolved.pop() {
+            runtime.on_input_resolved(shard, object, failed, self);
+        }
         self.queued.drain(|shape| runtime.control.wake_idle(shape));
         self.sent.drain(|process| runtime.control.notify(process));
         if !self.messages.is_empty() {

@@ -14,6 +14,7 @@ use crate::worker::async_call::AsyncCall;
 use crate::worker::attendant::Attendant;
 use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{Hosted, Mailbox};
+use crate::worker::nested;
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
 use aktis_logic::machine::node::WorkerKind;
@@ -112,6 +113,11 @@ impl Executor {
         }
     }
 
+    /// Whether it runs tasks on many threads.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind == WorkerKind::Shared
+    }
+
     /// Whether actors that nobody but their creator knows may live here.
     pub(crate) fn hosts_actors(&self) -> bool {
         self.kind == WorkerKind::Shared
@@ -202,7 +208,10 @@ impl Executor {
         self.runners.write().push(state.clone());
         let runtime = runtime.clone();
         let body = move || runner::run(&runtime, state);
-        let spawned = std::thread::Builder::new().name(format!("aktis-run-{index}")).spawn(body);
+        let spawned = std::thread::Builder::new()
+            .name(format!("aktis-run-{index}"))
+            .stack_size(nested::stack_bytes())
+            .spawn(body);
         if let Err(error) = spawned {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             eprintln!("aktis: cannot start another thread: {error}");
