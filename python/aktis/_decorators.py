@@ -71,7 +71,10 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
         return _remote_function.make(target, options)
     if isinstance(target, (_remote_function.RemoteFunction, _actor.ActorClass)):
         raise TypeError(f"{target!r} is remote already\nhint: .options(...) gives it other options")
-    raise TypeError(f"remote takes a function or a class, not {target!r:.100} ({type(target).__name__})")
+    raise TypeError(
+        f"remote takes a function or a class, not {target!r:.100} ({type(target).__name__})\n"
+        "hint: a callable object can be called in a function: remote(lambda *args: target(*args))"
+    )
 
 
 def _check_early(options: dict[str, Any]) -> None:

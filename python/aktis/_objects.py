@@ -13,6 +13,8 @@ from aktis._generator import ObjectRefGenerator
 
 T = TypeVar("T")
 
+SECONDS_MAX = 1e9  # thirty years are as good as no limit
+
 _get = native.get
 _wait = native.wait
 
@@ -27,7 +29,7 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
     Raises what the task raised, as soon as one of them failed; `GetTimeoutError` after `timeout` seconds.
     """
     if timeout is not None:
-        _check_timeout(timeout)
+        timeout = _checked_timeout(timeout)
     if type(object_refs) is ObjectRef or isinstance(object_refs, list):
         return _get(object_refs, timeout)
     _refuse_get(object_refs)
@@ -59,7 +61,7 @@ def wait(
     if not isinstance(object_refs, list):
         _refuse_wait(object_refs)
     if timeout is not None:
-        _check_timeout(timeout)
+        timeout = _checked_timeout(timeout)
     if not object_refs:
         return [], []
     if type(num_returns) is not int:
@@ -76,11 +78,12 @@ def wait(
         return _wait_mixed(object_refs, num_returns, timeout)
 
 
-def _check_timeout(timeout: Any) -> None:
+def _checked_timeout(timeout: Any) -> float | None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"a timeout is a number of seconds, not {timeout!r}")
     if not timeout >= 0:
         raise ValueError(f"a timeout must not be negative, but is {timeout}")
+    return timeout if timeout < SECONDS_MAX else None
 
 
 def _refuse_get(value: object) -> NoReturn:

@@ -12,6 +12,7 @@ RESOURCE_PRECISION = 0.0001
 STREAM_AHEAD_DEFAULT = 0
 MAX_RETRIES_DEFAULT = 3
 ASYNC_CONCURRENCY_DEFAULT = 1000
+NAME_BYTES_MAX = 4096
 STREAMING = -1
 DYNAMIC = -2
 
@@ -105,6 +106,20 @@ def text(name: str, value: Any) -> str:
     if not value:
         raise ValueError(f"the option {name!r} must not be an empty string")
     return value
+
+
+def short_text(name: str, value: Any) -> str:
+    """A text that is not empty, not too long for a name, and can be written as UTF-8."""
+    found = text(name, value)
+    try:
+        size = len(found.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the option {name!r} is no valid text: {error}") from None
+    if size > NAME_BYTES_MAX:
+        raise ValueError(
+            f"the option {name!r} takes {size} bytes, and the limit is {NAME_BYTES_MAX}: {found[:40]!r}..."
+        )
+    return found
 
 
 def flag(name: str, value: Any) -> bool:
@@ -216,7 +231,7 @@ _COMMON: dict[str, Checker] = {
     "accelerator_type": text,
     "label_selector": labels,
     "fallback_strategy": anything,
-    "name": text,
+    "name": short_text,
     "scheduling_strategy": strategy,
     "placement_group": placement_group,
     "placement_group_bundle_index": whole(-1),
@@ -245,7 +260,7 @@ ACTOR: dict[str, Checker] = {
     "max_pending_calls": limit(1),
     "max_concurrency": whole(1),
     "concurrency_groups": group_limits,
-    "namespace": text,
+    "namespace": short_text,
     "lifetime": lifetime,
     "get_if_exists": flag,
     "checkpoint": whole(1),
@@ -259,7 +274,7 @@ METHOD: dict[str, Checker] = {
     "retry_exceptions": exception_types,
     "read_only": flag,
     "deadline": seconds,
-    "name": text,
+    "name": short_text,
     "enable_task_events": flag,
     "_generator_backpressure_num_objects": limit(1),
 }

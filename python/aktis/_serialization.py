@@ -9,6 +9,7 @@
 
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any, cast
@@ -33,16 +34,34 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """How to pickle a value that pickle does not know by heart."""
         kind = type(value)
         if kind is FunctionType or isinstance(value, type):
-            root = (value.__module__ or "").partition(".")[0]
-            if root in BY_NAME and "<locals>" not in value.__qualname__:
+            if _is_by_name(value):
                 return NotImplemented
-            return super().reducer_override(value)
+            reduced = super().reducer_override(value)
+            if isinstance(value, type) and isinstance(reduced, tuple):
+                _keep_slots(value, reduced)
+            return reduced
         if _custom and kind in _custom:
             serializer, deserializer = _custom[kind]
             return _deserialize, (deserializer, serializer(value))
         if isinstance(value, BaseException):
             return reduce_exception(value) or NotImplemented
         return NotImplemented
+
+
+def _is_by_name(value: Any) -> bool:
+    """Whether a function or class is found under its name in one of the packages that everybody has."""
+    module = value.__module__ or ""
+    if module.partition(".")[0] not in BY_NAME:
+        return False
+    # Methods of named tuples say that they are of `collections`, but are not there.
+    return getattr(sys.modules.get(module), value.__qualname__, None) is value
+
+
+def _keep_slots(cls: type, reduced: tuple[Any, ...]) -> None:
+    """A class that travels by value has slots at its other end, too: instances are laid out alike."""
+    slots = vars(cls).get("__slots__")
+    if slots and isinstance(slots, (str, tuple, list, dict)) and reduced[0].__name__ == "_make_skeleton_class":
+        reduced[1][3]["__slots__"] = slots
 
 
 def dumps(value: object) -> tuple[bytes, list[Any]]:

@@ -129,13 +129,14 @@ class Session:
         """What every worker of this session is told."""
         import json
 
-        paths = [os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path]
+        here = _working_directory()
+        paths = [os.path.join(here, entry) if entry else here for entry in sys.path]
         return json.dumps(
             {
                 "namespace": self.namespace,
                 "labels": self.labels,
-                "sys_path": list(dict.fromkeys(paths)),
-                "cwd": os.getcwd(),
+                "sys_path": [entry for entry in dict.fromkeys(paths) if os.path.isabs(entry)],
+                "cwd": here,
                 "runtime_env": self.runtime_env,
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
                 "gpus": _machine.visible_gpus(),
@@ -401,6 +402,14 @@ def _check_address(address: str | None) -> None:
         f"there is no cluster at {wanted!r}: this version runs on one machine\n"
         "hint: init() without an address (and without AKTIS_ADDRESS) starts a node in this process"
     )
+
+
+def _working_directory() -> str:
+    """Where this process is; empty if that directory has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _template_program() -> str:

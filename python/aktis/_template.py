@@ -14,9 +14,19 @@ def main() -> None:
     from aktis._engine import native
 
     _worker.preload()
+    reset_signals()
     del aktis
     native.run_template()
     _worker.main()
+
+
+def reset_signals() -> None:
+    """What the driver does with signals is its own affair: workers are to end when they are told to."""
+    import signal
+
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 if __name__ == "__main__":

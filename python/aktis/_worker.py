@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Any
 
 
 def preload() -> None:

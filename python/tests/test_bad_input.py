@@ -1,14 +1,9 @@
 """Bad input: what users give by mistake, and what their code does to its process. An error, never a hang."""
 
-import collections
 import dataclasses
-import enum
 import functools
-import gc
-import io
 import math
 import os
-import pickle
 import resource
 import signal
 import socket
@@ -20,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 import aktis
@@ -524,7 +518,11 @@ def test_subprocesses_of_a_task() -> None:
             text=True,
             check=False,
         )
-        return done.returncode, done.stdout.strip(), subprocess.check_output(["echo", "twice"], text=True).strip()
+        return (
+            done.returncode,
+            done.stdout.strip(),
+            subprocess.check_output(["echo", "twice"], text=True).strip(),
+        )
 
     assert get(calls.remote(runs)) == (3, "hello!", "twice")
 

@@ -51,6 +51,10 @@ struct Borrowed(PyBuffer<u8>);
 impl AsRef<[u8]> for Borrowed {
     #[allow(unsafe_code)]
     fn as_ref(&self) -> &[u8] {
+        // An empty buffer may have no address.
+        if self.0.len_bytes() == 0 {
+            return &[];
+        }
         // SAFETY: the view is contiguous (checked when it was made) and keeps the memory in place. A program that
         // writes to it while it is being copied gets a mixture, as it would from any copy.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }

@@ -7,12 +7,13 @@ use crate::object_ref::ObjectRef;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 
 static QUEUE: Mutex<Vec<Ready>> = Mutex::new(Vec::new());
 static WAKE: Condvar = Condvar::new();
-static STARTED: AtomicBool = AtomicBool::new(false);
+/// The process whose thread for callbacks runs; a fork has none of its parent's threads.
+static STARTED_IN: AtomicU32 = AtomicU32::new(0);
 
 /// A function to be called, and what with.
 struct Ready {
@@ -52,9 +53,14 @@ pub(crate) fn waker(py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waker> {
 }
 
 fn start(py: Python<'_>) -> PyResult<()> {
-    if STARTED.swap(true, Ordering::AcqRel) {
+    let this = std::process::id();
+    if STARTED_IN.swap(this, Ordering::AcqRel) == this {
         return Ok(());
     }
+    start_thread(py).inspect_err(|_| STARTED_IN.store(0, Ordering::Release))
+}
+
+fn start_thread(py: Python<'_>) -> PyResult<()> {
     let options = pyo3::types::PyDict::new(py);
     options.set_item("target", py.import("aktis._native")?.getattr("run_callbacks")?)?;
     options.set_item("name", "aktis-callbacks")?;

@@ -20,7 +20,8 @@ use std::sync::Arc;
 pub(crate) struct Export {
     name: String,
     pickle: Py<PyAny>,
-    exported: Mutex<Option<(Runtime, Handle)>>,
+    /// The session that it was exported to last, and the object that holds it there.
+    exported: Mutex<Option<(u64, [u64; 2])>>,
 }
 
 #[pymethods]
@@ -36,21 +37,12 @@ impl Export {
     }
 }
 
-impl Drop for Export {
-    fn drop(&mut self) {
-        if let Some((_, handle)) = self.exported.get_mut().take() {
-            retired::keep_function(handle);
-        }
-    }
-}
-
 impl Export {
     /// The object that holds the pickled function in this session; at first use it is made.
     fn object(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
-        if let Some((exported_to, handle)) = &*self.exported.lock()
-            && exported_to.is_same(runtime)
-        {
-            return Ok(handle.id().to_words());
+        match *self.exported.lock() {
+            Some((session, object)) if session == runtime.session().0 => return Ok(object),
+            _ => {}
         }
         self.export(py, runtime)
     }
@@ -62,15 +54,16 @@ impl Export {
         let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
         head::write_text(&mut body, self.name.as_bytes());
         body.extend_from_slice(pickled);
-        let encoded = Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new());
-        let handle = py.detach(|| runtime.put(encoded)).map_err(|error| failure::to_exception(py, error))?;
-        handle.escape();
-        let words = handle.id().to_words();
-        // Tasks of another session may still have to fetch it.
-        if let Some((_, before)) = self.exported.lock().replace((runtime.clone(), handle)) {
-            retired::keep_function(before);
-        }
-        Ok(words)
+        let object = py.detach(|| {
+            retired::export(runtime, &body, || {
+                let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new()))?;
+                handle.escape();
+                Ok(handle)
+            })
+        });
+        let object = object.map_err(|error| failure::to_exception(py, error))?;
+        *self.exported.lock() = Some((runtime.session().0, object));
+        Ok(object)
     }
 }
 

@@ -138,8 +138,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
         check_open(py, handle)?;
-        let value =
-            if handle.has_outcome() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
+        let value = if handle.is_inline() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
         let value = value.map_err(|error| failure::to_exception(py, error))?;
         return decode(py, handle, &value);
     }
@@ -147,6 +146,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     let handles = handles_of(list)?;
     handles.iter().try_for_each(|handle| check_open(py, handle))?;
     if let Some(runtime) = handles.iter().find(|handle| !handle.has_outcome()).and_then(Handle::runtime) {
+        check_one_session(&handles, &runtime)?;
         let done = py.detach(|| runtime.wait_all(&handles, timeout));
         if !done.map_err(|error| failure::to_exception(py, error))? {
             let error = aktis_runtime::Error::TimedOut(timeout.unwrap_or_default());
@@ -158,10 +158,21 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     }
     let values = PyList::empty(py);
     for handle in &handles {
-        let value = handle.get(timeout).map_err(|error| failure::to_exception(py, error))?;
+        let value = if handle.is_inline() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
+        let value = value.map_err(|error| failure::to_exception(py, error))?;
         values.append(decode(py, handle, &value)?)?;
     }
     Ok(values.into_any().unbind())
+}
+
+/// Refuses references of several sessions at once: who waits for one session does not hear of another.
+fn check_one_session(handles: &[Handle], runtime: &Runtime) -> PyResult<()> {
+    if handles.iter().all(|handle| handle.belongs_to(runtime)) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(
+        "the references belong to several sessions\nhint: wait for those of each by themselves",
+    ))
 }
 
 /// Refuses a reference of a session that is over: its value may be there by chance, or not.
@@ -224,6 +235,7 @@ pub(crate) fn wait<'py>(
             let Some(runtime) = handles.iter().find_map(Handle::runtime) else {
                 return Ok((PyList::empty(py), PyList::empty(py)));
             };
+            check_one_session(&handles, &runtime)?;
             py.detach(|| runtime.wait(&handles, num_returns, timeout))
                 .map_err(|error| failure::to_exception(py, error))?
         }
@@ -324,7 +336,11 @@ pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
 pub(crate) fn reference_counts<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     if let Ok(runtime) = Runtime::current() {
+        let session = runtime.session().0;
         for (object, local, submitted) in runtime.reference_counts() {
+            if crate::retired::is_export(session, object.to_words()) {
+                continue;
+            }
             let row = PyDict::new(py);
             row.set_item("local", local)?;
             row.set_item("submitted", submitted)?;

@@ -1,40 +1,79 @@
-//! References that outlive the Python objects that held them.
+//! What a session keeps until it ends, though no Python object refers to it.
 
-use aktis_runtime::Handle;
+use aktis_runtime::{Handle, Runtime};
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Kept until their session ends.
-static KEPT: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
-/// Functions whose tasks may still be fetched by workers.
-static FUNCTIONS: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+/// What is kept for one session.
+#[derive(Default)]
+struct Kept {
+    /// References that were pickled on their own: somebody may still ask for them by their ids.
+    references: Vec<Handle>,
+    /// Functions and classes, by what they are: calls name them by their ids alone, and actors may start again.
+    exports: HashMap<[u64; 2], Handle>,
+}
 
-/// Keeps a reference until its session ends: somebody may still ask for it by its id.
+static SESSIONS: Mutex<Option<HashMap<u64, Kept>>> = Mutex::new(None);
+
+fn with_session<R>(session: u64, act: impl FnOnce(&mut Kept) -> R) -> R {
+    let mut sessions = SESSIONS.lock();
+    act(sessions.get_or_insert_default().entry(session).or_default())
+}
+
+/// Keeps a reference until its session ends.
 pub(crate) fn keep(handle: Handle) {
-    let mut kept = KEPT.lock();
-    let over = sweep(&mut kept, |handle| handle.runtime().is_none_or(|runtime| runtime.is_closed()));
-    kept.push(handle);
-    drop(kept);
-    drop(over);
-}
-
-/// Keeps a function while calls of it may be under way.
-pub(crate) fn keep_function(handle: Handle) {
-    let mut functions = FUNCTIONS.lock();
-    let over = sweep(&mut functions, |handle| {
-        handle
-            .runtime()
-            .is_none_or(|runtime| runtime.is_closed() || runtime.statistics().unfinished_tasks == 0)
-    });
-    functions.push(handle);
-    drop(functions);
-    drop(over);
-}
-
-/// Takes out what is over: it is dropped when no lock is held.
-fn sweep(kept: &mut Vec<Handle>, over: impl Fn(&Handle) -> bool) -> Vec<Handle> {
-    // Looking costs: it is worth it each time the list has doubled.
-    if kept.len() < 16 || !kept.len().is_power_of_two() {
-        return Vec::new();
+    if let Some(runtime) = handle.runtime().filter(|runtime| !runtime.is_closed()) {
+        with_session(runtime.session().0, |kept| kept.references.push(handle));
     }
-    kept.extract_if(.., |handle| over(handle)).collect()
+}
+
+/// The object that holds this exported code in the session; `put` makes it if there is none.
+pub(crate) fn export<E>(
+    runtime: &Runtime,
+    code: &[u8],
+    put: impl FnOnce() -> Result<Handle, E>,
+) -> Result<[u64; 2], E> {
+    let (session, hash) = (runtime.session().0, hash(code));
+    let found = with_session(session, |kept| kept.exports.get(&hash).map(|handle| handle.id().to_words()));
+    if let Some(words) = found {
+        return Ok(words);
+    }
+    let handle = put()?;
+    let mut extra = None;
+    let words = with_session(session, |kept| match kept.exports.get(&hash) {
+        // Another thread was faster.
+        Some(first) => {
+            extra = Some(handle);
+            first.id().to_words()
+        }
+        None => {
+            let words = handle.id().to_words();
+            kept.exports.insert(hash, handle);
+            words
+        }
+    });
+    drop(extra);
+    Ok(words)
+}
+
+/// Whether an object is exported code of the session.
+pub(crate) fn is_export(session: u64, words: [u64; 2]) -> bool {
+    with_session(session, |kept| kept.exports.values().any(|handle| handle.id().to_words() == words))
+}
+
+/// The session is over: nothing of it is kept any more.
+pub(crate) fn forget(session: u64) {
+    let kept = SESSIONS.lock().as_mut().and_then(|sessions| sessions.remove(&session));
+    drop(kept);
+}
+
+/// 128 bits that tell one code from another.
+fn hash(code: &[u8]) -> [u64; 2] {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, code).hash(&mut hasher);
+        hasher.finish()
+    };
+    [half(0), half(1)]
 }

@@ -84,7 +84,10 @@ impl Runtime {
     }
 
     fn shutdown(&self, py: Python<'_>) {
-        py.detach(|| self.runtime.shutdown());
+        py.detach(|| {
+            self.runtime.shutdown();
+            crate::retired::forget(self.runtime.session().0);
+        });
     }
 
     fn make_current(&self) -> PyResult<()> {

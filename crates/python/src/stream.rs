@@ -2,7 +2,6 @@
 
 use crate::object_ref::{ObjectRef, id_bytes, seconds};
 use crate::{callbacks, failure};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
 use std::task::Poll;
@@ -11,16 +10,16 @@ use std::time::Duration;
 /// The items of a streaming task or method.
 #[pyclass(frozen, module = "aktis._native", weakref)]
 pub(crate) struct Stream {
-    stream: Mutex<aktis_runtime::Stream>,
+    stream: aktis_runtime::Stream,
 }
 
 impl Stream {
     pub(crate) fn new(stream: aktis_runtime::Stream) -> Self {
-        Self { stream: Mutex::new(stream) }
+        Self { stream }
     }
 
     pub(crate) fn cancel(&self, force: bool, recursive: bool) -> Result<(), aktis_runtime::Error> {
-        self.stream.lock().cancel(force, recursive)
+        self.stream.cancel(force, recursive)
     }
 }
 
@@ -29,14 +28,14 @@ impl Stream {
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<ObjectRef>> {
         let timeout: Option<Duration> = timeout.map(seconds).transpose()?;
-        let next = py.detach(|| self.stream.lock().next(timeout));
+        let next = py.detach(|| self.stream.next(timeout));
         let item = next.map_err(|error| failure::to_exception(py, error))?;
         Ok(item.map(ObjectRef::new))
     }
 
     fn poll(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let waker = callbacks::waker(py, callback)?;
-        let polled = py.detach(|| self.stream.lock().poll_next(&waker));
+        let polled = py.detach(|| self.stream.poll_next(&waker));
         match polled {
             Poll::Pending => Ok(PyBool::new(py, true).to_owned().into_any().unbind()),
             Poll::Ready(Ok(Some(handle))) => Ok(Py::new(py, ObjectRef::new(handle))?.into_any()),
@@ -48,19 +47,19 @@ impl Stream {
     /// A reference that is resolved when the last item was given.
     fn completed(&self, py: Python<'_>) -> PyResult<ObjectRef> {
         let ready = crate::codec::encode(py.None().bind(py))?;
-        Ok(ObjectRef::new(py.detach(|| self.stream.lock().completed(ready))))
+        Ok(ObjectRef::new(py.detach(|| self.stream.completed(ready))))
     }
 
     fn is_finished(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.stream.lock().is_finished())
+        py.detach(|| self.stream.is_finished())
     }
 
     fn is_ready(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.stream.lock().is_ready())
+        py.detach(|| self.stream.is_ready())
     }
 
     fn task_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let task = py.detach(|| self.stream.lock().task());
+        let task = py.detach(|| self.stream.task());
         PyBytes::new(py, &id_bytes(task.to_words()))
     }
 }

@@ -127,7 +127,12 @@ fn arguments<'py>(
     resolve: bool,
 ) -> PyResult<Prepared<'py>> {
     let mut next = || -> PyResult<Py<PyAny>> {
-        let argument = call.arguments().next_raw().map_err(|failure| failure::failed(py, failure))?;
+        let argument = if call.arguments().is_next_stored() {
+            py.detach(|| call.arguments().next_raw())
+        } else {
+            call.arguments().next_raw()
+        };
+        let argument = argument.map_err(|failure| failure::failed(py, failure))?;
         let argument =
             argument.ok_or_else(|| PyValueError::new_err("there are fewer arguments than announced"))?;
         let value = codec::decode_argument(py, runtime, &argument)?;
@@ -159,22 +164,23 @@ fn invoke<'py>(
 ) -> Result<Bound<'py, PyAny>, Failure> {
     let prepared = arguments(py, runtime, head, call, false).map_err(|error| raised(py, &error, name))?;
     let result = function.call(&prepared.args, prepared.kwargs.as_ref());
-    result.map_err(|error| {
-        let mut failure = raised(py, &error, name);
-        if is_retriable(py, head, &error) {
-            failure.retriable = true;
-        }
-        failure
-    })
+    result.map_err(|error| raised_by(py, head, &error, name))
 }
 
-fn is_retriable(py: Python<'_>, head: &Head<'_>, error: &PyErr) -> bool {
-    if head.flags & flags::RETRY_ANY != 0 {
+/// The failure that an exception of user code is; the head says whether it is worth another attempt.
+fn raised_by(py: Python<'_>, head: &Head<'_>, error: &PyErr, name: &str) -> Failure {
+    let mut failure = raised(py, error, name);
+    failure.retriable = is_retriable(py, head.flags, head.retry, error);
+    failure
+}
+
+fn is_retriable(py: Python<'_>, given: u8, types: &[u8], error: &PyErr) -> bool {
+    if given & flags::RETRY_ANY != 0 {
         return error.is_instance_of::<pyo3::exceptions::PyException>(py);
     }
-    head.flags & flags::RETRY_SOME != 0
+    given & flags::RETRY_SOME != 0
         && hooks::get(py)
-            .and_then(|hooks| hooks.is_retriable.call1(py, (error.value(py), PyBytes::new(py, head.retry))))
+            .and_then(|hooks| hooks.is_retriable.call1(py, (error.value(py), PyBytes::new(py, types))))
             .is_ok_and(|answer| answer.is_truthy(py).unwrap_or(false))
 }
 
@@ -213,7 +219,7 @@ fn encoded(py: Python<'_>, value: &Bound<'_, PyAny>, name: &str) -> Result<Encod
 fn one(py: Python<'_>, head: &Head<'_>, result: Bound<'_, PyAny>, name: &str) -> Result<Encoded, Failure> {
     if head.flags & flags::DYNAMIC != 0 {
         let items = hooks::get(py).and_then(|hooks| hooks.dynamic.call1(py, (result,)));
-        let items = items.map_err(|error| raised(py, &error, name))?;
+        let items = items.map_err(|error| raised_by(py, head, &error, name))?;
         return encoded(py, items.bind(py), name);
     }
     if head.returns == 0 {
@@ -224,7 +230,7 @@ fn one(py: Python<'_>, head: &Head<'_>, result: Bound<'_, PyAny>, name: &str) ->
 
 fn several(py: Python<'_>, head: &Head<'_>, result: Bound<'_, PyAny>, name: &str) -> Returns {
     let items: PyResult<Vec<Bound<'_, PyAny>>> = result.try_iter().and_then(Iterator::collect);
-    let items = items.map_err(|error| raised(py, &error, name))?;
+    let items = items.map_err(|error| raised_by(py, head, &error, name))?;
     if items.len() != head.returns as usize {
         let error = PyValueError::new_err(format!(
             "{name} returned {} values, but num_returns is {}",
@@ -385,6 +391,9 @@ struct Answer {
 pub(crate) struct Completion {
     answer: Arc<Mutex<Answer>>,
     name: String,
+    /// What exceptions are worth another attempt.
+    flags: u8,
+    retry: Vec<u8>,
 }
 
 #[pymethods]
@@ -401,7 +410,10 @@ impl Completion {
 
     /// The call raised this.
     fn raised(&self, error: &Bound<'_, PyAny>) {
-        self.tell(Err(raised(error.py(), &PyErr::from_value(error.clone()), &self.name)));
+        let (py, error) = (error.py(), PyErr::from_value(error.clone()));
+        let mut failure = raised(py, &error, &self.name);
+        failure.retriable = is_retriable(py, self.flags, &self.retry, &error);
+        self.tell(Err(failure));
     }
 }
 
@@ -454,7 +466,12 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
             let answer = Arc::<Mutex<Answer>>::default();
-            let completion = Completion { answer: answer.clone(), name: name.clone() };
+            let completion = Completion {
+                answer: answer.clone(),
+                name: name.clone(),
+                flags: head.flags,
+                retry: head.retry.to_vec(),
+            };
             let kwargs = prepared.kwargs.map_or_else(|| py.None(), |kwargs| kwargs.into_any().unbind());
             hooks::get(py)
                 .and_then(|hooks| {

@@ -118,7 +118,12 @@ impl Inner {
             details: options.details.clone(),
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
-        let entry = self.actor_entry(id, index, options.call_retries, true, Some(payload.arguments));
+        let mut kept = Some(payload.arguments);
+        if options.detached {
+            // It may outlive all handles of its creator.
+            self.kept.lock().extend(kept.take());
+        }
+        let entry = self.actor_entry(id, index, options.call_retries, true, kept);
         self.actors.lock().insert(id, Arc::downgrade(&entry));
         self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
         self.run_deferred();
@@ -183,6 +188,7 @@ impl Inner {
         arguments: Arguments,
     ) -> Result<Handle, Error> {
         self.check_usable()?;
+        self.check_own(arguments.handles())?;
         let task = self.next_task();
         let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
         let returns = Returns::One(Arc::downgrade(&entry));

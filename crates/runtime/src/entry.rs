@@ -328,6 +328,8 @@ pub(crate) struct Later {
     /// What finished calls have referred to.
     pub(crate) released: Vec<crate::codec::Released>,
     pub(crate) streams: Vec<Arc<crate::stream::StreamState>>,
+    /// Tasks that give items which nobody wants, and who runs them.
+    pub(crate) orphans: Vec<(ProcessSlot, TaskKey)>,
 }
 
 impl Later {
@@ -355,6 +357,9 @@ impl Later {
             self.wakers.drain(..).for_each(Waker::wake);
         }
         self.streams.iter().for_each(|stream| stream.settle_repeats());
+        for (producer, key) in self.orphans.drain(..) {
+            runtime.close_stream(producer, key);
+        }
         self.payloads.clear();
         self.released.clear();
         self.entries.clear();

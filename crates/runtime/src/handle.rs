@@ -10,9 +10,10 @@ use crate::runtime::{Inner, Runtime, TaskRow};
 use crate::stream::StreamState;
 use crate::submit::{Returns, Shell, Verb};
 use crate::wait::value_of;
+use crate::worker::context::TaskContext;
 use aktis_logic::machine::submitter::{Place, Route, Stage};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{ActorId, LaneId, ObjectId, TaskKey};
+use aktis_protocol::{ActorId, Failure, FailureKind, LaneId, ObjectId, TaskKey};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -45,6 +46,9 @@ impl Handle {
     /// For futures: the value, or `Pending` with the waker kept.
     pub fn poll(&self, waker: &Waker) -> Poll<Result<Value, Error>> {
         if let (None, Some(runtime)) = (self.entry.outcome(), self.entry.runtime()) {
+            if let Err(error) = runtime.check_usable() {
+                return Poll::Ready(Err(error));
+            }
             runtime.announce(&self.entry);
             runtime.drain();
             if self.entry.add_waker(waker) {
@@ -79,6 +83,17 @@ impl Handle {
             Outcome::Refused(error) => Some((**error).clone()),
             Outcome::Inline(_) | Outcome::Stored { .. } => None,
         }
+    }
+
+    /// Whether it belongs to this session.
+    pub fn belongs_to(&self, runtime: &Runtime) -> bool {
+        self.entry.runtime().is_none_or(|own| Arc::ptr_eq(own, &runtime.0))
+    }
+
+    /// Whether its value, if it has one, is in this process's memory, so that to get it is not to wait.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        matches!(self.entry.outcome(), Some(Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Refused(_)))
     }
 
     /// Whether both refer to the same object in the same process.
@@ -358,22 +373,32 @@ pub struct Stream {
 
 impl Stream {
     /// The next item; `None` at the end. Blocks until it is there. A failure of the task is the last item.
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Handle>, Error> {
+    pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Handle>, Error> {
+        let runtime = self.state.runtime().clone();
+        runtime.check_usable()?;
         if let Some(item) = self.state.take() {
             return Ok(item);
         }
-        let runtime = self.state.runtime().clone();
-        runtime.check_usable()?;
         let state = &self.state;
-        let done = runtime.block(timeout, 1, || state.is_ready(), |group| state.add_group(group))?;
+        let is_ready = || {
+            state.settle_repeats();
+            state.is_ready()
+        };
+        runtime.block(timeout, 1, is_ready, |group| state.add_group(group))?;
         match self.state.take() {
-            Some(item) if done => Ok(item),
-            _ => Err(Error::TimedOut(timeout.unwrap_or_default())),
+            Some(item) => Ok(item),
+            None if TaskContext::is_cancelled() => {
+                Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into())
+            }
+            None => Err(Error::TimedOut(timeout.unwrap_or_default())),
         }
     }
 
     /// For async streams.
-    pub fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Handle>, Error>> {
+    pub fn poll_next(&self, waker: &Waker) -> Poll<Result<Option<Handle>, Error>> {
+        if let Err(error) = self.state.runtime().check_usable() {
+            return Poll::Ready(Err(error));
+        }
         loop {
             if let Some(item) = self.state.take() {
                 return Poll::Ready(Ok(item));

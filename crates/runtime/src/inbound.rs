@@ -79,7 +79,7 @@ impl Arrived<'_> {
 impl Inner {
     /// Takes in what has arrived, unless another thread is doing so; true if there was something.
     pub(crate) fn drain(self: &Arc<Self>) -> bool {
-        if !self.control.has_inbound() {
+        if !self.control.has_inbound() || self.fork.is_forked() {
             return false;
         }
         let Some(inbound) = self.inbound.try_lock() else { return false };
@@ -203,7 +203,9 @@ impl Inner {
             (Returns::Stream(stream), _) => {
                 let Some(stream) = stream.upgrade() else {
                     later.messages.extend(held.map(|object| ToNode::Released { object }));
-                    if kind != MessageKind::StreamItem {
+                    if kind == MessageKind::StreamItem {
+                        later.orphans.push((from, key));
+                    } else {
                         shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
                     }
                     return;
@@ -354,6 +356,15 @@ impl Inner {
             self.flush_outbox();
             self.drain();
             std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+
+    /// Tells who runs a streaming task that nobody wants its items. If it is not told, it is at its next item.
+    pub(crate) fn close_stream(&self, producer: ProcessSlot, key: TaskKey) {
+        let kind = MessageKind::StreamClosed as u8;
+        let message = Message { kind, form: 0, contains: 0, reserved: 0, index: 0, key };
+        if producer != self.me && self.push_message(producer, &message, &[]) {
+            self.control.notify(producer);
         }
     }
 

@@ -45,6 +45,7 @@ impl Inner {
     /// Makes an object of a value.
     pub(crate) fn put(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
         self.check_usable()?;
+        self.check_own(value.handles())?;
         let id = self.next_task().returns(0);
         let contains = value.contains();
         if contains {
@@ -60,6 +61,18 @@ impl Inner {
             self.known.lock().insert(id, Arc::downgrade(&entry));
         }
         Ok(Handle { entry })
+    }
+
+    /// Refuses references of another session: their places mean something else here.
+    pub(crate) fn check_own(self: &Arc<Self>, handles: &[Handle]) -> Result<(), Error> {
+        let own = |handle: &Handle| handle.entry.runtime().is_none_or(|runtime| Arc::ptr_eq(runtime, self));
+        match handles.iter().find(|handle| !own(handle)) {
+            None => Ok(()),
+            Some(other) => Err(Error::Invalid(format!(
+                "object {} belongs to another session\nhint: get its value there, and pass that",
+                other.id()
+            ))),
+        }
     }
 
     /// Writes a value into the store if it is too large to travel. `holder` holds it from then on.

@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
     pub(crate) groups: Groups,
+    /// What detached actors were constructed with.
+    pub(crate) kept: Mutex<Vec<Arguments>>,
     pub(crate) replies: Replies,
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
@@ -114,6 +116,7 @@ impl Inner {
             known: Mutex::default(),
             actors: Mutex::default(),
             groups: Groups::default(),
+            kept: Mutex::default(),
             replies: Replies::default(),
             outbox: Outbox::default(),
             pump: Pump::default(),
@@ -125,7 +128,9 @@ impl Inner {
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
             root: if parts.me.0 == 0 { root } else { root.child(u64::MAX - u64::from(parts.me.0)) },
-            root_counter: AtomicU64::new(0),
+            // A slot is used again: its next process must not repeat the ids of this one. Time runs faster than any
+            // counter.
+            root_counter: AtomicU64::new(if parts.me.0 == 0 { 0 } else { nanoseconds_now() }),
             closed: AtomicBool::new(false),
             resources: parts.resources,
             default_shape: parts.default_shape,
@@ -195,6 +200,8 @@ impl Inner {
         }
         // A reference made between the first sweep and the end of the node.
         self.fail_everything();
+        let kept = std::mem::take(&mut *self.kept.lock());
+        drop(kept);
     }
 }
 
@@ -531,6 +538,11 @@ pub struct TaskRow {
     pub actor: Option<ActorId>,
     /// What went wrong.
     pub error: Option<String>,
+}
+
+fn nanoseconds_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Numbers about one process of a session.

@@ -9,11 +9,14 @@ use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::Returns;
 use aktis_protocol::hot::{Message, MessageKind};
-use aktis_protocol::{Failure, ProcessSlot, TaskId, TaskKey};
+use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskId, TaskKey};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
+
+/// When so many items are remembered, those that are gone are forgotten.
+const HELD_MAX: usize = 1024;
 
 /// The consumer's side of a stream.
 pub(crate) struct StreamState {
@@ -30,6 +33,8 @@ struct Queue {
     /// How many have come, taken or not.
     received: u32,
     consumed: u32,
+    /// Items that the node counts this process as a holder of: one that comes again is not released twice.
+    held: BTreeMap<u32, Weak<Entry>>,
     /// How many have come again, until their producer is told that they were taken.
     repeats: Option<u32>,
     /// Objects that get their values at the end.
@@ -51,11 +56,15 @@ impl StreamState {
         later: &mut Later,
     ) {
         let entry = Arc::new(Entry::with_outcome(self.task.returns(index), runtime.clone(), outcome));
-        if held {
-            entry.set_known();
-        }
         let mut queue = self.queue.lock();
         queue.producer = Some(from);
+        let before = queue.held.get(&index).and_then(Weak::upgrade);
+        // The node counts this process as a holder once, however often the item comes.
+        if held && before.is_none() {
+            entry.set_known();
+            queue.hold(index, &entry);
+        }
+        later.entries.extend(before);
         if index < queue.received {
             // The task began anew: this item was there before. It goes on as if it had been taken again.
             queue.repeats = Some(queue.consumed.max(index + 1));
@@ -89,15 +98,38 @@ impl StreamState {
         let entry = Entry::with_outcome(id, self.runtime.clone(), Outcome::Failed(failure.clone()));
         queue.items.push_back(Arc::new(entry));
         queue.ended = true;
+        for (entry, _) in std::mem::take(&mut queue.completed) {
+            if let Some(entry) = entry.upgrade() {
+                entry.resolve(Outcome::Failed(failure.clone()), later);
+                later.entries.push(entry);
+            }
+        }
         queue.wake(later);
+    }
+
+    /// The process that gave the items is dead; another may begin anew.
+    pub(crate) fn forget_producer(&self) {
+        self.queue.lock().producer = None;
     }
 
     /// Tells the producer that items which came again need not be waited for. No lock is held.
     pub(crate) fn settle_repeats(&self) {
         let mut queue = self.queue.lock();
-        if let (Some(repeats), Some(producer)) = (queue.repeats.take(), queue.producer) {
-            drop(queue);
+        let (Some(repeats), Some(producer), Some(&key)) =
+            (queue.repeats.take(), queue.producer, self.key.get())
+        else {
+            return;
+        };
+        drop(queue);
+        let kind = MessageKind::StreamCredit as u8;
+        let message = Message { kind, form: 0, contains: 0, reserved: 0, index: repeats, key };
+        if producer == self.runtime.me {
             self.tell(producer, MessageKind::StreamCredit, repeats);
+        } else if self.runtime.push_message(producer, &message, &[]) {
+            self.runtime.control.notify(producer);
+        } else {
+            // Whoever waits for the next item tries again: this may be the thread that opens channels.
+            self.queue.lock().repeats.get_or_insert(repeats);
         }
     }
 
@@ -144,9 +176,20 @@ impl StreamState {
 
     /// The consumer is gone: the task ends at its next item, or never starts.
     pub(crate) fn close(&self) {
-        let queue = self.queue.lock();
+        if self.runtime.fork.is_forked() {
+            return;
+        }
+        let mut queue = self.queue.lock();
         let (producer, ended) = (queue.producer, queue.ended);
+        let completed = std::mem::take(&mut queue.completed);
         drop(queue);
+        let failure = Arc::new(Failure::new(FailureKind::Cancelled, "nobody wants its items any more"));
+        let mut later = Later::default();
+        for entry in completed.into_iter().filter_map(|(entry, _)| entry.upgrade()) {
+            entry.resolve(Outcome::Failed(failure.clone()), &mut later);
+            later.entries.push(entry);
+        }
+        later.run(&self.runtime);
         let Some(&key) = self.key.get() else { return };
         match producer {
             Some(producer) if !ended => self.tell(producer, MessageKind::StreamClosed, 0),
@@ -157,7 +200,7 @@ impl StreamState {
     }
 
     fn tell(&self, producer: ProcessSlot, kind: MessageKind, index: u32) {
-        let Some(&key) = self.key.get() else { return };
+        let Some(&key) = self.key.get().filter(|_| !self.runtime.fork.is_forked()) else { return };
         if producer == self.runtime.me {
             if let Some(executor) = &self.runtime.executor {
                 executor.on_task_message(producer, kind, key, index);
@@ -178,6 +221,13 @@ impl StreamState {
 }
 
 impl Queue {
+    fn hold(&mut self, index: u32, entry: &Arc<Entry>) {
+        if self.held.len() >= HELD_MAX {
+            self.held.retain(|_, entry| entry.strong_count() > 0);
+        }
+        self.held.insert(index, Arc::downgrade(entry));
+    }
+
     fn wake(&mut self, later: &mut Later) {
         later.groups.append(&mut self.groups);
         later.wakers.append(&mut self.wakers);

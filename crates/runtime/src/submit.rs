@@ -426,7 +426,14 @@ impl Returns {
         let entries = match self {
             Self::One(entry) => std::slice::from_ref(entry),
             Self::Several(entries) => entries,
-            Self::Stream(_) | Self::Nothing => &[],
+            Self::Stream(stream) => {
+                if let Some(stream) = stream.upgrade() {
+                    stream.forget_producer();
+                    later.streams.push(stream);
+                }
+                &[]
+            }
+            Self::Nothing => &[],
         };
         for entry in entries.iter().filter_map(Weak::upgrade) {
             entry.set_known();
@@ -507,6 +514,7 @@ impl Inner {
         count: u32,
     ) -> Result<TaskKey, Error> {
         self.check_usable()?;
+        self.check_own(arguments.handles())?;
         let shard = self.submitter.mine();
         let lane = match &options.shape {
             None if shard.has_default_lane.load(Ordering::Relaxed) => DEFAULT_LANE,

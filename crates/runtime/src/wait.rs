@@ -142,7 +142,8 @@ impl Inner {
         done: impl Fn() -> bool,
         register: impl FnOnce(&Arc<WaitGroup>),
     ) -> Result<bool, Error> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // A time that no clock reaches is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if self.spin(deadline, &done) {
             return Ok(true);
         }
@@ -170,6 +171,8 @@ impl Inner {
                     if (hooks.interrupted)() {
                         return Err(Error::Interrupted);
                     }
+                    // Whoever should take in messages may be in code that does not.
+                    self.drain();
                 }
             }
         }

@@ -187,11 +187,16 @@ def test_after_shutdown_all_operations_fail(shared_session: Any, force: bool) ->
         queue.put(1)
 
 
+def waits_for_a_getter(queue: Queue[Any]) -> None:
+    """Waits until a getter waits inside the actor."""
+    blocked = queue.actor.__aktis_call__
+    wait_until(lambda: aktis.get(blocked.remote(lambda items: items._blocked)) == 1, what="a waiting getter")
+
+
 def test_shutdown_lets_a_waiting_getter_finish(shared_session: Any) -> None:
     queue: Queue[int] = Queue()
     taken = take.remote(queue, 1)
-    # The getter waits in the actor before the end is asked for.
-    wait_until(lambda: not aktis.wait([queue.actor.settle.remote()], timeout=0.02)[0])
+    waits_for_a_getter(queue)
     later = give.remote(queue, [5])
     queue.shutdown(grace_period_s=20)
     assert aktis.get(taken) == [5]
@@ -201,7 +206,7 @@ def test_shutdown_lets_a_waiting_getter_finish(shared_session: Any) -> None:
 def test_shutdown_does_not_wait_longer_than_allowed(shared_session: Any) -> None:
     queue: Queue[int] = Queue()
     taken = take.remote(queue, 1)
-    wait_until(lambda: not aktis.wait([queue.actor.settle.remote()], timeout=0.02)[0])
+    waits_for_a_getter(queue)
     begin = time.monotonic()
     queue.shutdown(grace_period_s=0.1)
     assert time.monotonic() - begin < 5

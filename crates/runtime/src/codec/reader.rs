@@ -55,6 +55,13 @@ impl ArgumentReader {
 }
 
 impl ArgumentReader {
+    /// Whether the next argument is in the object store, so that to read it may be to wait.
+    #[inline]
+    pub fn is_next_stored(&self) -> bool {
+        let mut position = self.position;
+        matches!(Item::read(self.bytes.as_slice(), &mut position), Some(Item::Stored(_)))
+    }
+
     /// The next argument as it comes; `None` if there are no more.
     #[inline]
     pub fn next_raw(&mut self) -> Result<Option<RawArgument<'_>>, Failure> {

@@ -2,6 +2,7 @@
 
 use crate::registry::AsyncReturn;
 use crate::runtime::Inner;
+use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
 use crate::worker::mailbox::{Item, Mailbox};
 use crate::worker::reply::Answer;
@@ -9,7 +10,7 @@ use crate::worker::run::{self, catch};
 use aktis_protocol::hot::MessageKind;
 use aktis_protocol::{ProcessSlot, TaskKey};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -22,6 +23,8 @@ pub(crate) struct AsyncCall {
     exclusive: bool,
     pub(super) cancelled: Arc<AtomicBool>,
     exits: AtomicBool,
+    /// How much it has submitted: the next one has the next number, whenever it goes on.
+    children: AtomicU64,
     future: Mutex<Option<AsyncReturn>>,
 }
 
@@ -43,6 +46,7 @@ impl AsyncCall {
             exclusive,
             cancelled,
             exits: AtomicBool::new(false),
+            children: AtomicU64::new(TaskContext::last_children()),
             future: Mutex::new(Some(future)),
         })
     }
@@ -72,10 +76,12 @@ impl AsyncCall {
         let waker = Waker::from(self.clone());
         let context = self.mailbox.context(runtime, &self.item);
         let before = context.enter(self.function, self.cancelled.clone());
+        TaskContext::set_children(self.children.load(Ordering::Relaxed));
         let polled = catch(|| Ok(future.as_mut().poll(&mut Context::from_waker(&waker))));
         let result = match polled {
             Ok(Poll::Pending) => {
                 self.note_exit(run::leave(runtime, before));
+                self.children.store(TaskContext::last_children(), Ordering::Relaxed);
                 return false;
             }
             Ok(Poll::Ready(result)) => result,

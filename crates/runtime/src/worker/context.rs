@@ -70,6 +70,15 @@ impl TaskContext {
         self.exits
     }
 
+    /// The task that the thread is running has submitted so much before.
+    pub(crate) fn set_children(count: u64) {
+        CURRENT.with_borrow_mut(|current| {
+            if let Some(context) = current {
+                context.children = count;
+            }
+        });
+    }
+
     /// How much the task that ended last on this thread has submitted.
     pub(crate) fn last_children() -> u64 {
         LAST_CHILDREN.get()

@@ -274,10 +274,12 @@ impl Executor {
 
     /// A process that runs one task at a time is busy from now on: what else is in the lane is for others, one of which
     /// is woken. The wake-up for it may have come here.
-    pub(crate) fn leave_to_others(&self, runtime: &Inner, lane: &LaneConsumer) {
+    pub(crate) fn leave_to_others(&self, runtime: &Inner, lanes: &[LaneConsumer], shape: ShapeId) {
         if self.kind == WorkerKind::Isolated {
-            runtime.control.retract_idle(lane.shape());
-            self.wake_others(runtime, lane);
+            runtime.control.retract_idle(shape);
+            if has_tasks(lanes, shape) {
+                runtime.control.wake_idle(shape);
+            }
         }
     }
 
@@ -361,6 +363,10 @@ impl Executor {
 
     /// Called by a thread that found work: others shall use what leases are idle, if that pays.
     pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
+        if self.kind == WorkerKind::Isolated {
+            // The one lease that it has is about to be used.
+            return;
+        }
         if self.wants_more_threads() {
             self.offer_idle(runtime);
         } else {

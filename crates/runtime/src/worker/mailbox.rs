@@ -381,6 +381,7 @@ impl Mailbox {
             let before = context.enter(function.name, Arc::default());
             let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
             let result = catch(|| body(&mut call));
+            run::end_if_forked(runtime);
             drop(call);
             run::leave(runtime, before);
             runner.end();

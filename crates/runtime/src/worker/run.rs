@@ -156,6 +156,7 @@ impl Asker {
         before: Option<TaskContext>,
         outcome: Outcome,
     ) -> bool {
+        end_if_forked(runtime);
         let Self { process: to, key, task, .. } = *self;
         let at = |failure: Failure| failure.or_at(function, task);
         match outcome {
@@ -191,6 +192,7 @@ impl Asker {
         let mut index = 0;
         loop {
             let item = catch(|| items.next().transpose())?;
+            end_if_forked(runtime);
             let Some(item) = item else { break };
             let answer = Answer::new(runtime, self.process, self.task.returns(index), Ok(item));
             answer.send(runtime, self.process, MessageKind::StreamItem, self.key, index);
@@ -223,6 +225,13 @@ fn several(
             .map(|(index, value)| Answer::new(runtime, to, task.returns(index), Ok(value)))
             .collect(),
         Err(failure) => vec![Answer::failed(task.returns(0), failure)],
+    }
+}
+
+/// Ends a child that user code has forked and that has come back from it: it is no worker.
+pub(crate) fn end_if_forked(runtime: &Inner) {
+    if runtime.fork.is_forked() {
+        crate::worker::end(0);
     }
 }
 

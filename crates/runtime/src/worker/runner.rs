@@ -39,6 +39,8 @@ pub(crate) struct RunnerState {
     watching: AtomicBool,
     /// Whether it is inside `get` and the like.
     blocked: AtomicBool,
+    /// Whether an event loop runs on it, between two turns of the worker.
+    outside: AtomicBool,
     /// How many things it has run.
     finished: AtomicU64,
 }
@@ -75,6 +77,7 @@ impl RunnerState {
             thread: Mutex::new(None),
             watching: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
+            outside: AtomicBool::new(false),
             finished: AtomicU64::new(0),
         }
     }
@@ -110,7 +113,7 @@ impl RunnerState {
 
     /// Whether it is running user code.
     pub(crate) fn is_busy(&self) -> bool {
-        self.submitter.load(Ordering::Relaxed) != NOBODY
+        self.submitter.load(Ordering::Relaxed) != NOBODY || self.outside.load(Ordering::Relaxed)
     }
 
     pub(crate) fn finished(&self) -> u64 {
@@ -248,7 +251,10 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         return;
     };
     let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
+    runner.state.outside.store(false, Ordering::SeqCst);
+    runner.state.finished.fetch_add(1, Ordering::Relaxed);
     runner.state.start_watching(runtime);
+    executor.watch.wake();
     let worked = (0..TURN).take_while(|_| runner.work_once()).count() > 0;
     if !executor.take_poke() && !worked && timeout != Some(Duration::ZERO) {
         if !runner.spin() {
@@ -257,6 +263,8 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         executor.take_poke();
         runner.work_once();
     }
+    // What the loop does now may take long: it counts as busy.
+    runner.state.outside.store(true, Ordering::SeqCst);
     runner.state.stop_watching(runtime);
 }
 
@@ -365,7 +373,7 @@ impl Runner<'_> {
                 && let Some((header, payload)) = self.claim(lane)
             {
                 self.turn = self.turn.wrapping_add(offset + 1);
-                self.executor.leave_to_others(self.runtime, lane);
+                self.executor.leave_to_others(self.runtime, &lanes, held.shape);
                 let submitter = lane.submitter();
                 self.timed(|runner| runner.execute(submitter, header, payload, held));
                 return true;
@@ -390,11 +398,24 @@ impl Runner<'_> {
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
         self.runtime.control.cells(self.runtime.me)[self.state.index].clear();
         if self.executor.is_ending() {
+            self.finish_own_tasks();
             if let Some(hooks) = crate::hooks::get() {
                 (hooks.exits)();
             }
             self.runtime.flush_outbox();
             crate::worker::end(0);
+        }
+    }
+
+    /// Waits until all that this process has submitted is done: it goes with the process.
+    fn finish_own_tasks(&self) {
+        if let Some(held) = take_held() {
+            self.executor.put_lease(self.runtime, held);
+        }
+        while self.runtime.unfinished() > 0 {
+            if !self.runtime.drain() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
