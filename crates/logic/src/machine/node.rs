@@ -43,7 +43,7 @@ use aktis_protocol::{
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use groups::GROUP_GRACE_MICROSECONDS;
-pub use leases::{FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
+pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use supply::TENURE_MICROSECONDS_MIN;

@@ -289,7 +289,7 @@ impl Node {
         let leases = self.leases.leases.iter().filter(|(_, lease)| lease.shape == shape);
         for (lease, holder) in leases.map(|(&id, lease)| (id, lease.holder)).collect::<Vec<_>>() {
             if !self.roster.is_starting(holder) {
-                self.revoke_all(holder, shape, out);
+                self.revoke_all(now, holder, shape, out);
             } else if let Some(held) = self.leases.remove(lease, holder) {
                 // It does not know of it yet.
                 self.stock.release(held.allocation);
@@ -303,11 +303,11 @@ impl Node {
     }
 
     /// Asks for all leases of a shape, as far as that has not been done.
-    fn revoke_all(&mut self, holder: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+    fn revoke_all(&mut self, now: Time, holder: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
         let leases = self.leases.leases.values();
         let held = leases.filter(|lease| lease.holder == holder && lease.shape == shape).count() as u32;
         for _ in self.leases.asked(holder, shape)..held {
-            self.leases.ask_back(holder, shape);
+            self.leases.ask_back(now, holder, shape);
             self.send(holder, FromNode::LeaseRevoked { shape }, out);
         }
     }

@@ -51,6 +51,19 @@ pub(super) struct Held {
     pub(super) lent: Option<Amount>,
 }
 
+/// Leases of a shape that a holder was asked for and has not returned.
+#[derive(Debug)]
+struct Asked {
+    count: u32,
+    /// When the oldest of them was asked for.
+    since: Time,
+    /// Whether claims have been looked at again because the answer did not come at once.
+    overdue: bool,
+}
+
+/// A holder that has an idle lease returns it at once; one that has not done so by then has something to do.
+pub const ANSWER_MICROSECONDS_MAX: u64 = 2_000;
+
 /// A worker for one shape that has no lease at the moment.
 #[derive(Debug)]
 pub(super) struct IdleWorker {
@@ -95,7 +108,7 @@ pub(super) struct Leases {
     pub(super) lanes: BTreeMap<LaneId, Lane>,
     pub(super) leases: BTreeMap<LeaseId, Held>,
     /// Leases asked back and not yet returned.
-    asked_back: BTreeMap<(ProcessSlot, ShapeId), u32>,
+    asked_back: BTreeMap<(ProcessSlot, ShapeId), Asked>,
     pub(super) idle: BTreeMap<ProcessSlot, IdleWorker>,
     pub(super) start_failures: BTreeMap<ShapeId, StartFailures>,
     next_lease: u64,
@@ -263,8 +276,8 @@ impl Leases {
         }
         let held = self.leases.remove(&lease)?;
         if let Some(asked) = self.asked_back.get_mut(&(holder, held.shape)) {
-            *asked -= 1;
-            if *asked == 0 {
+            asked.count -= 1;
+            if asked.count == 0 {
                 self.asked_back.remove(&(holder, held.shape));
             }
         }
@@ -280,11 +293,31 @@ impl Leases {
 
     /// How many leases of the shape this holder has been asked for.
     pub(super) fn asked(&self, holder: ProcessSlot, shape: ShapeId) -> u32 {
-        self.asked_back.get(&(holder, shape)).copied().unwrap_or(0)
+        self.asked_back.get(&(holder, shape)).map_or(0, |asked| asked.count)
     }
 
-    pub(super) fn ask_back(&mut self, holder: ProcessSlot, shape: ShapeId) {
-        *self.asked_back.entry((holder, shape)).or_default() += 1;
+    pub(super) fn ask_back(&mut self, now: Time, holder: ProcessSlot, shape: ShapeId) {
+        let new = Asked { count: 0, since: now, overdue: false };
+        self.asked_back.entry((holder, shape)).or_insert(new).count += 1;
+    }
+
+    /// Whether the holder has owed leases of this shape for so long.
+    pub(super) fn owes(&self, now: Time, holder: ProcessSlot, shape: ShapeId, microseconds: u64) -> bool {
+        let asked = self.asked_back.get(&(holder, shape));
+        asked.is_some_and(|asked| now.0 >= asked.since.0 + microseconds)
+    }
+
+    /// When holders that were asked should have answered, if they had nothing to do.
+    pub(super) fn answer_deadlines(&self) -> impl Iterator<Item = Time> {
+        let waited_for = self.asked_back.values().filter(|asked| !asked.overdue);
+        waited_for.map(|asked| Time(asked.since.0 + ANSWER_MICROSECONDS_MAX))
+    }
+
+    /// Answers that are due by now are not waited for any more.
+    pub(super) fn on_answers_due(&mut self, now: Time) {
+        for asked in self.asked_back.values_mut() {
+            asked.overdue |= now.0 >= asked.since.0 + ANSWER_MICROSECONDS_MAX;
+        }
     }
 
     pub(super) fn check(&self, roster: &Roster) {
@@ -298,7 +331,7 @@ impl Leases {
         }
         for (key, asked) in &self.asked_back {
             let held = per_holder.get(key).copied().unwrap_or(0);
-            assert!(*asked > 0 && *asked <= held, "leases invariant 3: {key:?}");
+            assert!(asked.count > 0 && asked.count <= held, "leases invariant 3: {key:?}");
         }
         let mut seen = std::collections::BTreeSet::new();
         for (id, lane) in &self.lanes {

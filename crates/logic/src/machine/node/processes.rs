@@ -174,7 +174,8 @@ impl Node {
         let idle = self.leases.idle.values().filter_map(|idle| idle.until);
         let failures = self.leases.start_failures.get(&DEFAULT_SHAPE).filter(|_| self.prestarted > 0);
         let prestart = failures.and_then(|failures| failures.not_before);
-        leaving.chain(idle).chain(self.shared_due).chain(prestart).chain(self.claim_deadlines())
+        let claims = self.claim_deadlines().chain(self.leases.answer_deadlines());
+        leaving.chain(idle).chain(self.shared_due).chain(prestart).chain(claims)
     }
 
     pub(super) fn on_processes_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
@@ -184,6 +185,7 @@ impl Node {
         for failures in self.leases.start_failures.values_mut() {
             failures.not_before = failures.not_before.filter(|due| now < *due);
         }
+        self.leases.on_answers_due(now);
         let over = |idle: &IdleWorker| idle.until.is_some_and(|until| until <= now);
         let idle = self.leases.idle.iter().filter(|(_, idle)| over(idle)).map(|(&slot, _)| slot);
         for slot in idle.collect::<Vec<_>>() {

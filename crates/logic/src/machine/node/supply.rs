@@ -4,9 +4,10 @@
 //! least come first, and of those the oldest; the others may only take what nobody before them lacks. So
 //! a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody.
 //! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from
-//! those that have the most.
+//! those that have the most. The node does not know which holder is idle: if one does not return its lease
+//! at once, it is left to do so in its own time, and the next one is asked as well.
 
-use super::leases::IdleWorker;
+use super::leases::{ANSWER_MICROSECONDS_MAX, IdleWorker};
 use super::roster::{Role, Stage};
 use super::stock::{Lack, Prospect, Want};
 use super::{Node, NodeEffect, WorkerKind};
@@ -20,6 +21,10 @@ use std::collections::BTreeSet;
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
 /// so that shapes that share a CPU take turns by the time and not by the task.
 pub const TENURE_MICROSECONDS_MIN: u64 = 10_000;
+
+/// After so long, a lease that was asked for is not counted on any more, even if that means to ask a shape that
+/// has work for another one.
+const LONG_TASK_MICROSECONDS_MIN: u64 = 50_000;
 
 /// Somebody who waits for resources or for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +199,9 @@ impl Node {
         Some((process, allocation))
     }
 
-    /// Asks for as many leases as are needed for something to fit, and for none if that would not help.
+    /// Asks for as many leases as are needed for something to fit, and for none if that would not help. If holders
+    /// that were asked do not answer, others are asked in their place: at first only those of shapes that have no
+    /// work queued, as these may be idle. What is returned beyond need goes to whoever wants it.
     pub(super) fn ask_back_for(
         &mut self,
         now: Time,
@@ -203,35 +210,56 @@ impl Node {
         lacking: &[String],
         out: &mut Effects<NodeEffect>,
     ) {
-        let mut after = self.after_asked_back(want);
-        if after.fits(&want.resources) {
-            return;
+        let victims = |node: &Self| node.lease_victims(now, want, claimant, lacking);
+        let after = self.after_asked_back(want, |_, _| true);
+        if !after.fits(&want.resources) {
+            let chosen = self.enough_of(victims(self), after, want);
+            return self.ask_back(now, chosen.unwrap_or_default(), out);
         }
-        let mut asked = Vec::new();
-        for lease in self.lease_victims(now, want, claimant, lacking) {
-            let held = &self.leases.leases[&lease];
-            after.credit(&held.allocation);
-            asked.push((held.holder, held.shape));
+        for (patience, may_be_busy) in [(ANSWER_MICROSECONDS_MAX, false), (LONG_TASK_MICROSECONDS_MIN, true)]
+        {
+            let prompt = |holder, shape| !self.leases.owes(now, holder, shape, patience);
+            let after = self.after_asked_back(want, prompt);
             if after.fits(&want.resources) {
-                break;
+                return;
+            }
+            let others = victims(self).into_iter().filter(|id| {
+                let lease = &self.leases.leases[id];
+                prompt(lease.holder, lease.shape) && (may_be_busy || self.leases.queued(lease.shape) == 0)
+            });
+            let others: Vec<_> = others.collect();
+            if !others.is_empty() {
+                let chosen = self.enough_of(others.clone(), after, want);
+                return self.ask_back(now, chosen.unwrap_or(others), out);
             }
         }
-        if !after.fits(&want.resources) {
-            return;
-        }
-        for (holder, shape) in asked {
-            self.leases.ask_back(holder, shape);
+    }
+
+    /// The first of these leases that suffice, together with what there will be anyway.
+    fn enough_of(&self, leases: Vec<LeaseId>, mut after: Prospect, want: &Want) -> Option<Vec<LeaseId>> {
+        let enough = leases.iter().position(|lease| {
+            after.credit(&self.leases.leases[lease].allocation);
+            after.fits(&want.resources)
+        });
+        enough.map(|last| leases[..=last].to_vec())
+    }
+
+    fn ask_back(&mut self, now: Time, leases: Vec<LeaseId>, out: &mut Effects<NodeEffect>) {
+        for lease in leases {
+            let (holder, shape) = (self.leases.leases[&lease].holder, self.leases.leases[&lease].shape);
+            self.leases.ask_back(now, holder, shape);
             self.send(holder, FromNode::LeaseRevoked { shape }, out);
         }
     }
 
-    /// The resources that may be used, as they will be when all leases that were asked for are back.
-    fn after_asked_back(&self, want: &Want) -> Prospect {
+    /// The resources that may be used, as they will be when the leases that were asked for are back, as far as
+    /// these holders are counted on.
+    fn after_asked_back(&self, want: &Want, counted_on: impl Fn(ProcessSlot, ShapeId) -> bool) -> Prospect {
         let mut counted = std::collections::BTreeMap::new();
         let coming = self.leases.leases.values().filter(|lease| {
             let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
             *count += 1;
-            *count <= self.leases.asked(lease.holder, lease.shape)
+            *count <= self.leases.asked(lease.holder, lease.shape) && counted_on(lease.holder, lease.shape)
         });
         let mut after = self.stock.prospect(want);
         coming.for_each(|lease| after.credit(&lease.allocation));
@@ -268,11 +296,12 @@ impl Node {
             // one that has nothing at all gets its turn.
             let fair = claimed == 0 || held - self.share(lease.allocation.resources()) >= claimed_then;
             if !busy || (tenured && fair) {
-                victims.push((busy, u64::MAX - held, id));
+                let owes = self.leases.owes(now, lease.holder, lease.shape, ANSWER_MICROSECONDS_MAX);
+                victims.push((busy, owes, u64::MAX - held, id));
             }
         }
         victims.sort_unstable();
-        victims.into_iter().map(|(_, _, id)| id).collect()
+        victims.into_iter().map(|(_, _, _, id)| id).collect()
     }
 
     /// The part of the node that one lot of resources is, in millionths, by its scarcest resource.
