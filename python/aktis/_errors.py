@@ -19,7 +19,11 @@ from aktis.exceptions import TaskError
 if TYPE_CHECKING:
     from aktis._engine import Failure
 
-TEXT_BYTES_MAX = 64 << 10
+# The engine sends 64 KiB of a failure at most; these together are less.
+TEXT_BYTES_MAX = 12 << 10
+SENTENCE_BYTES_MAX = 4 << 10
+PICKLED_BYTES_MAX = 40 << 10
+PART_BYTES_MAX = 4 << 10
 
 _duals: dict[type, type | None] = {TaskError: TaskError}
 
@@ -66,10 +70,30 @@ def _pickled(error: BaseException | None) -> bytes | None:
         return None
     try:
         blob = dumps_whole(error)
+        if len(blob) > PICKLED_BYTES_MAX:
+            blob = dumps_whole(_shortened(error))
         pickle.loads(blob)
     except BaseException:
         return None
-    return blob
+    return blob if len(blob) <= PICKLED_BYTES_MAX else None
+
+
+def _shortened(error: BaseException) -> BaseException:
+    """A twin of an exception that is too large to travel, with text in place of what is large."""
+    args, state = state_of(error)
+    parts = {name: _shortened_part(value) for name, value in state.items()}
+    return revive_exception(type(error), tuple(map(_shortened_part, args)), parts)
+
+
+def _shortened_part(value: Any) -> Any:
+    if isinstance(value, str):
+        return _cut(value, PART_BYTES_MAX)
+    size = len(dumps_whole(value))
+    if size <= PART_BYTES_MAX:
+        return value
+    if isinstance(value, bytes):
+        return value[:PART_BYTES_MAX]
+    return f"[{type(value).__name__}: {size} bytes, too large to travel with an exception]"
 
 
 def _remote_traceback(error: BaseException) -> str:
@@ -88,11 +112,17 @@ def _remote_traceback(error: BaseException) -> str:
         lines = traceback.format_exception(type(error), error, frames)
     except BaseException as problem:
         lines = [f"{_type_name(type(error))}: (its text could not be made: {type(problem).__name__})\n"]
-    text = "".join(lines)
-    if len(text) > TEXT_BYTES_MAX:
-        half = TEXT_BYTES_MAX // 2
-        text = f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
-    return text
+    return _cut("".join(lines), TEXT_BYTES_MAX)
+
+
+def _cut(text: str, limit: int) -> str:
+    """A text that can be encoded, without its middle if it is too long."""
+    encoded = text.encode(errors="backslashreplace")
+    if len(encoded) > limit:
+        half = limit // 2
+        left_out = f"\n[... {len(encoded) - 2 * half} bytes left out ...]\n"
+        encoded = encoded[:half] + left_out.encode() + encoded[-half:]
+    return encoded.decode(errors="ignore")
 
 
 def _sentence(error: BaseException) -> str:
@@ -100,7 +130,7 @@ def _sentence(error: BaseException) -> str:
         text = str(error)
     except BaseException:
         text = "(its text could not be made)"
-    return f"{type(error).__name__}: {text}"[:TEXT_BYTES_MAX] if text else type(error).__name__
+    return _cut(f"{type(error).__name__}: {text}" if text else type(error).__name__, SENTENCE_BYTES_MAX)
 
 
 def _type_name(cls: type) -> str:

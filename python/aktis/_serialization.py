@@ -169,7 +169,11 @@ def _names(slots: Any) -> list[str]:
 def revive_exception(cls: type, args: tuple[Any, ...], state: dict[str, Any] | None) -> BaseException:
     """An exception as it was, without a call of its own constructor."""
     base: Any = static_base(cls)
-    error: BaseException = base.__new__(cls, *args)
+    try:
+        error: BaseException = base.__new__(cls, *args)
+    except TypeError:
+        # MemoryError alone has another way to be made than its bases, which a second base rules out.
+        error = BaseException.__new__(cls, *args)
     base.__init__(error, *args)
     for name, value in (state or {}).items():
         BaseException.__setattr__(error, name, value)

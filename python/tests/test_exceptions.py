@@ -105,6 +105,7 @@ class Clashing(Exception):
         ImportError("no", name="module"),
         GeneratorExit(),
         RecursionError("deep"),
+        MemoryError(),
         OddArguments(3, unit="m"),
         OddNew(1, b=2),
         NoSubclasses("f"),

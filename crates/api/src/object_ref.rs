@@ -51,16 +51,16 @@ impl<T> ObjectRef<T> {
         self.handle.is_ready()
     }
 
-    /// Cancels the task that makes this object. If it runs already, it sees [`is_cancelled`].
+    /// Cancels the task that makes this object, and what it has submitted. If it runs already, it sees [`is_cancelled`].
     ///
     /// [`is_cancelled`]: crate::is_cancelled
     pub fn cancel(&self) -> Result<()> {
-        Ok(self.handle.cancel(false)?)
+        Ok(self.handle.cancel(false, true)?)
     }
 
     /// Cancels the task that makes this object, and kills its process if it runs in isolation.
     pub fn cancel_force(&self) -> Result<()> {
-        Ok(self.handle.cancel(true)?)
+        Ok(self.handle.cancel(true, true)?)
     }
 
     /// Says why there is no value yet, or what failed: sentences for people.

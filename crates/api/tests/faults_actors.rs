@@ -232,14 +232,28 @@ fn an_idle_session_replaces_its_worker_in_time() {
     }
 }
 
-/// Each waits for the next in a thread of its own. There are 512 in a worker, and the last one never waits.
+/// As deep as it is told, each waiting for the next on a thread of its own: with a bound, it runs nothing
+/// meanwhile.
+#[remote]
+fn descend_by_threads(depth: u64) -> aktis::Result<u64> {
+    if depth == 0 { Ok(0) } else { Ok(1 + descend_by_threads::remote(depth - 1).get_timeout(PATIENCE)?) }
+}
+
+/// There are 512 threads in a worker, and the last one never waits.
 #[test]
 fn a_chain_of_waiting_tasks_that_is_too_deep_is_refused_and_does_not_hang() {
     let session = quiet();
     let _entered = session.enter();
-    assert_eq!(descend::remote(400).get_timeout(PATIENCE).unwrap(), 400);
-    let error = support::task_error(descend::remote(1000).get_timeout(PATIENCE));
+    assert_eq!(descend_by_threads::remote(400).get_timeout(PATIENCE).unwrap(), 400);
+    let error = support::task_error(descend_by_threads::remote(1000).get_timeout(PATIENCE));
     assert!(error.to_string().contains("threads of this worker process wait"), "{error}");
     // The task that was not waited for goes on for a while, and waits, too.
-    eventually("all threads are back", || descend::remote(400).get_timeout(PATIENCE) == Ok(400));
+    eventually("all threads are back", || descend_by_threads::remote(400).get_timeout(PATIENCE) == Ok(400));
+}
+
+#[test]
+fn a_deep_chain_of_tasks_that_wait_without_end_needs_few_threads() {
+    let session = quiet();
+    let _entered = session.enter();
+    assert_eq!(descend::remote(1000).get_timeout(PATIENCE), Ok(1000));
 }

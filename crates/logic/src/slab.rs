@@ -1,6 +1,6 @@
 //! A table whose places are reused, in chunks that never move: stable cost per entry, no large copies.
 
-use aktis_protocol::TaskKey;
+use aktis_protocol::{ShardIndex, TaskKey};
 
 const CHUNK: usize = 1024;
 
@@ -19,17 +19,18 @@ pub struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
     free: u32,
     len: usize,
+    /// What the indices of its keys begin with: a key of another table finds nothing.
+    tag: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), free: NONE, len: 0 }
-    }
-}
-
 impl<T> Slab<T> {
+    /// An empty table for one shard.
+    pub fn new(shard: ShardIndex) -> Self {
+        Self { chunks: Vec::new(), free: NONE, len: 0, tag: shard.tag() }
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.len
@@ -51,7 +52,7 @@ impl<T> Slab<T> {
             slot.place = Place::Taken(value);
             let generation = slot.generation;
             self.free = next;
-            return TaskKey { index, generation };
+            return TaskKey { index: index | self.tag, generation };
         }
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -59,18 +60,19 @@ impl<T> Slab<T> {
         let chunk = self.chunks.len() - 1;
         let slots = &mut self.chunks[chunk];
         slots.push(Slot { generation: 0, place: Place::Taken(value) });
-        TaskKey { index: (chunk * CHUNK + slots.len() - 1) as u32, generation: 0 }
+        let index = (chunk * CHUNK + slots.len() - 1) as u32;
+        TaskKey { index: index | self.tag, generation: 0 }
     }
 
     /// Takes an entry out.
     #[inline]
     pub fn remove(&mut self, key: TaskKey) -> Option<T> {
         self.get(key)?;
-        let free = self.free;
-        let slot = self.slot_mut(key.index);
+        let (free, index) = (self.free, key.index ^ self.tag);
+        let slot = self.slot_mut(index);
         slot.generation = slot.generation.wrapping_add(1);
         let place = std::mem::replace(&mut slot.place, Place::Free { next: free });
-        self.free = key.index;
+        self.free = index;
         self.len -= 1;
         match place {
             Place::Taken(value) => Some(value),
@@ -81,7 +83,7 @@ impl<T> Slab<T> {
     /// The entry of this key.
     #[inline]
     pub fn get(&self, key: TaskKey) -> Option<&T> {
-        let index = key.index as usize;
+        let index = (key.index ^ self.tag) as usize;
         match self.chunks.get(index / CHUNK)?.get(index % CHUNK)? {
             Slot { generation, place: Place::Taken(value) } if *generation == key.generation => Some(value),
             _ => None,
@@ -91,7 +93,7 @@ impl<T> Slab<T> {
     /// The entry of this key, to be changed.
     #[inline]
     pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut T> {
-        let index = key.index as usize;
+        let index = (key.index ^ self.tag) as usize;
         match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
             Slot { generation, place: Place::Taken(value) } if *generation == key.generation => Some(value),
             _ => None,
@@ -102,7 +104,7 @@ impl<T> Slab<T> {
     pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &T)> {
         self.chunks.iter().flatten().enumerate().filter_map(|(index, slot)| match &slot.place {
             Place::Taken(value) => {
-                Some((TaskKey { index: index as u32, generation: slot.generation }, value))
+                Some((TaskKey { index: index as u32 | self.tag, generation: slot.generation }, value))
             }
             Place::Free { .. } => None,
         })
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn places_are_reused_and_old_keys_find_nothing() {
-        let mut slab = Slab::default();
+        let mut slab = Slab::new(ShardIndex(3));
         let keys: Vec<_> = (0..3000).map(|i| slab.insert(i)).collect();
         assert_eq!(slab.remove(keys[1500]), Some(1500));
         assert_eq!(slab.remove(keys[1500]), None);
@@ -129,5 +131,16 @@ mod tests {
         assert_eq!(slab.get(keys[1500]), None);
         assert_eq!((slab.get(again), slab.len()), (Some(&7), 3000));
         assert_eq!(slab.iter().count(), 3000);
+    }
+
+    #[test]
+    fn a_key_of_another_table_finds_nothing() {
+        let (mut a, mut b) = (Slab::new(ShardIndex(0)), Slab::new(ShardIndex(15)));
+        let (of_a, of_b) = (a.insert('a'), b.insert('b'));
+        assert_eq!((of_a.shard(), of_b.shard()), (ShardIndex(0), ShardIndex(15)));
+        assert_eq!((a.get(of_b), b.get(of_a)), (None, None));
+        assert_eq!(b.remove(of_a), None);
+        assert_eq!(b.iter().collect::<Vec<_>>(), [(of_b, &'b')]);
+        assert_eq!((b.remove(of_b), b.insert('c').shard()), (Some('b'), ShardIndex(15)));
     }
 }

@@ -7,7 +7,8 @@
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupPlace, GroupSpec, GroupState};
 use crate::ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, TaskId,
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex,
+    TaskId,
 };
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
@@ -124,6 +125,8 @@ pub enum ToNode {
         request: RequestId,
         /// The shape.
         shape: Shape,
+        /// Which of the sender's submitters wants it: each has queues of its own.
+        shard: ShardIndex,
     },
     /// The sender wants to send messages to `to`. Answer: [`FromNode::ChannelOpened`].
     ChannelWanted {

@@ -3,6 +3,7 @@
 //! Task ids are derived from their parent's id and a counter, so that re-running a parent names the
 //! same children again. An object id is its task's id plus the index of the return value.
 
+use crate::limits;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -236,10 +237,30 @@ impl GroupId {
 )]
 #[repr(C)]
 pub struct TaskKey {
-    /// The place in the table.
+    /// The shard of the submitter in its highest bits, and the place in that shard's table.
     pub index: u32,
     /// How often the place has been reused: a late answer for an earlier task is recognised by it.
     pub generation: u32,
+}
+
+impl TaskKey {
+    /// Which of its process's submitters the task belongs to.
+    #[inline]
+    pub fn shard(self) -> ShardIndex {
+        ShardIndex(self.index >> (u32::BITS - limits::SHARD_BITS))
+    }
+}
+
+/// One of the submitters of a process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct ShardIndex(pub u32);
+
+impl ShardIndex {
+    /// The bits that the shard's keys have in their index.
+    #[inline]
+    pub fn tag(self) -> u32 {
+        self.0 << (u32::BITS - limits::SHARD_BITS)
+    }
 }
 
 /// A stored object's entry in the node's shared index.

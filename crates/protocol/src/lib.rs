@@ -17,6 +17,6 @@ pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
-    TaskId, TaskKey,
+    ShardIndex, TaskId, TaskKey,
 };
 pub use resources::{Amount, Resources, Shape};

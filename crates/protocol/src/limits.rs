@@ -9,8 +9,12 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 pub const PROCESSES_MAX: usize = 1024;
 /// Different resource shapes that one session may use.
 pub const SHAPES_MAX: usize = 256;
-/// Queues of tasks (one per submitting process and shape) that one node may have.
+/// Queues of tasks (one per submitting process, shard of it, and shape) that one node may have.
 pub const LANES_MAX: usize = 4096;
+/// Bits of a task's key that tell its shard.
+pub const SHARD_BITS: u32 = 4;
+/// Shards of the submitter of one process: so many threads can submit without waiting for each other.
+pub const SHARDS_MAX: usize = 1 << SHARD_BITS;
 /// Threads of one worker process that can run a task or an actor call at the same time.
 pub const THREADS_MAX: usize = 512;
 /// Bytes of lineage (specifications of finished tasks) that one process keeps; the oldest go first.

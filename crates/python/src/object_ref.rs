@@ -11,7 +11,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::time::Duration;
 
 /// A counted reference to an object.
-#[pyclass(frozen, module = "aktis._native", weakref)]
+// Without weak references the collector need not look at it, which many short-lived ones would pay for.
+#[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct ObjectRef {
     pub(crate) handle: Handle,
 }
@@ -292,18 +293,14 @@ fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
 
 /// Cancels the task that makes an object.
 #[pyfunction]
-pub(crate) fn cancel(
-    what: &Bound<'_, PyAny>,
-    force: bool,
-    #[allow(unused_variables)] recursive: bool,
-) -> PyResult<()> {
+pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
     let py = what.py();
     let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
-        py.detach(|| handle.cancel(force))
+        py.detach(|| handle.cancel(force, recursive))
     } else if let Ok(stream) = what.cast_exact::<Stream>() {
         let stream = stream.get();
-        py.detach(|| stream.cancel(force))
+        py.detach(|| stream.cancel(force, recursive))
     } else {
         return Err(not_references(what));
     };

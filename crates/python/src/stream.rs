@@ -19,8 +19,8 @@ impl Stream {
         Self { stream: Mutex::new(stream) }
     }
 
-    pub(crate) fn cancel(&self, force: bool) -> Result<(), aktis_runtime::Error> {
-        self.stream.lock().cancel(force)
+    pub(crate) fn cancel(&self, force: bool, recursive: bool) -> Result<(), aktis_runtime::Error> {
+        self.stream.lock().cancel(force, recursive)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::runtime::Inner;
 use aktis_protocol::control::{SharedValue, ToNode};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, TaskKey};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskKey};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -73,11 +73,26 @@ impl Outcome {
 pub(crate) struct WaitGroup {
     remaining: AtomicIsize,
     thread: Thread,
+    /// Whether the first failure ends the wait.
+    ends_at_failure: AtomicBool,
 }
 
 impl WaitGroup {
     pub(crate) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { remaining: AtomicIsize::new(count as isize), thread: std::thread::current() })
+        let (remaining, ends_at_failure) = (AtomicIsize::new(count as isize), AtomicBool::new(false));
+        Arc::new(Self { remaining, thread: std::thread::current(), ends_at_failure })
+    }
+
+    /// The first failure shall end the wait.
+    pub(crate) fn end_at_failure(&self) {
+        self.ends_at_failure.store(true, Ordering::Release);
+    }
+
+    /// One of the objects, which will be counted down next, has failed.
+    fn on_failure(&self) {
+        if self.ends_at_failure.load(Ordering::Acquire) {
+            self.remaining.fetch_min(1, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -94,6 +109,8 @@ impl WaitGroup {
 enum Waiter {
     Group(Arc<WaitGroup>),
     Waker(Waker),
+    /// A submitter machine, one of whose tasks has this object as input.
+    Machine(ShardIndex),
 }
 
 #[derive(Default)]
@@ -214,6 +231,7 @@ impl Entry {
             return;
         }
         let Some(waiters) = self.waiters.lock().take() else { return };
+        let failed = self.outcome.get().is_some_and(Outcome::is_failed);
         if waiters.escaped {
             let value = self.outcome.get().expect("just set").to_shared();
             later.messages.push(ToNode::Resolved { object: self.id, value });
@@ -221,8 +239,17 @@ impl Entry {
         later.entries.extend(waiters.kept);
         for waiter in waiters.list {
             match waiter {
-                Waiter::Group(group) => later.groups.push(group),
+                Waiter::Group(group) => {
+                    if failed {
+                        group.on_failure();
+                    }
+                    later.groups.push(group);
+                }
                 Waiter::Waker(waker) => later.wakers.push(waker),
+                Waiter::Machine(shard) => {
+                    let failed = self.outcome.get().expect("just set").is_failed();
+                    later.resolved.push((shard, self.id, failed));
+                }
             }
         }
     }
@@ -237,6 +264,11 @@ impl Entry {
     /// Registers a waker; false if there is an outcome.
     pub(crate) fn add_waker(&self, waker: &Waker) -> bool {
         self.add_waiter(|| Waiter::Waker(waker.clone()))
+    }
+
+    /// Registers a submitter machine, which will be told; false if there is an outcome.
+    pub(crate) fn add_machine(&self, shard: ShardIndex) -> bool {
+        self.add_waiter(|| Waiter::Machine(shard))
     }
 
     fn add_waiter(&self, waiter: impl FnOnce() -> Waiter) -> bool {
@@ -286,6 +318,8 @@ pub(crate) struct Later {
     pub(crate) queued: Wakes<ShapeId>,
     /// Processes that messages were sent to: they may have to be woken.
     pub(crate) sent: Wakes<ProcessSlot>,
+    /// Objects that tasks of a shard wait for, and whether they failed.
+    pub(crate) resolved: Vec<(ShardIndex, ObjectId, bool)>,
     pub(crate) groups: Vec<Arc<WaitGroup>>,
     pub(crate) wakers: Vec<Waker>,
     pub(crate) messages: Vec<ToNode>,
@@ -305,6 +339,9 @@ impl Later {
 
     /// Does it, and is empty again.
     pub(crate) fn run_once(&mut self, runtime: &Arc<Inner>) {
+        while let Some((shard, object, failed)) = self.resolved.pop() {
+            runtime.on_input_resolved(shard, object, failed, self);
+        }
         self.queued.drain(|shape| runtime.control.wake_idle(shape));
         self.sent.drain(|process| runtime.control.notify(process));
         if !self.messages.is_empty() {

@@ -2,13 +2,13 @@
 
 use crate::actors::ActorEntry;
 use crate::codec::{Arguments, Value};
-use crate::entry::{Entry, Outcome};
+use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::options::CallOptions;
 use crate::registry::Function;
 use crate::runtime::{Inner, Runtime, TaskRow};
 use crate::stream::StreamState;
-use crate::submit::{Returns, Verb};
+use crate::submit::{Returns, Shell, Verb};
 use crate::wait::value_of;
 use aktis_logic::machine::submitter::{Place, Route, Stage};
 use aktis_protocol::control::{FromNode, ToNode};
@@ -105,12 +105,13 @@ impl Handle {
     }
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
-    /// isolation. A finished task, a `put` object or one made elsewhere is left as it is.
-    pub fn cancel(&self, force: bool) -> Result<(), Error> {
+    /// isolation; `recursive` also cancels what it has submitted and what is not finished. A finished task, a `put`
+    /// object or one made elsewhere is left as it is.
+    pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
         if let (Some(key), None) = (self.entry.key(), self.entry.outcome()) {
-            runtime.cancel(key, force);
+            runtime.cancel(key, force, recursive);
         }
         Ok(())
     }
@@ -150,39 +151,19 @@ impl std::fmt::Debug for Handle {
 enum Standing {
     Waiting { inputs: Vec<ObjectId> },
     InLane { lane: LaneId, ahead: u64, claimed: bool },
+    Taken,
     WithActor(Place),
 }
 
 impl Inner {
     /// The tasks and calls of this process that are on record.
     pub(crate) fn task_rows(self: &Arc<Self>) -> Vec<TaskRow> {
-        let shell = self.submitter.lock();
         let mut rows: Vec<(TaskKey, TaskRow)> = Vec::new();
-        for (key, record) in shell.machine.records() {
-            let Some(payload) = record.payload() else { continue };
-            let (actor, kind) = match (record.route(), payload.verb) {
-                (Route::Lane(_), _) => (None, "NORMAL_TASK"),
-                (Route::Actor(index), Verb::Create) => (Some(index), "ACTOR_CREATION_TASK"),
-                (Route::Actor(index), _) => (Some(index), "ACTOR_TASK"),
-            };
-            let error = match &payload.returns {
-                Returns::One(entry) => {
-                    entry.upgrade().and_then(|entry| Some(entry.outcome()?.failure()?.to_string()))
-                }
-                _ => None,
-            };
-            let state = match record.stage() {
-                Stage::Waiting => "PENDING_ARGS",
-                Stage::Queued | Stage::Sent { .. } => "PENDING",
-                Stage::Finished if error.is_some() => "FAILED",
-                Stage::Finished => "FINISHED",
-            };
-            let (task, name, attempt) = (record.task(), payload.name().to_owned(), record.attempt());
-            let actor = actor.map(|index| shell.actors[index.0 as usize].id);
-            rows.push((key, TaskRow { task, name, state, kind, attempt, pid: None, actor, error }));
+        let mut later = Later::default();
+        for shard in self.submitter.all() {
+            self.add_task_rows(&shard.lock(), &mut rows, &mut later);
         }
-        drop(shell);
-        self.run_deferred();
+        later.run(self);
         for (key, row) in rows.iter_mut().filter(|(_, row)| row.state == "PENDING") {
             if let Some(process) = self.who_runs(*key) {
                 row.state = "RUNNING";
@@ -192,14 +173,49 @@ impl Inner {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
+    fn add_task_rows(&self, shell: &Shell, rows: &mut Vec<(TaskKey, TaskRow)>, later: &mut Later) {
+        for (key, record) in shell.machine.records() {
+            let Some(payload) = record.payload() else { continue };
+            let (actor, kind) = match (record.route(), payload.verb) {
+                (Route::Lane(_), _) => (None, "NORMAL_TASK"),
+                (Route::Actor(index), Verb::Create) => (Some(index), "ACTOR_CREATION_TASK"),
+                (Route::Actor(index), _) => (Some(index), "ACTOR_TASK"),
+            };
+            let error = match &payload.returns {
+                Returns::One(entry) => entry.upgrade().and_then(|entry| {
+                    let failure = entry.outcome().and_then(Outcome::failure);
+                    later.entries.push(entry);
+                    Some(failure?.to_string())
+                }),
+                _ => None,
+            };
+            let state = match record.stage() {
+                Stage::Waiting => "PENDING_ARGS",
+                Stage::Queued | Stage::Sent { .. } => "PENDING",
+                Stage::Taken => "RUNNING",
+                Stage::Finished if error.is_some() => "FAILED",
+                Stage::Finished => "FINISHED",
+            };
+            let (task, name, attempt) = (record.task(), payload.name().to_owned(), record.attempt());
+            let actor = actor.map(|index| shell.actors[index.0 as usize].id);
+            let pid = (record.stage() == Stage::Taken).then(|| self.control.pid(self.me));
+            rows.push((key, TaskRow { task, name, state, kind, attempt, pid, actor, error }));
+        }
+    }
+
     fn explain_pending(self: &Arc<Self>, entry: &Entry) -> String {
         let Some(key) = entry.key() else {
             return "it is made by another process, which has not said that it is done".to_owned();
         };
         let (name, standing) = {
-            let shell = self.submitter.lock();
+            let shell = self.submitter.of(key).lock();
             let Some(record) = shell.machine.record(key) else {
-                return "its task is not on record any more".to_owned();
+                drop(shell);
+                self.run_deferred();
+                return match entry.outcome() {
+                    Some(_) => "it has just come".to_owned(),
+                    None => "its task is not on record any more".to_owned(),
+                };
             };
             let name = record.payload().map_or(String::new(), |payload| payload.name().to_owned());
             let (route, stage) = (record.route(), record.stage());
@@ -213,6 +229,7 @@ impl Inner {
                     let (lane, ahead) = shell.lane_position(lane, position);
                     Standing::InLane { lane, ahead, claimed: ahead == 0 }
                 }
+                (_, Stage::Taken) => Standing::Taken,
                 (Route::Lane(lane), _) => {
                     let ahead = shell.machine.lane_position(lane, key).unwrap_or(0) as u64;
                     let (id, queue) = (shell.lane_id(lane), self.control.lane_queued(shell.lane_id(lane)));
@@ -229,6 +246,7 @@ impl Inner {
                 format!("waits for {} of its inputs: {}", inputs.len(), inputs.join(", "))
             }
             Standing::InLane { lane, ahead, claimed } => self.explain_in_lane(key, lane, ahead, claimed),
+            Standing::Taken => "is running in this process, on a thread that waits for it".to_owned(),
             Standing::WithActor(Place::Pending) => "waits for its actor, which is not running yet".to_owned(),
             Standing::WithActor(Place::Alive(process)) => {
                 format!("is with its actor, in process {}", self.control.pid(process))

@@ -7,9 +7,10 @@ use crate::submit::{Returns, Shell};
 use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, TaskKey};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
 use aktis_store::Receiver;
 use parking_lot::MutexGuard;
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
@@ -37,6 +38,9 @@ impl Inbound {
         receiver.as_mut()
     }
 }
+
+/// A shard whose lock is held while messages are taken in.
+type Opened<'a> = (ShardIndex, MutexGuard<'a, Shell>);
 
 /// An answer as it comes in a message.
 pub(crate) struct Arrived<'a> {
@@ -108,7 +112,7 @@ impl Inner {
 
     fn drain_from(self: &Arc<Self>, inbound: &mut Inbound, from: ProcessSlot, later: &mut Later) -> bool {
         let Some(receiver) = inbound.receiver(self, from) else { return false };
-        let mut shell: Option<MutexGuard<'_, Shell>> = None;
+        let mut shell: Option<Opened<'_>> = None;
         let mut progress = false;
         while receiver
             .pop(|message, payload| self.on_message(from, message, payload, &mut shell, later))
@@ -116,7 +120,7 @@ impl Inner {
         {
             progress = true;
         }
-        if let Some(mut shell) = shell {
+        if let Some((_, mut shell)) = shell {
             // Completions mean that there is room for more.
             shell.flush(self, later);
         }
@@ -128,13 +132,13 @@ impl Inner {
         from: ProcessSlot,
         message: &Message,
         payload: &[u8],
-        shell: &mut Option<MutexGuard<'a, Shell>>,
+        shell: &mut Option<Opened<'a>>,
         later: &mut Later,
     ) {
         let Some(kind) = MessageKind::from_u8(message.kind) else { return };
         match kind {
             MessageKind::Returned | MessageKind::StreamItem | MessageKind::StreamEnded => {
-                let shell = shell.get_or_insert_with(|| self.submitter.lock());
+                let shell = self.open_shard(message.key, shell, later);
                 let Some(form) = ValueForm::from_u8(message.form) else { return };
                 let (key, index, contains) = (message.key, message.index, message.contains != 0);
                 let arrived = Arrived { from, kind, key, index, form, contains, payload };
@@ -157,6 +161,20 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Locks the shard of a task, unless it is locked; one that was locked before is flushed.
+    fn open_shard<'a, 'b>(
+        self: &'a Arc<Self>,
+        key: TaskKey,
+        opened: &'b mut Option<Opened<'a>>,
+        later: &mut Later,
+    ) -> &'b mut Shell {
+        let shard = self.submitter.of(key);
+        if let Some((_, mut other)) = opened.take_if(|(index, _)| *index != shard.index) {
+            other.flush(self, later);
+        }
+        &mut opened.get_or_insert_with(|| (shard.index, shard.lock())).1
     }
 
     /// A return value or a stream's item has arrived for a task of this process.
@@ -213,14 +231,7 @@ impl Inner {
             Some(entry) => self.settle(entry, outcome, held, later),
             None => later.messages.extend(held.map(|object| ToNode::Released { object })),
         }
-        shell.step(self, later, |machine, out| machine.on_returned(key, failed, out));
-        // It stays on record while its result is wanted, but must not keep its arguments alive.
-        if let Some(record) = shell.machine.record(key)
-            && record.stage() == Stage::Finished
-            && let Some(payload) = shell.machine.payload_mut(key)
-        {
-            later.released.extend(payload.arguments.release());
-        }
+        shell.on_returned(self, key, failed, later);
     }
 
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
@@ -251,20 +262,24 @@ impl Inner {
         }
         drop(inbound);
         *self.senders[dead.0 as usize].lock() = None;
-        let mut shell = self.submitter.lock();
-        let mut lost = shell.claimed_by(dead);
-        let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
-        lost.extend(running.filter(|(submitter, _)| *submitter == self.me).map(|(_, key)| key));
-        for key in lost {
-            if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
-                payload.returns.hold(&mut later);
+        for shard in self.submitter.all() {
+            let mut shell = shard.lock();
+            let mut lost = shell.claimed_by(dead);
+            let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
+            let mine = running.filter(|(submitter, key)| *submitter == self.me && key.shard() == shard.index);
+            lost.extend(mine.map(|(_, key)| key));
+            for key in lost {
+                if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
+                    payload.returns.hold(&mut later);
+                }
+                shell.step(self, &mut later, |machine, out| machine.on_lost(key, cause, out));
             }
-            shell.step(self, &mut later, |machine, out| machine.on_lost(key, cause, out));
+            if shard.index == self.submitter.first().index {
+                self.on_host_died(&mut shell, dead, cause, &mut later);
+            }
+            shell.flush(self, &mut later);
+            shell.wake_others(self);
         }
-        self.on_host_died(&mut shell, dead, cause, &mut later);
-        shell.flush(self, &mut later);
-        shell.wake_others(self);
-        drop(shell);
         later.messages.push(ToNode::DeathHandled { process: dead });
         later.run(self);
         if let Some(executor) = &self.executor {
@@ -272,17 +287,34 @@ impl Inner {
         }
     }
 
-    /// Asks for a task to end, wherever it is.
-    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool) {
+    /// Cancels what a task has submitted and what is not finished: its first `count` children.
+    pub(crate) fn cancel_children(self: &Arc<Self>, parent: TaskId, count: u64) {
+        let children: HashSet<TaskId> = (1..=count).map(|number| parent.child(number)).collect();
+        let mut keys: Vec<TaskKey> = Vec::new();
+        for shard in self.submitter.all() {
+            let shell = shard.lock();
+            let unfinished = shell.machine.records().filter(|(_, record)| record.stage() != Stage::Finished);
+            let found = unfinished.filter(|(_, record)| children.contains(&record.task()));
+            keys.extend(found.map(|(key, _)| key));
+        }
+        self.run_deferred();
+        for key in keys {
+            self.cancel(key, false, true);
+        }
+    }
+
+    /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`.
+    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool, recursive: bool) {
         use aktis_logic::machine::submitter::Cancelled;
         let mut later = Later::default();
-        let mut shell = self.submitter.lock();
+        let mut shell = self.submitter.of(key).lock();
         let task = shell.machine.record(key).map(|record| record.task());
         let found = shell.step(self, &mut later, |machine, out| machine.on_cancelled(key, out));
         let sent_to = match found {
             Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
                 self.who_runs(key)
             }
+            Cancelled::Taken => Some(self.me),
             Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
                 aktis_logic::machine::submitter::Place::Alive(process) => Some(*process),
                 _ => None,
@@ -295,20 +327,21 @@ impl Inner {
             if force && let Some(task) = task {
                 later.messages.push(ToNode::WorkerKilled { process, task });
             }
-            self.send_cancel(process, key);
+            self.send_cancel(process, key, recursive);
         }
         later.run(self);
     }
 
-    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey) {
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) {
+        let index = u32::from(recursive);
         if process == self.me {
             if let Some(executor) = &self.executor {
-                executor.on_task_message(self.me, MessageKind::Cancel, key, 0);
+                executor.on_task_message(self.me, MessageKind::Cancel, key, index);
             }
             return;
         }
         let message =
-            Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index: 0, key };
+            Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index, key };
         // The caller has its answer already; a receiver that does not get on with what came before is left alone.
         for _ in 0..CANCEL_TRIES {
             if self.push_message(process, &message, &[]) {

@@ -18,6 +18,7 @@ pub mod options;
 mod pump;
 pub mod registry;
 pub mod runtime;
+mod shards;
 mod stream;
 mod submit;
 mod wait;

@@ -229,17 +229,10 @@ impl Inner {
     fn on_object_resolved(self: &Arc<Self>, object: ObjectId, outcome: Outcome) {
         let mut later = Later::default();
         let entry = self.known.lock().get(&object).and_then(std::sync::Weak::upgrade);
-        let failed = outcome.is_failed();
         if let Some(entry) = entry {
             entry.resolve(outcome, &mut later);
             later.entries.push(entry);
         }
-        let mut shell = self.submitter.lock();
-        if shell.machine.awaits(object) {
-            shell.step(self, &mut later, |machine, out| machine.on_elsewhere_resolved(object, failed, out));
-            shell.flush(self, &mut later);
-        }
-        drop(shell);
         later.run(self);
     }
 

@@ -154,6 +154,7 @@ impl Inner {
     /// They borrow its hold on them: the node hears of each only when somebody waits for it.
     pub(crate) fn adopt_objects(self: &Arc<Self>, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
         let mut known = self.known.lock();
+        known.reserve(objects.len());
         let adopt = |&object: &ObjectId| {
             if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
                 return Handle { entry };

@@ -1,7 +1,6 @@
 //! The runtime of one process in one session: what everything else hangs on.
 
 use crate::codec::{Arguments, Encoded, Value};
-use crate::deferred::Deferred;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::groups::Groups;
@@ -11,7 +10,7 @@ use crate::node::{Link, Outbox, Replies};
 use crate::options::{ActorOptions, Config, TaskOptions};
 use crate::pump::Pump;
 use crate::registry::Function;
-use crate::submit::Shell;
+use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
 use aktis_daemon::{EmbeddedNode, NodeOptions};
@@ -42,8 +41,7 @@ pub(crate) struct Inner {
     pub(crate) arena: Arc<Arena>,
     pub(crate) link: OnceLock<Link>,
     pub(crate) fork: ForkMark,
-    pub(crate) submitter: Mutex<Shell>,
-    pub(crate) deferred: Deferred,
+    pub(crate) submitter: Shards,
     pub(crate) inbound: Mutex<Inbound>,
     pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
     /// Objects that others may know too, by id.
@@ -63,7 +61,7 @@ pub(crate) struct Inner {
     closed: AtomicBool,
     resources: Resources,
     /// What a task needs that says nothing about it.
-    default_shape: Arc<Shape>,
+    pub(crate) default_shape: Arc<Shape>,
 }
 
 /// Where the calling code runs.
@@ -102,14 +100,15 @@ impl Inner {
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Error> {
         let fork = ForkMark::new().map_err(|error| Error::System(format!("cannot map a page: {error}")))?;
         let root = TaskId::root(parts.session);
+        let is_shared = parts.executor.as_ref().is_some_and(Executor::is_shared);
+        let shards = if is_shared { limits::SHARDS_MAX } else { 1 };
         Ok(Arc::new(Self {
             me: parts.me,
             control: parts.control,
             arena: parts.arena,
             link: OnceLock::new(),
             fork,
-            submitter: Mutex::new(Shell::new(parts.lineage)),
-            deferred: Deferred::default(),
+            submitter: Shards::new(shards, parts.lineage),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
@@ -135,7 +134,7 @@ impl Inner {
 
     /// Opens the lane of the default shape: the first of all.
     pub(crate) fn open_default_lane(self: &Arc<Self>) -> Result<(), Error> {
-        let lane = self.lane_of(&self.default_shape)?;
+        let lane = self.lane_of(self.submitter.first(), &self.default_shape)?;
         debug_assert_eq!(lane, crate::submit::DEFAULT_LANE);
         Ok(())
     }
@@ -169,9 +168,10 @@ impl Inner {
     fn fail_everything(self: &Arc<Self>) {
         let failure = Failure::new(FailureKind::SessionClosed, "the session ended before it was done");
         let mut later = Later::default();
-        let mut shell = self.submitter.lock();
-        shell.step(self, &mut later, |machine, out| machine.on_closed(&failure, out));
-        drop(shell);
+        for shard in self.submitter.all() {
+            let mut shell = shard.lock();
+            shell.step(self, &mut later, |machine, out| machine.on_closed(&failure, out));
+        }
         let mut known: Vec<_> = self.known.lock().values().filter_map(Weak::upgrade).collect();
         known.extend(self.group_watchers());
         let failure = Arc::new(failure);
@@ -458,12 +458,15 @@ impl Runtime {
     /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
     pub fn statistics(&self) -> Statistics {
         self.0.run_deferred();
-        let shell = self.0.submitter.lock();
-        Statistics {
-            unfinished_tasks: shell.machine.unfinished(),
-            recorded_tasks: shell.machine.on_record(),
-            lineage_bytes: shell.machine.lineage_bytes(),
+        let mut sum = Statistics { unfinished_tasks: 0, recorded_tasks: 0, lineage_bytes: 0 };
+        for shard in self.0.submitter.all() {
+            let shell = shard.lock();
+            sum.unfinished_tasks += shell.machine.unfinished();
+            sum.recorded_tasks += shell.machine.on_record();
+            sum.lineage_bytes += shell.machine.lineage_bytes();
         }
+        self.0.run_deferred();
+        sum
     }
 
     /// The tasks and calls of this process that are on record.

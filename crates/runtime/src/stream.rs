@@ -150,7 +150,7 @@ impl StreamState {
         let Some(&key) = self.key.get() else { return };
         match producer {
             Some(producer) if !ended => self.tell(producer, MessageKind::StreamClosed, 0),
-            None if !ended => self.runtime.cancel(key, false),
+            None if !ended => self.runtime.cancel(key, false, true),
             _ => {}
         }
         self.runtime.on_handle_dropped(key);
@@ -255,10 +255,10 @@ impl Stream {
     }
 
     /// Cancels the task; see [`Handle::cancel`].
-    pub fn cancel(&self, force: bool) -> Result<(), Error> {
+    pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         self.state.runtime.check_usable()?;
         if let Some(&key) = self.state.key.get() {
-            self.state.runtime.cancel(key, force);
+            self.state.runtime.cancel(key, force, recursive);
         }
         Ok(())
     }

@@ -5,20 +5,25 @@ use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::options::TaskOptions;
-use crate::registry::Function;
+use crate::registry::{Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
+use crate::shards::Shard;
 use crate::stream::StreamState;
+use crate::worker::TaskBytes;
 use aktis_logic::machine::submitter::{
-    ActorIndex, Input, LaneIndex, Route, Submission, Submitter, SubmitterConfig, SubmitterEffect,
+    ActorIndex, Input, LaneIndex, Record, Route, Stage, Submission, Submitter, SubmitterConfig,
+    SubmitterEffect,
 };
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader};
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, LaneId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey, limits,
+    ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskId,
+    TaskKey, limits,
 };
 use aktis_store::LaneProducer;
 use aktis_store::lane::TASK_PAYLOAD_BYTES_MAX;
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zerocopy::IntoBytes;
 
@@ -119,10 +124,11 @@ pub(crate) struct Shell {
 pub(crate) const DEFAULT_LANE: LaneIndex = LaneIndex(0);
 
 impl Shell {
-    pub(crate) fn new(lineage: bool) -> Self {
-        let config = SubmitterConfig { lineage, lineage_bytes_max: limits::LINEAGE_BYTES_MAX };
+    /// The shell of one of `shards` machines.
+    pub(crate) fn new(shard: ShardIndex, lineage: bool, shards: usize) -> Self {
+        let config = SubmitterConfig { lineage, lineage_bytes_max: limits::LINEAGE_BYTES_MAX / shards };
         Self {
-            machine: Submitter::new(config),
+            machine: Submitter::of_shard(config, shard),
             lanes: Vec::new(),
             by_shape: IdMap::default(),
             stalled: Vec::new(),
@@ -174,6 +180,23 @@ impl Shell {
         result
     }
 
+    /// One return of a task has arrived, or a failure in its place. When it is done, it stays on record while its
+    /// result is wanted, but must not keep its arguments alive.
+    pub(crate) fn on_returned(
+        &mut self,
+        runtime: &Arc<Inner>,
+        key: TaskKey,
+        failed: bool,
+        later: &mut Later,
+    ) {
+        self.step(runtime, later, |machine, out| machine.on_returned(key, failed, out));
+        if !self.machine.is_unfinished(key)
+            && let Some(payload) = self.machine.payload_mut(key)
+        {
+            later.released.extend(payload.arguments.release());
+        }
+    }
+
     /// Sends what can be sent, everywhere.
     pub(crate) fn flush(&mut self, runtime: &Arc<Inner>, later: &mut Later) {
         for place in 0..self.lanes.len() {
@@ -194,7 +217,9 @@ impl Shell {
     /// Moves tasks of a lane into its queue, as many as fit.
     pub(crate) fn flush_lane(&mut self, runtime: &Arc<Inner>, index: LaneIndex, later: &mut Later) {
         let mut pushed = false;
-        while let Some(key) = self.machine.next_in_lane(index) {
+        while let Some(key) = self.machine.next_in_lane(index)
+            && self.lanes[index.place()].producer.has_room()
+        {
             let record = self.machine.record(key).expect("queued tasks are on record");
             let payload = record.payload().expect("a queued task has its payload");
             let bytes = payload.final_bytes();
@@ -202,13 +227,7 @@ impl Shell {
                 self.fail_oversized(runtime, key, bytes.len(), later);
                 continue;
             }
-            let header = TaskHeader {
-                task: record.task(),
-                function: payload.function.expect("a task has a function").id,
-                key,
-                attempt: record.attempt(),
-                stream_ahead: payload.number,
-            };
+            let header = payload.task_header(key, record);
             let lane = &mut self.lanes[index.place()];
             let Some(position) = lane.producer.push(&header, &bytes) else { break };
             self.machine.on_sent(index, key, position);
@@ -312,6 +331,41 @@ impl Shell {
         self.lanes[lane.place()].producer.cancel(position)
     }
 
+    /// The shape of a task, unless its lane is gone.
+    pub(crate) fn shape_of(&self, key: TaskKey) -> Option<ShapeId> {
+        match self.machine.record(key)?.route() {
+            Route::Lane(lane) if self.machine.lane_failure(lane).is_none() => {
+                Some(self.lanes[lane.place()].shape)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a task for a thread of this process that holds a lease of this shape and waits for it; nothing if
+    /// it has another shape, cannot run now, or somebody has it.
+    pub(crate) fn take(
+        &mut self,
+        key: TaskKey,
+        shape: ShapeId,
+    ) -> Option<(&'static Function, TaskHeader, TaskBytes)> {
+        let record = self.machine.record(key)?;
+        let Route::Lane(index) = record.route() else { return None };
+        let lane = &mut self.lanes[index.place()];
+        let payload = record.payload().filter(|_| lane.shape == shape)?;
+        let function = payload.function.filter(|function| matches!(function.body, FunctionBody::Task(_)))?;
+        let is_free = match record.stage() {
+            Stage::Queued => true,
+            Stage::Sent { position } => lane.producer.cancel(position),
+            Stage::Waiting | Stage::Taken | Stage::Finished => false,
+        };
+        if !is_free {
+            return None;
+        }
+        let task = (function, payload.task_header(key, record), TaskBytes::copy(&payload.final_bytes()));
+        self.machine.on_taken(key);
+        Some(task)
+    }
+
     /// The queue of a lane, and how many tasks of it are before this position.
     pub(crate) fn lane_position(&self, lane: LaneIndex, position: u64) -> (LaneId, u64) {
         let lane = &self.lanes[lane.place()];
@@ -343,6 +397,16 @@ impl Payload {
                 }
             }
         }))
+    }
+
+    fn task_header(&self, key: TaskKey, record: &Record<Self>) -> TaskHeader {
+        TaskHeader {
+            task: record.task(),
+            function: self.function.expect("a task has a function").id,
+            key,
+            attempt: record.attempt(),
+            stream_ahead: self.number,
+        }
     }
 
     fn input_failure(&self) -> Failure {
@@ -443,9 +507,11 @@ impl Inner {
         count: u32,
     ) -> Result<TaskKey, Error> {
         self.check_usable()?;
+        let shard = self.submitter.mine();
         let lane = match &options.shape {
-            None => DEFAULT_LANE,
-            Some(shape) => self.lane_of(shape)?,
+            None if shard.has_default_lane.load(Ordering::Relaxed) => DEFAULT_LANE,
+            None => self.lane_of(shard, &self.default_shape)?,
+            Some(shape) => self.lane_of(shard, shape)?,
         };
         let stream = matches!(returns, Returns::Stream(_));
         let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
@@ -459,14 +525,14 @@ impl Inner {
             number: if stream { ahead } else { 0 },
         };
         let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);
-        let key = self.record(task, Route::Lane(lane), payload, count, retries, |shell, later| {
+        let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });
         self.tend_after_submit();
         Ok(key)
     }
 
-    /// Gives a task to the machine; `flush` sends what can be sent.
+    /// Gives a call of an actor to the machine; `flush` sends what can be sent.
     pub(crate) fn record(
         self: &Arc<Self>,
         task: TaskId,
@@ -476,15 +542,31 @@ impl Inner {
         retries: u32,
         flush: impl FnOnce(&mut Shell, &mut Later),
     ) -> TaskKey {
-        let inputs = self.missing_inputs(&payload.arguments);
+        self.record_in(self.submitter.first(), task, route, payload, returns, retries, flush)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a submission consists of")]
+    fn record_in(
+        self: &Arc<Self>,
+        shard: &Shard,
+        task: TaskId,
+        route: Route,
+        payload: Payload,
+        returns: u32,
+        retries: u32,
+        flush: impl FnOnce(&mut Shell, &mut Later),
+    ) -> TaskKey {
+        let inputs: Vec<Handle> = payload.arguments.handles().to_vec();
+        // Before the lock is taken: this flushes the outbox.
+        inputs.iter().for_each(|handle| self.announce(&handle.entry));
         let bytes = (payload.arguments.size_bytes() + size_of::<Payload>()) as u32;
         let submission = Submission { task, route, returns, retries, bytes, payload };
         let mut later = Later::default();
-        let mut shell = self.submitter.lock();
+        let mut shell = shard.lock();
         let key = if inputs.is_empty() {
             shell.machine.on_submitted(submission, &[])
         } else {
-            self.submit_with_inputs(&mut shell, submission, &inputs, &mut later)
+            self.submit_with_inputs(shard.index, &mut shell, submission, &inputs, &mut later)
         };
         if let Route::Lane(lane) = route
             && let Some(failure) = shell.machine.lane_failure(lane)
@@ -502,55 +584,62 @@ impl Inner {
         key
     }
 
-    /// The top-level references among the arguments.
-    fn missing_inputs(&self, arguments: &Arguments) -> Vec<(Handle, Input)> {
-        let input = |handle: &Handle| match handle.entry.key() {
-            Some(key) => Input::Task(key),
-            None => {
-                self.announce(&handle.entry);
-                Input::Elsewhere(handle.id())
-            }
-        };
-        arguments.handles().iter().map(|handle| (handle.clone(), input(handle))).collect()
-    }
-
-    /// With the lock held: an input is missing exactly if it has no outcome now; a failed one fails the task.
+    /// With the lock held: an input of another shard or process is missing exactly if it has no outcome now; a
+    /// failed one fails the task.
     fn submit_with_inputs(
         self: &Arc<Self>,
+        shard: ShardIndex,
         shell: &mut Shell,
         submission: Submission<Payload>,
-        inputs: &[(Handle, Input)],
+        inputs: &[Handle],
         later: &mut Later,
     ) -> TaskKey {
-        let needed: Vec<Input> = inputs
-            .iter()
-            .filter(|(handle, input)| matches!(input, Input::Task(_)) || handle.entry.outcome().is_none())
-            .map(|(_, input)| *input)
-            .collect();
+        let input = |handle: &Handle| match handle.entry.key() {
+            Some(key) if key.shard() == shard => Some(Input::Task(key)),
+            _ => handle.entry.add_machine(shard).then(|| Input::Elsewhere(handle.id())),
+        };
+        let needed: Vec<Input> = inputs.iter().filter_map(input).collect();
         let key = shell.machine.on_submitted(submission, &needed);
-        let failed = inputs.iter().any(|(handle, _)| handle.entry.outcome().is_some_and(Outcome::is_failed));
+        let failed = inputs.iter().any(|handle| handle.entry.outcome().is_some_and(Outcome::is_failed));
         if failed {
             shell.step(self, later, |machine, out| machine.on_input_failed(key, out));
         }
         key
     }
 
+    /// An object that tasks of a shard wait for has an outcome.
+    pub(crate) fn on_input_resolved(
+        self: &Arc<Self>,
+        shard: ShardIndex,
+        object: ObjectId,
+        failed: bool,
+        later: &mut Later,
+    ) {
+        let mut shell = self.submitter.get(shard).lock();
+        shell.step(self, later, |machine, out| machine.on_elsewhere_resolved(object, failed, out));
+        shell.flush(self, later);
+    }
+
     /// The lane of a shape, asking the node for one at first use.
-    pub(crate) fn lane_of(self: &Arc<Self>, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
-        if let Some(lane) = self.submitter.lock().by_shape.get(shape) {
+    pub(crate) fn lane_of(self: &Arc<Self>, shard: &Shard, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
+        if let Some(lane) = shard.lock().by_shape.get(shape) {
             return Ok(*lane);
         }
-        let wanted = (**shape).clone();
-        match self.request(|request| ToNode::LaneWanted { request, shape: wanted })? {
-            FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shape, lane)),
+        // The lane of the default shape is the first of each shard.
+        if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
+            self.lane_of(shard, &self.default_shape)?;
+        }
+        let (wanted, shard_index) = ((**shape).clone(), shard.index);
+        match self.request(|request| ToNode::LaneWanted { request, shape: wanted, shard: shard_index })? {
+            FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shard, shape, lane)),
             FromNode::LaneOpened { lane: Err(failure), .. } => Err(failure.into()),
             other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
         }
     }
 
     /// Takes a new lane into use.
-    fn add_lane(&self, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
-        let mut shell = self.submitter.lock();
+    fn add_lane(&self, shard: &Shard, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
+        let mut shell = shard.lock();
         if let Some(lane) = shell.by_shape.get(shape) {
             return *lane;
         }
@@ -562,27 +651,30 @@ impl Inner {
             None => shell.lanes.push(lane),
         }
         shell.by_shape.insert(shape.clone(), index);
+        shard.has_default_lane.store(true, Ordering::Release);
         index
     }
 
     /// The node does not serve a lane any more: its tasks fail.
     pub(crate) fn on_lane_removed(self: &Arc<Self>, id: LaneId, failure: &Failure) {
         let mut later = Later::default();
-        let mut shell = self.submitter.lock();
-        let place = shell.lanes.iter().position(|lane| lane.id == id && !lane.removed);
-        if let Some(lane) = place.and_then(|place| shell.machine.lane_in(place)) {
-            shell.lanes[lane.place()].removed = true;
-            shell.by_shape.retain(|_, index| *index != lane);
-            shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+        for shard in self.submitter.all() {
+            let mut shell = shard.lock();
+            let place = shell.lanes.iter().position(|lane| lane.id == id && !lane.removed);
+            if let Some(lane) = place.and_then(|place| shell.machine.lane_in(place)) {
+                shell.lanes[lane.place()].removed = true;
+                shell.by_shape.retain(|_, index| *index != lane);
+                shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+                break;
+            }
         }
-        drop(shell);
         later.messages.push(ToNode::LaneForgotten { lane: id });
         later.run(self);
     }
 
     /// One return of a task is not referenced any more.
     pub(crate) fn on_handle_dropped(self: &Arc<Self>, key: TaskKey) {
-        let Some(mut shell) = self.submitter.try_lock() else { return self.defer_drop(key) };
+        let Some(mut shell) = self.submitter.of(key).try_lock() else { return self.defer_drop(key) };
         let shell_ref = &mut *shell;
         shell_ref.machine.on_handle_dropped(key, &mut shell_ref.out);
         // Nearly always there is just the one payload, to be dropped when the lock is free again.

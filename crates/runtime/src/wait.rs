@@ -13,6 +13,7 @@ use aktis_protocol::hot::Stored;
 use aktis_protocol::{Failure, FailureKind};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long to spin after the last progress. Several round trips to a worker that spins too.
@@ -52,6 +53,11 @@ impl Inner {
             if TaskContext::is_task(entry.id.task()) {
                 return Err(Error::WaitsForItself(entry.id));
             }
+            if timeout.is_none() {
+                self.run_instead_of_waiting(entry);
+            }
+        }
+        if entry.outcome().is_none() {
             let done =
                 self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group))?;
             if !done && TaskContext::is_cancelled() {
@@ -116,7 +122,10 @@ impl Inner {
         if let Some(own) = rest.iter().find(|handle| TaskContext::is_task(handle.id().task())) {
             return Err(Error::WaitsForItself(own.id()));
         }
-        let register = |group: &Arc<WaitGroup>| rest.iter().for_each(|handle| handle.entry.add_group(group));
+        let register = |group: &Arc<WaitGroup>| {
+            group.end_at_failure();
+            rest.iter().for_each(|handle| handle.entry.add_group(group));
+        };
         let finished = self.block(timeout, rest.len(), done, register)?;
         if !finished && TaskContext::is_cancelled() {
             return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
@@ -205,18 +214,29 @@ impl Inner {
 
     /// After a submission: now and then takes in completions, and waits when too much is unfinished.
     pub(crate) fn tend_after_submit(self: &Arc<Self>) {
-        let (tend, unfinished) = TaskContext::count_submission(|| self.unfinished());
+        let (tend, unfinished) = TaskContext::count_submission(|| self.unfinished_of_thread());
         if tend {
             self.drain();
         }
-        if unfinished.is_some_and(|unfinished| unfinished >= self.queued_tasks_max) {
+        // While no shard has more than its part, all together are below the bound.
+        let part = self.queued_tasks_max / self.submitter.all().len();
+        if unfinished.is_some_and(|unfinished| unfinished >= part) {
             self.wait_for_room();
         }
     }
 
     /// How many tasks and calls of this process are not finished.
     pub(crate) fn unfinished(self: &Arc<Self>) -> usize {
-        let unfinished = self.submitter.lock().machine.unfinished();
+        let in_use =
+            self.submitter.all().iter().filter(|shard| shard.has_default_lane.load(Ordering::Acquire));
+        let unfinished = in_use.map(|shard| shard.lock().machine.unfinished()).sum();
+        self.run_deferred();
+        unfinished
+    }
+
+    /// How many are not finished of the shard to which this thread submits.
+    fn unfinished_of_thread(self: &Arc<Self>) -> usize {
+        let unfinished = self.submitter.mine().lock().machine.unfinished();
         self.run_deferred();
         unfinished
     }

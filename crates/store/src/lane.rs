@@ -122,6 +122,12 @@ impl LaneProducer {
         Self { place, tail, payloads: VecDeque::new(), payload_head: 0, payload_tail: 0 }
     }
 
+    /// Whether there is a place for a task now; for its payload there may be none.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.is_free(self.place.slot(self.tail), self.tail)
+    }
+
     /// Appends a task; gives its position, or `None` if there is no room now.
     #[inline]
     pub fn push(&mut self, header: &TaskHeader, payload: &[u8]) -> Option<u64> {
@@ -151,7 +157,13 @@ impl LaneProducer {
     pub fn cancel(&mut self, position: u64) -> bool {
         let (from, to) = (state(position, READY), state(position, CANCELLED));
         let slot = self.place.state(self.place.slot(position));
-        slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let taken_back = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if taken_back {
+            // Nobody may come to claim it, and it is not to be counted as queued for long.
+            let head = &self.place.head().head;
+            let _ = head.compare_exchange(position, position + 1, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        taken_back
     }
 
     /// Marks the lane as having tasks; true if the node took it for idle and must be told.
@@ -362,6 +374,19 @@ mod tests {
         assert!(producer.cancel(positions[1]));
         assert_eq!(consumer.claim(ProcessSlot(1), |header, _| header.key.index), Some(2));
         assert_eq!(consumer.claim(ProcessSlot(1), |header, _| header.key.index), None);
+    }
+
+    #[test]
+    fn a_lane_whose_tasks_were_all_taken_back_is_empty_and_goes_round() {
+        let (mut producer, consumer) = lane();
+        for index in 0..3 * LANE_SLOTS as u32 {
+            let position = producer.push(&header(index), b"x").unwrap();
+            assert!(!consumer.is_empty());
+            assert!(producer.cancel(position) && !producer.cancel(position));
+            assert!(consumer.is_empty());
+        }
+        producer.push(&header(7), b"x").unwrap();
+        assert_eq!(consumer.claim(ProcessSlot(1), |header, _| header.key.index), Some(7));
     }
 
     #[test]

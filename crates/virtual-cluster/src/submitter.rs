@@ -72,9 +72,11 @@ impl Trial {
             25..34 => self.drop_handle(),
             34..36 => self.cancel_one(),
             36..40 => self.resolve_thing(),
-            40..49 => self.flush_a_lane(),
+            40..47 => self.flush_a_lane(),
+            47..49 => self.take(),
             49..56 => self.flush_an_actor(),
-            56..67 => self.claim(),
+            56..65 => self.claim(),
+            65..67 => self.answer_here(),
             67..80 => self.answer(),
             80..92 => self.deliver(),
             92..95 => self.haunt(),
@@ -166,7 +168,7 @@ impl Trial {
         assert_eq!((record.task(), record.route()), (errand.order.task, errand.order.route));
         let stage = self.oracle.stage(number);
         assert_eq!(record.stage(), stage, "errand {number} after {event}");
-        assert_eq!(record.attempt() + u32::from(errand.sent.is_some()), errand.runs, "tries of {number}");
+        assert_eq!(record.attempt() + u32::from(errand.is_under_way()), errand.runs, "tries of {number}");
         assert_eq!(record.payload().map(|ticket| ticket.0), errand.ticket.then_some(number), "its ticket");
         if errand.is_open() {
             assert_eq!(record.missing() as usize, self.oracle.missing(number), "inputs of errand {number}");
@@ -208,6 +210,7 @@ impl Trial {
             self.flush_an_actor();
             self.claim();
             self.answer();
+            self.answer_here();
             self.deliver();
         }
     }

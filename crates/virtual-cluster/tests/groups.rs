@@ -5,7 +5,7 @@ use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
     Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, ProcessSlot, Resources,
-    SessionId, Shape, TaskId, limits,
+    SessionId, Shape, ShardIndex, TaskId, limits,
 };
 use aktis_virtual_cluster::world::{DRIVER, World};
 
@@ -59,7 +59,8 @@ fn make(world: &mut World, number: u64) -> Vec<FromNode> {
 
 fn lane(world: &mut World, number: u64) -> Result<LaneId, FailureKind> {
     let group = Some(GroupPlace { group: group(number), bundle: None });
-    world.send(DRIVER, ToNode::LaneWanted { request: 0, shape: Shape { group, ..Shape::default() } });
+    let shape = Shape { group, ..Shape::default() };
+    world.send(DRIVER, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) });
     let opened = settle(world).into_iter().find_map(|message| match message {
         FromNode::LaneOpened { lane, .. } => Some(lane.map_err(|failure| failure.kind)),
         _ => None,

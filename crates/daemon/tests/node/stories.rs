@@ -8,7 +8,7 @@ use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
     Amount, DeathCause, EntryRef, GroupId, GroupPlace, GroupSpec, ObjectId, ProcessSlot, Resources, Shape,
-    TaskId,
+    ShardIndex, TaskId,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -316,7 +316,7 @@ fn groups() {
         driver.node.send(ToNode::GroupWanted { spec });
         let group_place = Some(GroupPlace { group, bundle: Some(0) });
         let shape = Shape { resources: Resources::none(), group: group_place, ..Shape::default() };
-        driver.node.send(ToNode::LaneWanted { request: 1, shape });
+        driver.node.send(ToNode::LaneWanted { request: 1, shape, shard: ShardIndex(0) });
         let lane = driver.wait_for(|answer| match answer {
             FromNode::LaneOpened { request: 1, lane } => Some(lane.expect("there is room")),
             _ => None,

@@ -329,7 +329,9 @@ impl Node {
         }
         match message {
             ToNode::Started => {}
-            ToNode::LaneWanted { request, shape } => self.on_lane_wanted(from, request, &shape, out),
+            ToNode::LaneWanted { request, shape, shard } => {
+                self.on_lane_wanted(from, request, &shape, shard, out);
+            }
             ToNode::ChannelWanted { request, to } => self.on_channel_wanted(from, request, to, out),
             ToNode::LaneActive { lane } => self.on_lane_active(now, lane, out),
             ToNode::LeaseReturned { lease } => self.on_lease_returned(now, from, lease, out),

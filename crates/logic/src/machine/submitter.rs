@@ -1,4 +1,5 @@
-//! The submitter: every task and actor call of one process, from `remote` until nobody can ask for it.
+//! The submitter: every task and actor call of one process (or of some of its threads), from `remote` until nobody
+//! can ask for it.
 //!
 //! It decides when a task may be sent (its inputs are there), in which order calls reach an actor, what
 //! happens when a worker dies (again, or failed), what a cancel means, and how long a finished task stays
@@ -17,7 +18,7 @@ mod lineage;
 use crate::slab::Slab;
 use actors::Actor;
 pub use actors::{ActorIndex, Place};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, TaskId, TaskKey, limits};
+use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ShardIndex, TaskId, TaskKey, limits};
 pub use lanes::LaneIndex;
 use lanes::Lanes;
 use lineage::{Lineage, Link};
@@ -37,7 +38,7 @@ pub enum Route {
 pub enum Input {
     /// Made by a task of this process (finished or not).
     Task(TaskKey),
-    /// Made elsewhere, and awaited.
+    /// Made by another process, or by another submitter of this one, and awaited.
     Elsewhere(ObjectId),
 }
 
@@ -69,6 +70,8 @@ pub enum Stage {
         /// The position in the lane.
         position: u64,
     },
+    /// A thread of this process runs it instead of waiting for it.
+    Taken,
     /// It has values or a failure.
     Finished,
 }
@@ -176,6 +179,8 @@ pub enum Cancelled {
     BeforeStart,
     /// It had been sent: its route and position tell where to stop it.
     Sent(Route, u64),
+    /// A thread of this process runs it.
+    Taken,
     /// It was finished, or unknown: nothing changes.
     TooLate,
 }
@@ -208,9 +213,14 @@ type Out<P> = Vec<SubmitterEffect<P>>;
 impl<P> Submitter<P> {
     /// A submitter without tasks.
     pub fn new(config: SubmitterConfig) -> Self {
+        Self::of_shard(config, ShardIndex::default())
+    }
+
+    /// A submitter without tasks, of a process that has several.
+    pub fn of_shard(config: SubmitterConfig, shard: ShardIndex) -> Self {
         Self {
             config,
-            tasks: Slab::default(),
+            tasks: Slab::new(shard),
             lanes: Lanes::default(),
             actors: Vec::new(),
             free_actors: Vec::new(),
@@ -298,12 +308,14 @@ impl<P> Submitter<P> {
                     producers.push(producer);
                     if record.stage != Stage::Finished {
                         missing += 1;
-                        record.edges.get_or_insert_default().dependents.push(key);
+                        let mut edges = record.edges.take().unwrap_or_default();
+                        add_waiting(&self.tasks, &mut edges.dependents, key);
+                        self.tasks.get_mut(producer).expect("just found").edges = Some(edges);
                     }
                 }
                 Input::Elsewhere(object) => {
                     missing += 1;
-                    self.elsewhere.entry(object).or_default().push(key);
+                    add_waiting(&self.tasks, self.elsewhere.entry(object).or_default(), key);
                 }
             }
         }
@@ -332,6 +344,15 @@ impl<P> Submitter<P> {
         if let Some(record) = self.tasks.get_mut(key) {
             record.stage = Stage::Sent { position };
         }
+    }
+
+    /// A thread of this process runs a task of a lane itself: it was not sent, or was taken back. If it is
+    /// among those that wait for room, it is passed over there.
+    pub fn on_taken(&mut self, key: TaskKey) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        let is_task = matches!(record.route, Route::Lane(_));
+        debug_assert!(is_task && matches!(record.stage, Stage::Queued | Stage::Sent { .. }));
+        record.stage = Stage::Taken;
     }
 
     /// One return value (or a failure in its place) has arrived. Gives whether it is to be kept: false for
@@ -384,11 +405,19 @@ impl<P> Submitter<P> {
     /// An attempt failed, and says that another may succeed. True if there will be one.
     pub fn on_attempt_failed(&mut self, key: TaskKey, out: &mut Out<P>) -> bool {
         let Some(record) = self.tasks.get_mut(key) else { return false };
-        if !matches!(record.stage, Stage::Sent { .. }) || !record.try_again() {
+        let was_taken = record.stage == Stage::Taken;
+        if !(was_taken || matches!(record.stage, Stage::Sent { .. })) || !record.try_again() {
             return false;
         }
         match record.route {
-            Route::Lane(lane) => self.lanes.queue(lane).push_back(key),
+            Route::Lane(lane) => {
+                let queue = self.lanes.queue(lane);
+                if was_taken {
+                    // It may have been taken from the middle of this very queue.
+                    queue.retain(|&queued| queued != key);
+                }
+                queue.push_back(key);
+            }
             Route::Actor(actor) => self.call_again(actor, key, out),
         }
         true
@@ -401,6 +430,7 @@ impl<P> Submitter<P> {
             Stage::Finished => return Cancelled::TooLate,
             Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
             Stage::Sent { position } => Cancelled::Sent(record.route, position),
+            Stage::Taken => Cancelled::Taken,
         };
         let failure = Failure::new(FailureKind::Cancelled, "it was cancelled");
         self.fail(key, failure, out);
@@ -554,6 +584,15 @@ impl<P> Submitter<P> {
         }
         assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
     }
+}
+
+/// Adds a task to those that wait for something. Before the list grows, it loses those that wait no more, because
+/// they were cancelled or failed.
+fn add_waiting<P>(tasks: &Slab<Record<P>>, list: &mut Vec<TaskKey>, key: TaskKey) {
+    if list.len() == list.capacity() {
+        list.retain(|&other| tasks.get(other).is_some_and(|record| record.stage != Stage::Finished));
+    }
+    list.push(key);
 }
 
 #[cfg(test)]

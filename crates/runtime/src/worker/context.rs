@@ -26,6 +26,8 @@ pub(crate) struct TaskContext {
 
 thread_local! {
     static CURRENT: RefCell<Option<TaskContext>> = const { RefCell::new(None) };
+    /// How much the task that ended last on this thread has submitted.
+    static LAST_CHILDREN: Cell<u64> = const { Cell::new(0) };
     static SUBMISSIONS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -59,12 +61,18 @@ impl TaskContext {
 
     /// Keeps stored arguments that user code still refers to. True if the actor asked to exit.
     pub(crate) fn finish(self, runtime: &Arc<Inner>) -> bool {
+        LAST_CHILDREN.set(self.children);
         for pinned in &self.pinned {
             if Arc::strong_count(pinned) > 1 {
                 pinned.keep(runtime);
             }
         }
         self.exits
+    }
+
+    /// How much the task that ended last on this thread has submitted.
+    pub(crate) fn last_children() -> u64 {
+        LAST_CHILDREN.get()
     }
 
     pub(crate) fn next_child(runtime: &Inner) -> Option<TaskId> {

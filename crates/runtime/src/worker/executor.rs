@@ -14,6 +14,7 @@ use crate::worker::async_call::AsyncCall;
 use crate::worker::attendant::Attendant;
 use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{Hosted, Mailbox};
+use crate::worker::nested;
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
 use aktis_logic::machine::node::WorkerKind;
@@ -112,6 +113,11 @@ impl Executor {
         }
     }
 
+    /// Whether it runs tasks on many threads.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind == WorkerKind::Shared
+    }
+
     /// Whether actors that nobody but their creator knows may live here.
     pub(crate) fn hosts_actors(&self) -> bool {
         self.kind == WorkerKind::Shared
@@ -202,7 +208,10 @@ impl Executor {
         self.runners.write().push(state.clone());
         let runtime = runtime.clone();
         let body = move || runner::run(&runtime, state);
-        let spawned = std::thread::Builder::new().name(format!("aktis-run-{index}")).spawn(body);
+        let spawned = std::thread::Builder::new()
+            .name(format!("aktis-run-{index}"))
+            .stack_size(nested::stack_bytes())
+            .spawn(body);
         if let Err(error) = spawned {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             eprintln!("aktis: cannot start another thread: {error}");
@@ -268,18 +277,35 @@ impl Executor {
     pub(crate) fn leave_to_others(&self, runtime: &Inner, lane: &LaneConsumer) {
         if self.kind == WorkerKind::Isolated {
             runtime.control.retract_idle(lane.shape());
-            if !lane.is_empty() {
-                runtime.control.wake_idle(lane.shape());
-            }
+            self.wake_others(runtime, lane);
+        }
+    }
+
+    /// Wakes another process for what is in the lane.
+    pub(crate) fn wake_others(&self, runtime: &Inner, lane: &LaneConsumer) {
+        if !lane.is_empty() {
+            runtime.control.wake_idle(lane.shape());
         }
     }
 
     /// Gives a lease back; the node gets it if it wants one.
     pub(crate) fn put_lease(&self, runtime: &Inner, held: Held) {
+        let shape = held.shape;
         let returned = self.leases.lock().put(held);
-        if let Some(message) = returned {
-            runtime.send_to_node(message);
+        self.send_back(runtime, shape, returned);
+    }
+
+    /// Gives a lease back to the node. Without another one, this process is not to be woken for such tasks any more; a
+    /// wake-up that is on its way is for others.
+    fn send_back(&self, runtime: &Inner, shape: ShapeId, returned: Option<ToNode>) {
+        let Some(message) = returned else { return };
+        if !self.leases.lock().idle_shapes().any(|idle| idle == shape) {
+            runtime.control.retract_idle(shape);
+            for lane in self.lanes(runtime).iter().filter(|lane| lane.shape() == shape) {
+                self.wake_others(runtime, lane);
+            }
         }
+        runtime.send_to_node(message);
     }
 
     /// Whether a lease of this shape should go back to the node.
@@ -444,9 +470,7 @@ impl Executor {
             FromNode::LeaseRevoked { shape } => {
                 self.revocations.fetch_add(1, Ordering::SeqCst);
                 let returned = self.leases.lock().revoke(shape);
-                if let Some(message) = returned {
-                    runtime.send_to_node(message);
-                }
+                self.send_back(runtime, shape, returned);
             }
             FromNode::HostActor { spec, incarnation, gpus } => {
                 self.hosted.host(runtime, self, spec, incarnation, gpus);

@@ -467,7 +467,9 @@ impl Mailbox {
             }
         };
         let exits = item.asker().answer(runtime, runner, function.name, before, outcome);
-        runner.end();
+        if runner.end() {
+            runtime.cancel_children(item.task, TaskContext::last_children());
+        }
         if exits {
             self.exit(runtime, executor);
         }

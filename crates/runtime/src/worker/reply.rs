@@ -1,6 +1,6 @@
 //! Answers: from an encoded result to the submitter's memory.
 
-use crate::codec::Encoded;
+use crate::codec::{Encoded, Value};
 use crate::error::Error;
 use crate::inbound::Arrived;
 use crate::objects::{Placed, inner_references};
@@ -72,6 +72,14 @@ impl Answer {
             bytes = encode(&failure);
         }
         Self { body: Body::Failed(bytes), contains: false, object }
+    }
+
+    /// The value, if it is one that needs nobody to be told.
+    pub(crate) fn as_plain(&self) -> Option<Value> {
+        match &self.body {
+            Body::Inline(value) if !self.contains => value.as_plain().map(Value::inline),
+            _ => None,
+        }
     }
 
     /// Sends the answer.

@@ -1,11 +1,11 @@
 //! Runs a function: decodes, calls, catches, answers.
 
 use crate::codec::{ArgumentReader, Encoded};
-use crate::registry::{self, Call, FunctionBody, Items};
+use crate::registry::{self, Call, Function, FunctionBody, Items};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use crate::worker::reply::Answer;
-use crate::worker::runner::{Payload, RunnerState};
+use crate::worker::runner::{RunnerState, TaskBytes};
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, ProcessSlot, TaskId, TaskKey};
 use std::cell::{Cell, RefCell};
@@ -79,17 +79,34 @@ pub(crate) fn run_task(
     runner: &RunnerState,
     submitter: ProcessSlot,
     header: &TaskHeader,
-    payload: Payload,
+    payload: TaskBytes,
     gpus: Arc<[u32]>,
 ) {
-    let task = header.task;
-    let asker = Asker { process: submitter, key: header.key, task, stream_ahead: header.stream_ahead };
+    let asker = Asker::of_task(submitter, header);
     let function = match registry::find(header.function) {
         Some(function) => function,
-        None => return asker.refuse(runtime, unknown(header.function).at("", task)),
+        None => return asker.refuse(runtime, unknown(header.function).at("", header.task)),
     };
+    let (before, outcome) = call(runtime, runner, submitter, header, &payload, gpus, function);
+    asker.answer(runtime, runner, function.name, before, outcome);
+    if runner.end() {
+        runtime.cancel_children(header.task, TaskContext::last_children());
+    }
+}
+
+/// Calls the function of a task, in a context of its own; gives the context before, and what the function gave.
+pub(crate) fn call(
+    runtime: &Arc<Inner>,
+    runner: &RunnerState,
+    submitter: ProcessSlot,
+    header: &TaskHeader,
+    payload: &TaskBytes,
+    gpus: Arc<[u32]>,
+    function: &'static Function,
+) -> (Option<TaskContext>, Outcome) {
     let cancelled = runner.begin(submitter, header.key);
-    let context = TaskContext::new(runtime, task, function.name, None, header.attempt, gpus, cancelled);
+    let context =
+        TaskContext::new(runtime, header.task, function.name, None, header.attempt, gpus, cancelled);
     let before = context.enter();
     let mut call = Call::new(ArgumentReader::new(payload.as_slice(), &runner.runtime));
     let outcome = match function.body {
@@ -102,15 +119,32 @@ pub(crate) fn run_task(
         }
     };
     drop(call);
-    asker.answer(runtime, runner, function.name, before, outcome);
-    runner.end();
+    (before, outcome)
 }
 
 impl Asker {
+    /// Who waits for a task.
+    pub(crate) fn of_task(process: ProcessSlot, header: &TaskHeader) -> Self {
+        Self { process, key: header.key, task: header.task, stream_ahead: header.stream_ahead }
+    }
+
     /// Answers a call that cannot be run.
     pub(crate) fn refuse(&self, runtime: &Arc<Inner>, failure: Failure) {
         let answer = Answer::failed(self.task.returns(0), failure);
         answer.send(runtime, self.process, MessageKind::Returned, self.key, 0);
+    }
+
+    /// Ends the context of a call that gave one value, and makes it an answer. True if the actor asked to exit.
+    pub(crate) fn seal(
+        &self,
+        runtime: &Arc<Inner>,
+        function: &'static str,
+        before: Option<TaskContext>,
+        result: Result<Encoded, Failure>,
+    ) -> (Answer, bool) {
+        let result = result.map_err(|failure| failure.or_at(function, self.task));
+        let answer = Answer::new(runtime, self.process, self.task.returns(0), result);
+        (answer, leave(runtime, before))
     }
 
     /// Ends the context of the call and sends what it gave. True if the actor asked to exit.
@@ -126,8 +160,7 @@ impl Asker {
         let at = |failure: Failure| failure.or_at(function, task);
         match outcome {
             Outcome::One(result) => {
-                let answer = Answer::new(runtime, to, task.returns(0), result.map_err(at));
-                let exits = leave(runtime, before);
+                let (answer, exits) = self.seal(runtime, function, before, result);
                 answer.send(runtime, to, MessageKind::Returned, key, 0);
                 exits
             }

@@ -1,9 +1,11 @@
 //! One thread of a worker: finds work, runs it, spins a little, sleeps.
 
 use crate::runtime::{Inner, Runtime};
+use crate::shards::choose_shard;
 use crate::worker::executor::{Executor, LOOKING, RUNNER, Runnable};
 use crate::worker::leases::Held;
 use crate::worker::mailbox;
+use crate::worker::nested;
 use crate::worker::run;
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ProcessSlot, TaskKey};
@@ -26,6 +28,10 @@ pub(crate) struct RunnerState {
     submitter: AtomicU32,
     key: AtomicU64,
     cancelled: Mutex<Arc<AtomicBool>>,
+    /// What waits on this thread for what it runs.
+    outer: Mutex<Outer>,
+    /// Whether what it runs was cancelled with all that it has submitted.
+    recursive: AtomicBool,
     pub(crate) stream_consumed: AtomicU32,
     pub(crate) stream_closed: AtomicBool,
     thread: Mutex<Option<Thread>>,
@@ -35,6 +41,21 @@ pub(crate) struct RunnerState {
     blocked: AtomicBool,
     /// How many things it has run.
     finished: AtomicU64,
+}
+
+/// What waits for what runs above it.
+#[derive(Default)]
+struct Outer {
+    frames: Vec<Frame>,
+    /// A flag for the next one.
+    spare: Option<Arc<AtomicBool>>,
+}
+
+struct Frame {
+    submitter: u32,
+    key: u64,
+    cancelled: Arc<AtomicBool>,
+    recursive: bool,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -47,6 +68,8 @@ impl RunnerState {
             submitter: AtomicU32::new(NOBODY),
             key: AtomicU64::new(0),
             cancelled: Mutex::default(),
+            outer: Mutex::default(),
+            recursive: AtomicBool::new(false),
             stream_consumed: AtomicU32::new(0),
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -96,17 +119,41 @@ impl RunnerState {
 
     /// Says what the thread runs from now on; gives the flag by which it may be cancelled.
     pub(crate) fn begin(&self, submitter: ProcessSlot, key: TaskKey) -> Arc<AtomicBool> {
+        let mut cancelled = self.cancelled.lock();
+        self.recursive.store(false, Ordering::Relaxed);
         self.key.store(word(key), Ordering::Relaxed);
         self.submitter.store(submitter.0, Ordering::Release);
-        let mut cancelled = self.cancelled.lock();
         if cancelled.load(Ordering::Relaxed) || Arc::strong_count(&cancelled) > 1 {
             *cancelled = Arc::default();
         }
         cancelled.clone()
     }
 
-    pub(crate) fn end(&self) {
+    /// What it ran is over; true if what that has submitted is to be cancelled.
+    pub(crate) fn end(&self) -> bool {
         self.submitter.store(NOBODY, Ordering::Release);
+        self.recursive.load(Ordering::Relaxed) && self.recursive.swap(false, Ordering::AcqRel)
+    }
+
+    /// What the thread runs waits for another task, which the thread runs itself.
+    pub(crate) fn suspend(&self) {
+        let mut outer = self.outer.lock();
+        let spare = outer.spare.take().unwrap_or_default();
+        let mut cancelled = self.cancelled.lock();
+        let (submitter, key) = (self.submitter.load(Ordering::Relaxed), self.key.load(Ordering::Relaxed));
+        let cancelled = std::mem::replace(&mut *cancelled, spare);
+        outer.frames.push(Frame { submitter, key, cancelled, recursive: self.end() });
+    }
+
+    /// Ends what `suspend` began.
+    pub(crate) fn resume(&self) {
+        let mut outer = self.outer.lock();
+        let frame = outer.frames.pop().expect("`suspend` came before");
+        let mut cancelled = self.cancelled.lock();
+        self.key.store(frame.key, Ordering::Relaxed);
+        self.submitter.store(frame.submitter, Ordering::Release);
+        self.recursive.store(frame.recursive, Ordering::Relaxed);
+        outer.spare = Some(std::mem::replace(&mut cancelled, frame.cancelled));
     }
 
     pub(crate) fn begin_stream(&self) {
@@ -122,21 +169,37 @@ impl RunnerState {
         key: TaskKey,
         index: u32,
     ) -> bool {
-        let same =
-            self.submitter.load(Ordering::Acquire) == from.0 && self.key.load(Ordering::Relaxed) == word(key);
-        if !same {
-            return false;
+        let found = self.note_message(from, kind, key, index);
+        if let (true, Some(thread)) = (found, &*self.thread.lock()) {
+            thread.unpark();
         }
-        match kind {
-            MessageKind::Cancel => self.cancelled.lock().store(true, Ordering::Release),
-            MessageKind::StreamCredit => {
+        found
+    }
+
+    /// Notes a message, if it is about what the thread runs, or about what waits there for that. The locks are held
+    /// throughout, and `begin` takes one of them: the next task does not get it.
+    fn note_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) -> bool {
+        let mut outer = self.outer.lock();
+        let cancelled = self.cancelled.lock();
+        let is_this = |submitter: u32, at: u64| submitter == from.0 && at == word(key);
+        let runs_this = is_this(self.submitter.load(Ordering::Acquire), self.key.load(Ordering::Relaxed));
+        let frame = outer.frames.iter_mut().find(|frame| !runs_this && is_this(frame.submitter, frame.key));
+        match (kind, frame) {
+            (_, None) if !runs_this => return false,
+            (MessageKind::Cancel, None) => {
+                self.recursive.fetch_or(index != 0, Ordering::AcqRel);
+                cancelled.store(true, Ordering::Release);
+            }
+            (MessageKind::Cancel, Some(frame)) => {
+                frame.recursive |= index != 0;
+                frame.cancelled.store(true, Ordering::Release);
+            }
+            // Of what is on one thread, only the lowest can be a stream.
+            (MessageKind::StreamCredit, _) => {
                 self.stream_consumed.fetch_max(index, Ordering::AcqRel);
             }
-            MessageKind::StreamClosed => self.stream_closed.store(true, Ordering::Release),
+            (MessageKind::StreamClosed, _) => self.stream_closed.store(true, Ordering::Release),
             _ => {}
-        }
-        if let Some(thread) = &*self.thread.lock() {
-            thread.unpark();
         }
         true
     }
@@ -150,6 +213,8 @@ fn word(key: TaskKey) -> u64 {
 pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
     state.note_thread();
     RUNNER.set(Some((state.clone(), None)));
+    nested::note_stack();
+    choose_shard(state.index);
     let executor = runtime.executor.as_ref().expect("runners belong to workers");
     let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
     loop {
@@ -210,17 +275,15 @@ impl Runner<'_> {
     /// Takes in messages while the first thread is away, and wakes it for what only it can do.
     fn attend(&mut self) {
         if !self.executor.is_main_away() {
-            // It may have been woken in place of the first thread.
-            self.pass_on();
+            // It may have been woken in place of the first thread, which has then to announce itself again, whether or not
+            // there is still something to do.
+            self.runtime.control.doorbell().call();
             self.executor.attendant.retire(|| self.executor.is_main_away() || !self.executor.is_main_only());
             return;
         }
         self.runtime.drain();
         self.pass_on();
-        // A wake-up for a task that only the first thread could have run is another process's.
-        for lane in self.lanes().iter() {
-            self.executor.leave_to_others(self.runtime, lane);
-        }
+        self.wake_others();
         let bell = self.runtime.control.doorbell();
         let ticket = bell.prepare();
         self.executor.begin_sleep();
@@ -313,15 +376,15 @@ impl Runner<'_> {
     }
 
     /// Claims a task; the running cell is written before the slot is given back.
-    fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, Payload)> {
+    fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, TaskBytes)> {
         let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
         lane.claim(self.runtime.me, |header, payload| {
             cell.set(lane.submitter(), header.key);
-            (*header, Payload::copy(payload))
+            (*header, TaskBytes::copy(payload))
         })
     }
 
-    fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: Payload, held: Held) {
+    fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: TaskBytes, held: Held) {
         let gpus = held.gpus.clone();
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
@@ -406,6 +469,15 @@ impl Runner<'_> {
         self.executor.watch.wake();
         if self.finds_work() {
             self.executor.on_busy(self.runtime);
+        } else {
+            self.wake_others();
+        }
+    }
+
+    /// A wake-up for a task that this process cannot run, or not now, is another process's.
+    fn wake_others(&mut self) {
+        for lane in self.lanes().iter() {
+            self.executor.wake_others(self.runtime, lane);
         }
     }
 
@@ -422,13 +494,13 @@ fn take_held() -> Option<Held> {
 }
 
 /// A task's arguments, copied out of shared memory: on the stack if they are short.
-pub(crate) enum Payload {
+pub(crate) enum TaskBytes {
     Short { len: u8, bytes: [u8; 64] },
     Long(Vec<u8>),
 }
 
-impl Payload {
-    fn copy(payload: &[u8]) -> Self {
+impl TaskBytes {
+    pub(crate) fn copy(payload: &[u8]) -> Self {
         let mut bytes = [0; 64];
         match bytes.get_mut(..payload.len()) {
             Some(short) => {

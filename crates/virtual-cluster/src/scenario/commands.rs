@@ -8,7 +8,7 @@ use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
     Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, ProcessSlot, Resources,
-    Shape,
+    Shape, ShardIndex,
 };
 
 impl Stage {
@@ -94,7 +94,7 @@ impl Stage {
                     environment: environment(line),
                     group: group_place(line)?,
                 };
-                self.send(by, ToNode::LaneWanted { request: 0, shape })?;
+                self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
                 let opened = told.rev().find_map(|message| match message {
                     FromNode::LaneOpened { lane, .. } => Some(lane.clone()),

@@ -46,7 +46,9 @@ pub(super) struct Errand {
     pub(super) fate: Fate,
     /// Its position in the lane, while it is sent.
     pub(super) sent: Option<u64>,
-    /// How often it was sent.
+    /// Whether a thread of its own process runs it.
+    pub(super) taken: bool,
+    /// How often it was sent or taken.
     pub(super) runs: u32,
     /// How many returns of this run have arrived.
     pub(super) arrived: u32,
@@ -59,11 +61,17 @@ pub(super) struct Errand {
 impl Errand {
     pub(super) fn new(order: Order, key: TaskKey) -> Self {
         let handles = order.returns;
-        Self { order, key, fate: Fate::Open, sent: None, runs: 0, arrived: 0, handles, ticket: true }
+        let (fate, sent, taken) = (Fate::Open, None, false);
+        Self { order, key, fate, sent, taken, runs: 0, arrived: 0, handles, ticket: true }
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.fate == Fate::Open
+    }
+
+    /// Whether it is sent or taken.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.sent.is_some() || self.taken
     }
 
     /// Whether it may run once more after the runs it had.

@@ -87,6 +87,7 @@ impl Oracle {
     pub(super) fn stage(&self, number: usize) -> Stage {
         match self.errands[number] {
             Errand { fate: Fate::Value | Fate::Failed, .. } => Stage::Finished,
+            Errand { taken: true, .. } => Stage::Taken,
             Errand { sent: Some(position), .. } => Stage::Sent { position },
             _ if self.missing(number) > 0 => Stage::Waiting,
             _ => Stage::Queued,
@@ -137,6 +138,15 @@ impl Oracle {
         errand.sent = Some(position);
     }
 
+    /// What was queued is taken instead of being sent; what was sent was taken back.
+    pub(super) fn on_taken(&mut self, number: usize) {
+        if self.errands[number].sent.take().is_none() {
+            self.on_sent(number, 0);
+        }
+        let errand = &mut self.errands[number];
+        (errand.sent, errand.taken) = (None, true);
+    }
+
     /// Says whether the answer must be kept.
     pub(super) fn on_returned(&mut self, number: usize, failed: bool) -> bool {
         let errand = &mut self.errands[number];
@@ -180,6 +190,7 @@ impl Oracle {
             Stage::Finished => return Cancelled::TooLate,
             Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
             Stage::Sent { position } => Cancelled::Sent(self.errands[number].order.route, position),
+            Stage::Taken => Cancelled::Taken,
         };
         self.on_failed(number, FailureKind::Cancelled);
         found

@@ -3,7 +3,7 @@
 use super::errand::Ticket;
 use super::{Trial, cause};
 use crate::random::Random;
-use aktis_logic::machine::submitter::{ActorIndex, LaneIndex, Place, Route, Submitter};
+use aktis_logic::machine::submitter::{ActorIndex, LaneIndex, Place, Route, Stage, Submitter};
 use aktis_protocol::{Failure, FailureKind, ProcessSlot};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,6 +40,8 @@ struct Lane {
 pub(super) struct Workers {
     lanes: BTreeMap<LaneIndex, Lane>,
     workers: BTreeMap<ProcessSlot, Worker>,
+    /// What threads of the submitting process run themselves.
+    here: Vec<Run>,
     /// Answers that come late or twice.
     ghosts: Vec<Answer>,
 }
@@ -50,6 +52,7 @@ impl Workers {
         Self {
             lanes: lanes.iter().map(|index| (*index, lane(1 + random.below(5) as usize))).collect(),
             workers: (1..4).map(|slot| (ProcessSlot(slot), Worker::default())).collect(),
+            here: Vec::new(),
             ghosts: Vec::new(),
         }
     }
@@ -71,6 +74,10 @@ impl Workers {
         for lane in self.lanes.values_mut() {
             lane.queue.retain(|queued| *queued != number);
         }
+    }
+
+    fn is_in_lane(&self, number: usize) -> bool {
+        self.lanes.values().any(|lane| lane.queue.contains(&number))
     }
 
     fn worker(&mut self, slot: ProcessSlot) -> &mut Worker {
@@ -161,6 +168,38 @@ impl Trial {
         if let Some(number) = lane.queue.pop_front() {
             self.workers.worker(slot).runs.push(Run { number, answered: 0 });
         }
+    }
+
+    /// A thread of the submitting process waits for a task that nobody has begun, and runs it itself.
+    pub(super) fn take(&mut self) {
+        let in_lane = |number: &usize| self.workers.is_in_lane(*number);
+        let is_task = |number: &usize| matches!(self.oracle.errands[*number].order.route, Route::Lane(_));
+        let is_queued = |number: &usize| self.oracle.stage(*number) == Stage::Queued;
+        let open = self.oracle.open().filter(is_task);
+        let candidates: Vec<_> = open.filter(|number| is_queued(number) || in_lane(number)).collect();
+        let Some(number) = self.random.pick(&candidates) else { return };
+        self.workers.take_back(number);
+        self.workers.here.push(Run { number, answered: 0 });
+        let key = self.oracle.errands[number].key;
+        self.oracle.on_taken(number);
+        self.tell("a task taken", |machine, _| machine.on_taken(key));
+    }
+
+    /// What a thread of the submitting process runs itself has one more return.
+    pub(super) fn answer_here(&mut self) {
+        let count = self.workers.here.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let place = self.random.below(count) as usize;
+        let failed = self.random.chance(4);
+        let run = &mut self.workers.here[place];
+        run.answered += 1;
+        let Run { number, answered } = *run;
+        if failed || answered >= self.oracle.errands[number].order.returns {
+            self.workers.here.swap_remove(place);
+        }
+        self.on_answer(Answer { number, failed });
     }
 
     /// A worker has one more return of something that it runs.

@@ -7,7 +7,7 @@ use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::state::StateKind;
 use aktis_protocol::{
     ActorId, Amount, Failure, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId,
-    LeaseId, Resources, SessionId, Shape, ShapeId, TaskId,
+    LeaseId, Resources, SessionId, Shape, ShapeId, ShardIndex, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -96,7 +96,8 @@ impl Hosting {
             environment: some_environment(around),
             group: self.some_group(around),
         };
-        around.tell(ToNode::LaneWanted { request: 0, shape });
+        let shard = ShardIndex(around.random.below(2) as u32);
+        around.tell(ToNode::LaneWanted { request: 0, shape, shard });
     }
 
     fn want_group(&mut self, around: &mut Around<'_>) {

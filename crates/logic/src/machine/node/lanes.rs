@@ -6,7 +6,9 @@ use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, Lease, RequestId};
-use aktis_protocol::{Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
+use aktis_protocol::{
+    Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits,
+};
 
 impl Node {
     pub(super) fn on_lane_wanted(
@@ -14,11 +16,14 @@ impl Node {
         from: ProcessSlot,
         request: RequestId,
         shape: &Shape,
+        shard: ShardIndex,
         out: &mut Effects<NodeEffect>,
     ) {
         let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
             Some(failure) => Err(failure),
-            None => self.open_lane(from, shape, out).map_err(|text| Failure::new(FailureKind::Store, text)),
+            None => {
+                self.open_lane(from, shape, shard, out).map_err(|text| Failure::new(FailureKind::Store, text))
+            }
         };
         self.send(from, FromNode::LaneOpened { request, lane }, out);
     }
@@ -27,6 +32,7 @@ impl Node {
         &mut self,
         submitter: ProcessSlot,
         shape: &Shape,
+        shard: ShardIndex,
         out: &mut Effects<NodeEffect>,
     ) -> Result<LaneId, String> {
         if shape.environment.len() > limits::ENVIRONMENT_BYTES_MAX {
@@ -40,7 +46,7 @@ impl Node {
                 limits::SHAPES_MAX
             ));
         };
-        let Some((lane, new)) = self.leases.open_lane(submitter, shape) else {
+        let Some((lane, new)) = self.leases.open_lane(submitter, shape, shard) else {
             return Err(format!(
                 "this node has {} queues of tasks, which is the limit\n\
                  hint: submit from fewer processes, or with fewer different combinations of resources",

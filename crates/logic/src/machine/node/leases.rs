@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. A shape's number does not change while anything refers to it; number 0 is the default shape.
-//! 2. One lane per submitter and shape.
+//! 2. One lane per submitter, shard of it, and shape.
 //! 3. A holder is never asked for more leases of a shape than it has.
 
 use super::roster::Roster;
@@ -10,7 +10,7 @@ use super::stock::Want;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
 use aktis_protocol::resources::GPU;
-use aktis_protocol::{Amount, GroupId, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, limits};
+use aktis_protocol::{Amount, GroupId, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits};
 use std::collections::BTreeMap;
 
 /// The shape of tasks that say nothing about what they need.
@@ -23,6 +23,7 @@ pub const FREE_SHAPE_LEASES_MAX: usize = 64;
 pub(super) struct Lane {
     pub(super) submitter: ProcessSlot,
     pub(super) shape: ShapeId,
+    shard: ShardIndex,
     /// Tasks in it at the last report.
     pub(super) queued: u32,
     /// Of these, the ones for which no lease has been granted since.
@@ -154,14 +155,20 @@ impl Leases {
         one == other || (a.environment == b.environment && without_gpus(a) && without_gpus(b))
     }
 
-    /// The lane of a submitter for a shape, and whether it is new; `None` if there are too many.
-    pub(super) fn open_lane(&mut self, submitter: ProcessSlot, shape: ShapeId) -> Option<(LaneId, bool)> {
-        let same = |lane: &Lane| lane.submitter == submitter && lane.shape == shape;
+    /// The lane of one of a process's submitters for a shape, and whether it is new; `None` if there are too
+    /// many.
+    pub(super) fn open_lane(
+        &mut self,
+        submitter: ProcessSlot,
+        shape: ShapeId,
+        shard: ShardIndex,
+    ) -> Option<(LaneId, bool)> {
+        let same = |lane: &Lane| lane.submitter == submitter && lane.shape == shape && lane.shard == shard;
         if let Some((&id, _)) = self.lanes.iter().find(|(_, lane)| same(lane)) {
             return Some((id, false));
         }
         let free = (0..limits::LANES_MAX as u32).map(LaneId).find(|id| !self.lanes.contains_key(id))?;
-        self.lanes.insert(free, Lane { submitter, shape, queued: 0, wanted: 0, removal: None });
+        self.lanes.insert(free, Lane { submitter, shape, shard, queued: 0, wanted: 0, removal: None });
         Some((free, true))
     }
 
@@ -295,7 +302,7 @@ impl Leases {
         }
         let mut seen = std::collections::BTreeSet::new();
         for (id, lane) in &self.lanes {
-            assert!(seen.insert((lane.submitter, lane.shape)), "leases invariant 2: {id}");
+            assert!(seen.insert((lane.submitter, lane.shard, lane.shape)), "leases invariant 2: {id}");
             assert!(roster.get(lane.submitter).is_some(), "lane {id} has no submitter");
             assert!(lane.removal.is_none() || lane.queued + lane.wanted == 0, "lane {id} is not served");
             self.shape(lane.shape);
@@ -326,14 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn a_submitter_has_one_lane_per_shape() {
+    fn a_shard_of_a_submitter_has_one_lane_per_shape() {
         let mut leases = Leases::default();
         let shape = leases.intern(&Shape::default()).unwrap();
-        assert_eq!(leases.open_lane(ProcessSlot(0), shape), Some((LaneId(0), true)));
-        assert_eq!(leases.open_lane(ProcessSlot(1), shape), Some((LaneId(1), true)));
-        assert_eq!(leases.open_lane(ProcessSlot(0), shape), Some((LaneId(0), false)));
-        assert_eq!(leases.close_lanes(ProcessSlot(0)), [LaneId(0)]);
-        assert_eq!(leases.open_lane(ProcessSlot(2), shape), Some((LaneId(0), true)));
+        assert_eq!(leases.open_lane(ProcessSlot(0), shape, ShardIndex(0)), Some((LaneId(0), true)));
+        assert_eq!(leases.open_lane(ProcessSlot(1), shape, ShardIndex(0)), Some((LaneId(1), true)));
+        assert_eq!(leases.open_lane(ProcessSlot(0), shape, ShardIndex(0)), Some((LaneId(0), false)));
+        assert_eq!(leases.open_lane(ProcessSlot(0), shape, ShardIndex(1)), Some((LaneId(2), true)));
+        assert_eq!(leases.close_lanes(ProcessSlot(0)), [LaneId(0), LaneId(2)]);
+        assert_eq!(leases.open_lane(ProcessSlot(2), shape, ShardIndex(0)), Some((LaneId(0), true)));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl<P> Submitter<P> {
             match self.tasks.get(key).map(Record::stage) {
                 Some(Stage::Queued) => return Some((key, process)),
                 Some(Stage::Waiting) => return None,
-                Some(Stage::Sent { .. } | Stage::Finished) | None => actor.queue.pop_front(),
+                Some(Stage::Sent { .. } | Stage::Taken | Stage::Finished) | None => actor.queue.pop_front(),
             };
         }
         None

@@ -323,6 +323,22 @@ fn a_failed_attempt_is_made_again_while_retries_are_left() {
 }
 
 #[test]
+fn a_taken_task_whose_attempt_failed_is_sent_behind_the_others_and_once() {
+    let mut story = Story::new(LINEAGE);
+    let (a, b) = (story.submit("a", &[]), story.submit("b", &[]));
+    story.machine.on_taken(a);
+    assert!(story.machine.on_attempt_failed(a, &mut story.out));
+    story.machine.check();
+    assert_eq!(story.send_all(), [b, a]);
+    story.machine.on_taken(b);
+    assert!(story.machine.on_attempt_failed(b, &mut story.out), "it was taken back from the lane");
+    assert_eq!(story.send_all(), [b]);
+    story.machine.on_taken(b);
+    assert!(!story.machine.on_attempt_failed(b, &mut story.out), "its one retry is used up");
+    assert!(story.returned(b, true));
+}
+
+#[test]
 fn a_call_that_is_made_again_comes_before_those_that_were_not_sent() {
     let mut story = Story::new(LINEAGE);
     let actor = story.machine.open_actor(Place::Alive(ProcessSlot(3)));
@@ -339,4 +355,43 @@ fn a_call_that_is_made_again_comes_before_those_that_were_not_sent() {
         story.machine.on_call_sent(actor, calls[0]);
     }
     assert_eq!(story.machine.next_call(actor), Some((calls[2], ProcessSlot(3))));
+}
+
+#[test]
+fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
+    let mut story = Story::new(LINEAGE);
+    let (a, b) = (story.submit("a", &[]), story.submit("b", &[]));
+    let c = story.submit("c", &[Input::Task(b)]);
+    story.machine.on_sent(story.lane, a, 7);
+    // One was taken back from the lane, the other had not been sent.
+    story.machine.on_taken(a);
+    story.machine.on_taken(b);
+    assert_eq!(story.send_all(), []);
+    story.machine.on_lost(a, &Story::cause(), &mut story.out);
+    story.machine.on_lost(b, &Story::cause(), &mut story.out);
+    assert_eq!(story.send_all(), []);
+    assert!(story.returned(b, false));
+    assert_eq!(story.send_all(), [c]);
+    assert_eq!(story.machine.on_cancelled(a, &mut story.out), Cancelled::Taken);
+    assert_eq!(story.failed(), ["a"]);
+    assert!(!story.returned(a, false));
+    story.machine.check();
+}
+
+#[test]
+fn cancelled_tasks_do_not_pile_up_behind_an_input_that_never_comes() {
+    let mut story = Story::new(LINEAGE);
+    let producer = story.submit("producer", &[]);
+    for _ in 0..1000 {
+        let waiting = story.submit("w", &[Input::Task(producer), Input::Elsewhere(ObjectId::default())]);
+        assert_eq!(story.machine.on_cancelled(waiting, &mut story.out), Cancelled::BeforeStart);
+        story.drop_handle(waiting);
+    }
+    let edges = story.machine.tasks.get(producer).unwrap().edges.as_ref().unwrap();
+    assert!(edges.dependents.len() < 10 && story.machine.elsewhere[&ObjectId::default()].len() < 10);
+    let last = story.submit("last", &[Input::Task(producer), Input::Elsewhere(ObjectId::default())]);
+    assert_eq!(story.send_all(), [producer]);
+    assert!(story.returned(producer, false));
+    story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
+    assert_eq!(story.send_all(), [last]);
 }
