@@ -119,6 +119,13 @@ def flush() -> None:
     _worker.flush()
 
 
+def write_output(is_error: bool, lines: list[str]) -> None:
+    """Workers have printed something."""
+    from aktis import _output
+
+    _output.write(is_error, lines)
+
+
 def exits() -> None:
     """A worker ends as it should: Python's own end is to run."""
     from aktis import _worker

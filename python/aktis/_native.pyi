@@ -25,6 +25,7 @@ class Runtime:
         spill_directory: str,
         spill_bytes_max: int,
         forward_output: bool,
+        deduplicate_output: bool,
         lineage: bool,
         template: Sequence[str],
         environment: dict[str, str],
@@ -254,6 +255,9 @@ def run_template() -> None:
 
 def run_worker() -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
+
+def output_mark() -> tuple[bytes, bytes]:
+    """What a worker writes before and after what it prints: the name of what it runs is in there."""
 
 def run_callbacks() -> None:
     """The loop of the thread for callbacks; never returns while the process lives."""

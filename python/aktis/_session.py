@@ -117,13 +117,17 @@ class Session:
             spill_bytes_max=SPILL_BYTES_MAX
             if configuration.get("automatic_object_spilling_enabled", True)
             else 0,
-            forward_output=bool(log_to_driver),
+            forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
+            deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
             lineage=bool(configuration.get("lineage_pinning_enabled", True)),
             # The last argument is room for the titles of workers, which take the place of all arguments.
             template=[sys.executable, "-c", _template_program(), " " * 160],
             environment={_runtime_env.JOB_VARIABLE: self._job()},
         )
         _sessions[self.runtime.session_id()] = self
+        # A session that the program forgets ends before Python does: workers may have something to print.
+        atexit.unregister(_shutdown_all)
+        atexit.register(_shutdown_all)
 
     def _job(self) -> str:
         """What every worker of this session is told."""
@@ -319,6 +323,11 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
         session.shutdown()
 
 
+def _shutdown_all() -> None:
+    for session in list(_sessions.values()):
+        session.shutdown()
+
+
 def is_initialized() -> bool:
     """Whether there is a session."""
     found = current()
@@ -379,6 +388,11 @@ def _defaults() -> dict[str, Any]:
         return defaults()
     wanted = os.environ.get("AKTIS_NAMESPACE")
     return {"namespace": wanted} if wanted else {}
+
+
+def _switch(variable: str) -> bool:
+    """Whether something is on that a variable of the environment can turn off."""
+    return os.environ.get(variable, "1") != "0"
 
 
 def _prepared_head(address: str | None) -> dict[str, Any] | None:

@@ -14,7 +14,9 @@ def preload() -> None:
     import aktis._hooks
     import aktis._runtime_env
     import aktis._serialization  # noqa: F401
+    from aktis import _output
 
+    _output.mark_streams()
     # What lives now lives as long as the template: the collector need not touch, and so copy, its pages.
     gc.collect()
     gc.freeze()
@@ -26,11 +28,6 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, on_interrupt)
     sys.stdin = open(os.devnull)
-    # What a task prints is to be seen while it runs.
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True)
     native.run_worker()
 
 

@@ -223,7 +223,7 @@ impl SessionBuilder {
 
     /// Whether the workers' output appears in this process's; it does by default.
     pub fn forward_output(mut self, forwarded: bool) -> Self {
-        self.config.forward_output = forwarded;
+        self.config.output.forward = forwarded;
         self
     }
 

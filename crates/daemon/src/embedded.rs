@@ -3,7 +3,7 @@
 use crate::bell::Bell;
 use crate::delivery::{Deliver, Delivery};
 use crate::node_thread::{NodeThread, Shared};
-use crate::output::Forwarder;
+use crate::output::{Forwarder, WriteOutput};
 use crate::shell::Shell;
 use crate::template::{Keeper, TemplateProgram, TemplateStatus};
 use aktis_logic::machine::node::NodeConfig;
@@ -34,6 +34,25 @@ pub enum WorkerProgram {
     },
 }
 
+/// What becomes of what workers print.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputOptions {
+    /// Whether it is forwarded to the driver.
+    pub forward: bool,
+    /// Whether a line that several workers print at about the same time is forwarded once, and then counted.
+    pub deduplicate: bool,
+    /// Where it is forwarded to.
+    pub write: WriteOutput,
+}
+
+impl Default for OutputOptions {
+    /// It is printed by this process. `AKTIS_DEDUP_LOGS=0` in the environment has every line printed.
+    fn default() -> Self {
+        let deduplicate = std::env::var_os("AKTIS_DEDUP_LOGS").is_none_or(|value| value != "0");
+        Self { forward: true, deduplicate, write: crate::output::write_directly }
+    }
+}
+
 /// What a node starts with.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -45,8 +64,8 @@ pub struct NodeOptions {
     pub spill_directory: PathBuf,
     /// How many bytes may be there at most.
     pub spill_bytes_max: u64,
-    /// Whether what workers print is printed by the driver.
-    pub forward_output: bool,
+    /// What becomes of what workers print.
+    pub output: OutputOptions,
     /// What workers run.
     pub workers: WorkerProgram,
 }
@@ -112,7 +131,9 @@ impl EmbeddedNode {
                 .map_err(system("sockets"))?;
         let inbox = shell.inbox_descriptor().map_err(system("sockets"))?;
         shell.begin();
-        let forwarder = options.forward_output.then(|| Forwarder::new(bell.clone()));
+        let output = options.output;
+        let forwarder =
+            output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
         let closing = AtomicBool::new(false);
         let shared = Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing });
         let (keeper, template) = match options.workers {

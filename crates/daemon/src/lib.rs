@@ -26,6 +26,7 @@ mod shell;
 mod spawn;
 pub mod template;
 
-pub use embedded::{EmbeddedNode, NodeOptions, StartError, WorkerProgram};
+pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, StartError, WorkerProgram};
 pub use link::{LinkError, WorkerLink};
+pub use output::{Stream, WriteOutput, write_directly};
 pub use template::{ForkOutcome, ForkedWorker, serve_template};

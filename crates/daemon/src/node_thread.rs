@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How long workers have to end by themselves when the session closes.
 const GRACE: Duration = Duration::from_millis(40);
 /// How long workers' last words may take to be written then.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What the node's thread shares with the driver's threads.
 pub(crate) struct Shared {

@@ -1,52 +1,85 @@
-//! What worker processes print: forwarded to the driver's own output line by line, and the last lines kept.
+//! What worker processes print: forwarded line by line, each with who printed it, and the last lines kept.
 //!
-//! Invariants:
-//! 1. The node's thread reads, another thread writes: a driver whose output is blocked does not stop its node.
-//! 2. What is read and not yet written is bounded by [`WAITING_BYTES_MAX`]; then workers wait in `print`.
+//! The node's thread reads ([`Output`]), another thread writes ([`Forwarder`]): a driver whose output is blocked does
+//! not stop its node.
 
-use crate::bell::Bell;
+mod forwarder;
+mod lines;
+mod marks;
+mod repeats;
+
+pub(crate) use forwarder::Forwarder;
+pub use forwarder::{WriteOutput, write_directly};
+
 use aktis_protocol::limits;
-use parking_lot::{Condvar, Mutex};
+use forwarder::Line;
+use lines::Lines;
+use marks::{Marks, Part};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Bytes read from workers that wait to be written.
-const WAITING_BYTES_MAX: usize = 1 << 20;
-/// A longer line is forwarded in pieces.
-const LINE_BYTES_MAX: usize = 64 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 /// Reads of a dead worker's pipe: a pipe holds no more, and a child of it may go on writing for ever.
 const LAST_READS_MAX: usize = 16;
+/// How the titles of workers begin that say what they run.
+const TITLES: [&str; 2] = ["aktis::", "ray::"];
+const IDLE: &str = "IDLE";
 
-/// Which of the two outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
+/// Which of the two outputs of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
     Stdout,
+    /// Standard error.
     Stderr,
 }
 
-/// One output of one worker process.
+/// One output of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) stream: Stream,
+    pub(crate) pid: u32,
+}
+
+/// One output of one process that was started.
 pub(crate) struct Output {
     /// `None` once it is closed.
     pipe: Option<OwnedFd>,
-    stream: Stream,
-    prefix: String,
-    partial: Vec<u8>,
+    source: Source,
+    /// What the process is, for lines without a name.
+    kind: &'static str,
+    marks: Marks,
+    lines: Lines,
+    /// Before the line that is being printed.
+    prefix: Arc<str>,
+    /// Before lines in the name that was marked last, if there is one.
+    named: Option<Arc<str>>,
+    /// Complete lines that are to be forwarded.
+    ready: Vec<Line>,
     /// The last lines of standard error, oldest first.
     tail: VecDeque<String>,
 }
 
 impl Output {
-    /// The output of a process, which is called `who` before each line.
-    pub(crate) fn new(pipe: OwnedFd, stream: Stream, who: &str) -> io::Result<Self> {
+    /// The output of a process, which is a `kind` of process.
+    pub(crate) fn new(pipe: OwnedFd, stream: Stream, kind: &'static str, pid: u32) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(&pipe)?;
         rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
-        let prefix = format!("(aktis {who}) ");
-        Ok(Self { pipe: Some(pipe), stream, prefix, partial: Vec::new(), tail: VecDeque::new() })
+        Ok(Self {
+            pipe: Some(pipe),
+            source: Source { stream, pid },
+            kind,
+            marks: Marks::default(),
+            lines: Lines::default(),
+            prefix: prefix(kind, pid),
+            named: None,
+            ready: Vec::new(),
+            tail: VecDeque::new(),
+        })
     }
 
     /// The pipe to wait on, while it is open.
@@ -61,7 +94,8 @@ impl Output {
         match rustix::io::read(pipe, &mut buffer) {
             Ok(0) => self.pipe = None,
             Ok(count) => {
-                self.on_bytes(&buffer[..count], forwarder);
+                self.on_bytes(&buffer[..count]);
+                self.forward(forwarder);
                 return true;
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -77,9 +111,20 @@ impl Output {
                 break;
             }
         }
-        if !self.partial.is_empty() {
-            let line = std::mem::take(&mut self.partial);
-            self.on_line(&line, forwarder);
+        let words = self.marks.finish();
+        self.on_words(&words, self.prefix.clone());
+        if !self.lines.is_empty() {
+            let mut lines = std::mem::take(&mut self.lines);
+            let prefix = self.prefix.clone();
+            lines.finish(|line| self.on_line(line, &prefix));
+        }
+        self.forward(forwarder);
+    }
+
+    fn forward(&mut self, forwarder: Option<&Forwarder>) {
+        let lines = std::mem::take(&mut self.ready);
+        if let Some(forwarder) = forwarder {
+            forwarder.push(lines);
         }
     }
 
@@ -88,141 +133,79 @@ impl Output {
         std::mem::take(&mut self.tail).into()
     }
 
-    fn on_bytes(&mut self, bytes: &[u8], forwarder: Option<&Forwarder>) {
-        let mut lines = bytes.split(|byte| *byte == b'\n').peekable();
-        while let Some(piece) = lines.next() {
-            self.partial.extend_from_slice(piece);
-            let complete = lines.peek().is_some();
-            if complete || self.partial.len() > LINE_BYTES_MAX {
-                let mut line = std::mem::take(&mut self.partial);
-                self.on_line(&line, forwarder);
-                line.clear();
-                self.partial = line;
+    fn on_bytes(&mut self, bytes: &[u8]) {
+        let mut marks = std::mem::take(&mut self.marks);
+        // Before words without a name; looked up once.
+        let mut nameless: Option<Arc<str>> = None;
+        marks.split(bytes, |part| match part {
+            Part::Name(b"") => self.named = None,
+            Part::Name(name) => {
+                let same = self.named.take().filter(|named| is_prefix_of(named, name));
+                self.named =
+                    Some(same.unwrap_or_else(|| prefix(&String::from_utf8_lossy(name), self.source.pid)));
             }
-        }
+            Part::Words(words) => {
+                let prefix = match &self.named {
+                    Some(named) => named.clone(),
+                    None => nameless.get_or_insert_with(|| self.nameless()).clone(),
+                };
+                self.on_words(words, prefix);
+            }
+        });
+        self.marks = marks;
     }
 
-    fn on_line(&mut self, line: &[u8], forwarder: Option<&Forwarder>) {
-        if self.stream == Stream::Stderr {
+    fn on_words(&mut self, words: &[u8], prefix: Arc<str>) {
+        let mut lines = std::mem::take(&mut self.lines);
+        let mut of_line = if lines.is_empty() { prefix.clone() } else { self.prefix.clone() };
+        lines.take_in(words, Instant::now(), |line| {
+            self.on_line(line, &of_line);
+            of_line = prefix.clone();
+        });
+        (self.lines, self.prefix) = (lines, of_line);
+    }
+
+    /// Before words of which it is not known in whose name they are: what the process runs now is a good guess.
+    fn nameless(&self) -> Arc<str> {
+        let title = std::fs::read(format!("/proc/{}/cmdline", self.source.pid)).unwrap_or_default();
+        let title = String::from_utf8_lossy(title.split(|byte| *byte == 0).next().unwrap_or_default());
+        let running = TITLES.iter().find_map(|start| title.strip_prefix(start)).filter(|name| *name != IDLE);
+        prefix(running.unwrap_or(self.kind), self.source.pid)
+    }
+
+    fn on_line(&mut self, line: &[u8], prefix: &Arc<str>) {
+        if self.source.stream == Stream::Stderr {
             if self.tail.len() == limits::STDERR_LINES_KEPT {
                 self.tail.pop_front();
             }
             let kept = &line[..line.len().min(limits::STDERR_LINE_BYTES_MAX)];
             self.tail.push_back(String::from_utf8_lossy(kept).into_owned());
         }
-        if let Some(forwarder) = forwarder {
-            forwarder.push(self.stream, [self.prefix.as_bytes(), line, b"\n"].concat());
-        }
+        self.ready.push(Line { source: self.source, prefix: prefix.clone(), text: line.to_vec() });
     }
 }
 
-/// The thread that writes workers' lines to the driver's own output.
-pub(crate) struct Forwarder {
-    shared: Arc<Forwarding>,
+fn prefix(name: &str, pid: u32) -> Arc<str> {
+    format!("({name} pid={pid}) ").into()
 }
 
-struct Forwarding {
-    state: Mutex<ForwardingState>,
-    changed: Condvar,
-    bell: Arc<Bell>,
-}
-
-#[derive(Default)]
-struct ForwardingState {
-    waiting: VecDeque<(Stream, Vec<u8>)>,
-    waiting_bytes: usize,
-    writing: bool,
-    started: bool,
-    closing: bool,
-}
-
-impl Forwarder {
-    /// Makes the forwarder; its thread starts with the first line. The bell rings when there is room again.
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
-        let shared = Forwarding { state: Mutex::default(), changed: Condvar::new(), bell };
-        Self { shared: Arc::new(shared) }
-    }
-
-    /// Whether no more should be read for now.
-    pub(crate) fn is_full(&self) -> bool {
-        self.shared.state.lock().waiting_bytes >= WAITING_BYTES_MAX
-    }
-
-    fn push(&self, stream: Stream, line: Vec<u8>) {
-        let mut state = self.shared.state.lock();
-        state.waiting_bytes += line.len();
-        state.waiting.push_back((stream, line));
-        if !state.started {
-            let shared = self.shared.clone();
-            let builder = std::thread::Builder::new().name("aktis-output".to_owned());
-            state.started = builder.spawn(move || shared.run()).is_ok();
-        }
-        self.shared.changed.notify_all();
-    }
-
-    /// Lets the thread write what it has, for at most `patience`. It is not waited for any longer: somebody may
-    /// hold the lock of the driver's output right now, even the caller.
-    pub(crate) fn close(&self, patience: Duration) {
-        let until = Instant::now() + patience;
-        let mut state = self.shared.state.lock();
-        state.closing = true;
-        self.shared.changed.notify_all();
-        while state.started && (state.writing || !state.waiting.is_empty()) {
-            if self.shared.changed.wait_until(&mut state, until).timed_out() {
-                return;
-            }
-        }
-    }
-}
-
-impl Drop for Forwarder {
-    fn drop(&mut self) {
-        self.close(Duration::ZERO);
-    }
-}
-
-impl Forwarding {
-    fn run(&self) {
-        while let Some((stream, line)) = self.next() {
-            // The driver's output may be closed: then there is nobody to tell.
-            let _ = match stream {
-                Stream::Stdout => io::stdout().lock().write_all(&line),
-                Stream::Stderr => io::stderr().lock().write_all(&line),
-            };
-        }
-    }
-
-    fn next(&self) -> Option<(Stream, Vec<u8>)> {
-        let mut state = self.state.lock();
-        if state.writing {
-            state.writing = false;
-            self.changed.notify_all();
-        }
-        loop {
-            if let Some((stream, line)) = state.waiting.pop_front() {
-                let was_full = state.waiting_bytes >= WAITING_BYTES_MAX;
-                state.waiting_bytes -= line.len();
-                state.writing = true;
-                if was_full && state.waiting_bytes < WAITING_BYTES_MAX {
-                    self.bell.ring();
-                }
-                return Some((stream, line));
-            }
-            if state.closing {
-                return None;
-            }
-            self.changed.wait(&mut state);
-        }
-    }
+fn is_prefix_of(prefix: &str, name: &[u8]) -> bool {
+    let prefix = prefix.as_bytes();
+    prefix.get(1..=name.len()) == Some(name) && prefix[name.len() + 1..].starts_with(b" pid=")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aktis_protocol::output::mark;
+    use parking_lot::Mutex;
+    use std::fs::File;
+    use std::io::Write;
+    use std::time::Duration;
 
-    fn output(stream: Stream) -> (Output, std::fs::File) {
+    fn output(stream: Stream) -> (Output, File) {
         let (read, write) = rustix::pipe::pipe().expect("pipe");
-        (Output::new(read, stream, "worker 7").expect("output"), write.into())
+        (Output::new(read, stream, "worker", 7).expect("output"), write.into())
     }
 
     #[test]
@@ -231,6 +214,7 @@ mod tests {
         for line in 0..limits::STDERR_LINES_KEPT + 5 {
             write!(pipe, "line {line}\nand ").expect("written");
         }
+        pipe.write_all(&mark("f")).expect("written");
         write!(pipe, "{}", "x".repeat(2 * limits::STDERR_LINE_BYTES_MAX)).expect("written");
         stderr.finish(None);
         let tail = stderr.tail();
@@ -243,24 +227,26 @@ mod tests {
         assert!(stderr.pipe().is_none());
     }
 
+    static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
     #[test]
-    fn lines_wait_with_their_prefix_and_fill_up() {
-        let bell = Arc::new(Bell::new().expect("bell"));
-        let forwarder = Forwarder::new(bell);
-        // As if the thread were busy with a line for ever.
-        forwarder.shared.state.lock().started = true;
+    fn lines_are_in_the_name_in_which_they_begin() {
+        let write: WriteOutput = |lines| WRITTEN.lock().extend(lines.iter().flat_map(|(_, line)| line));
+        let bell = Arc::new(crate::bell::Bell::new().expect("bell"));
+        let forwarder = Forwarder::new(bell, false, write);
         let (mut stdout, mut pipe) = output(Stream::Stdout);
-        pipe.write_all(b"one\ntw").expect("written");
-        stdout.read_some(Some(&forwarder));
-        let waiting = forwarder.shared.state.lock().waiting.clone();
-        assert_eq!(waiting, [(Stream::Stdout, b"(aktis worker 7) one\n".to_vec())]);
-        assert!(!forwarder.is_full());
-        let line = vec![b'x'; 32 * 1024];
-        while !forwarder.is_full() {
-            pipe.write_all(&line).expect("written");
-            stdout.read_some(Some(&forwarder));
+        let (f, g, nobody) = (&mark("f")[..], &mark("a g")[..], &mark("")[..]);
+        let words =
+            [&b"raw\n"[..], f, b"one\ntwo", nobody, f, b" more\n", nobody, b"raw ", g, b"three\nfour"];
+        for piece in words {
+            pipe.write_all(piece).expect("written");
+            assert!(stdout.read_some(Some(&forwarder)));
         }
-        assert!(forwarder.shared.state.lock().waiting_bytes >= WAITING_BYTES_MAX);
-        forwarder.close(Duration::ZERO);
+        stdout.finish(Some(&forwarder));
+        forwarder.close(Duration::from_secs(20));
+        let written = String::from_utf8_lossy(&WRITTEN.lock()).into_owned();
+        let expected = "(worker pid=7) raw\n(f pid=7) one\n(f pid=7) two more\n(worker pid=7) raw three\n\
+                        (a g pid=7) four\n";
+        assert_eq!(written, expected);
     }
 }

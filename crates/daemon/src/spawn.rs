@@ -246,14 +246,14 @@ pub(crate) fn end_group(leader: u32) {
 }
 
 /// What tells of a child's words and its end.
-pub(crate) fn watch(child: &mut Child, what: &str) -> io::Result<(Output, Output, OwnedFd)> {
-    let who = format!("{what} {}", child.id());
+pub(crate) fn watch(child: &mut Child, kind: &'static str) -> io::Result<(Output, Output, OwnedFd)> {
+    let pid = child.id();
     let missing = || io::Error::other("its output is not a pipe");
     let (stdout, stderr) =
         (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
     Ok((
-        Output::new(stdout.into(), Stream::Stdout, &who)?,
-        Output::new(stderr.into(), Stream::Stderr, &who)?,
+        Output::new(stdout.into(), Stream::Stdout, kind, pid)?,
+        Output::new(stderr.into(), Stream::Stderr, kind, pid)?,
         rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
     ))
 }

@@ -8,6 +8,7 @@ pub mod groups;
 pub mod hot;
 pub mod ids;
 pub mod limits;
+pub mod output;
 pub mod resources;
 pub mod state;
 pub mod template;

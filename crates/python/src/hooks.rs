@@ -22,6 +22,7 @@ pub(crate) struct Hooks {
     pub(crate) await_ref: Py<PyAny>,
     pub(crate) future_of: Py<PyAny>,
     pub(crate) flush: Py<PyAny>,
+    pub(crate) write_output: Py<PyAny>,
     pub(crate) exits: Py<PyAny>,
 }
 
@@ -48,6 +49,7 @@ pub(crate) fn set_hooks(hooks: &Bound<'_, PyAny>) -> PyResult<()> {
         await_ref: named("await_ref")?,
         future_of: named("future_of")?,
         flush: named("flush")?,
+        write_output: named("write_output")?,
         exits: named("exits")?,
     };
     let _ = HOOKS.set(hooks.py(), found);

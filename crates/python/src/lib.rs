@@ -1,8 +1,9 @@
 //! The Python module `aktis._native`: conversions between Python and the runtime, and nothing else.
 //!
 //! Invariants:
-//! 1. No thread of the runtime takes the interpreter's lock, except those that run user code and the one for callbacks:
-//!    so whoever holds the lock may take locks of the runtime.
+//! 1. No thread of the runtime takes the interpreter's lock, except those that run user code, the one for callbacks, and
+//!    the one that writes workers' output, which holds no lock then: so whoever holds the lock may take locks of the
+//!    runtime.
 //! 2. Whatever waits, or copies much, gives the interpreter's lock back meanwhile.
 
 mod actor;
@@ -15,6 +16,7 @@ mod failure;
 mod head;
 mod hooks;
 mod object_ref;
+mod output;
 mod retired;
 mod session;
 mod state;
@@ -44,6 +46,8 @@ mod _native {
     use crate::object_ref::{
         ObjectRef, cancel, explain, get, load_ref, object_from_id, put, reference_counts, wait,
     };
+    #[pymodule_export]
+    use crate::output::output_mark;
     #[pymodule_export]
     use crate::session::{Runtime, current, version};
     #[pymodule_export]

@@ -35,8 +35,8 @@ pub(crate) fn shape(resources: Resources, environment: String, group: Option<Gro
 #[pymethods]
 impl Runtime {
     #[staticmethod]
-    #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, forward_output, lineage, template,
-                        environment))]
+    #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, forward_output,
+                        deduplicate_output, lineage, template, environment))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn start(
         py: Python<'_>,
@@ -45,18 +45,24 @@ impl Runtime {
         spill_directory: String,
         spill_bytes_max: u64,
         forward_output: bool,
+        deduplicate_output: bool,
         lineage: bool,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
+        let output = aktis_daemon::OutputOptions {
+            forward: forward_output,
+            deduplicate: deduplicate_output,
+            write: crate::output::write,
+        };
         let config = Config {
             resources: crate::calls::resources_from(resources)?,
             store_bytes,
             spill_directory: spill_directory.into(),
             spill_bytes_max,
             lineage,
-            forward_output,
+            output,
             default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
             workers: aktis_daemon::WorkerProgram::Template {
                 command: template,

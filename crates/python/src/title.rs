@@ -10,15 +10,17 @@ thread_local! {
     static SHOWN: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Shows what the process is running. Naming the same thing again costs nothing.
-pub(crate) fn show(name: &str) {
+/// Shows what the process is running, and tells whether that is news. Naming the same thing again costs nothing.
+pub(crate) fn show(name: &str) -> bool {
     SHOWN.with_borrow_mut(|shown| {
-        if shown != name {
+        let news = shown != name;
+        if news {
             let compat = || std::env::var_os("AKTIS_COMPAT").is_some_and(|value| value == "1");
             let prefix = PREFIX.get_or_init(|| if compat() { "ray::" } else { "aktis::" });
             aktis_store::set_title([prefix, name]);
             shown.clear();
             shown.push_str(name);
         }
-    });
+        news
+    })
 }

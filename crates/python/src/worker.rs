@@ -1,7 +1,7 @@
 //! Running Python functions and methods in a worker.
 
 use crate::head::{Head, flags};
-use crate::{codec, context, failure, hooks, title};
+use crate::{codec, context, failure, hooks, output, title};
 use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
 use aktis_runtime::codec::RawArgument;
 use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
@@ -199,7 +199,9 @@ fn with_task<R>(
             let loaded = load(py, &runtime, head.function)?;
             let name = if head.name.is_empty() { &loaded.name } else { head.name };
             runtime.set_function_name(name);
-            title::show(name);
+            if title::show(name) {
+                output::set_name(name);
+            }
             context::set_assigned(head.assigned);
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
             let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -317,11 +319,13 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             let name = format!("{}.__init__", loaded.name);
             runtime.set_function_name(&name);
             title::show(&name);
+            output::set_name(&loaded.name);
             context::set_actor_assigned(head.assigned);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
             let instance = class.call(&prepared.args, prepared.kwargs.as_ref()).map_err(failed)?;
+            output::set_actor(&instance);
             let _ = ACTOR_CLASS.set(loaded.name.clone());
             let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone() };
             Ok(Arc::new(actor) as ActorState)
@@ -493,9 +497,10 @@ pub(crate) fn set_runtime_hooks() {
         },
         run_loop: || call_hook(|hooks| &hooks.run_loop),
         idle: || {
-            title::show(ACTOR_CLASS.get().map_or("IDLE", |class| class));
             call_hook(|hooks| &hooks.flush);
+            title::show(ACTOR_CLASS.get().map_or("IDLE", |class| class));
         },
+        shut_down: || call_hook(|hooks| &hooks.flush),
         exits: || call_hook(|hooks| &hooks.exits),
     });
 }

@@ -15,6 +15,8 @@ pub struct Hooks {
     /// The actor of this worker wants its calls to run on an event loop: the main thread runs it from now on, and calls
     /// [`Runtime::turn`](crate::Runtime::turn) again and again. It does not return.
     pub run_loop: fn(),
+    /// The node has told this worker to end, which it does next. User code may be running.
+    pub shut_down: fn(),
     /// The actor of this worker ended by itself, and its process is about to.
     pub exits: fn(),
 }

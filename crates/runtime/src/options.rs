@@ -1,6 +1,6 @@
 //! How to start a session, run a task, and create an actor.
 
-use aktis_daemon::WorkerProgram;
+use aktis_daemon::{OutputOptions, WorkerProgram};
 use aktis_protocol::{Amount, GroupPlace, Resources, Shape, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ pub struct Config {
     pub queued_tasks_max: usize,
     /// Whether finished tasks stay on record while their results are referenced.
     pub lineage: bool,
-    /// Whether workers' output is forwarded to this process's.
-    pub forward_output: bool,
+    /// What becomes of what workers print.
+    pub output: OutputOptions,
     /// What a task needs that says nothing about it.
     pub default_shape: Arc<Shape>,
     /// What workers run.
@@ -130,7 +130,7 @@ impl Default for Config {
             spill_bytes_max: u64::MAX,
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             lineage: true,
-            forward_output: true,
+            output: OutputOptions::default(),
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
         }

@@ -215,7 +215,7 @@ impl Runtime {
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
-            forward_output: config.forward_output,
+            output: config.output,
             workers: config.workers.clone(),
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();

@@ -244,6 +244,16 @@ def local_display() -> Display:
         return _display
 
 
+def print_above(text: str, file: TextIO) -> None:
+    """Prints so that the bars of this process, if it shows some, are not broken."""
+    shown = _display
+    if shown is not None and shown.is_busy():
+        shown.print(text, file)
+    else:
+        file.write(text)
+        file.flush()
+
+
 def _columns() -> int:
     import shutil
 

@@ -333,9 +333,8 @@ impl Template {
 
 impl Unborn {
     fn on_born(self, pid: u32, pidfd: OwnedFd) -> io::Result<WorkerProcess> {
-        let who = format!("worker {pid}");
-        let stdout = Output::new(self.stdout, Stream::Stdout, &who)?;
-        let stderr = Output::new(self.stderr, Stream::Stderr, &who)?;
+        let stdout = Output::new(self.stdout, Stream::Stdout, "worker", pid)?;
+        let stderr = Output::new(self.stderr, Stream::Stderr, "worker", pid)?;
         Ok(WorkerProcess::forked(self.order.process, pid, pidfd, self.socket, stdout, stderr))
     }
 }

@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_session_with_forked_workers_ends_at_once", || tell("forked shutdown", "")),
     ("the_state_is_told_in_rows", || tell("state", "")),
     ("forked_workers_print_through_the_driver", forked_workers_print_through_the_driver),
+    ("what_several_workers_print_is_printed_once", what_several_workers_print_is_printed_once),
     ("forked_workers_are_told_their_environment_and_gpus", forked_workers_are_told_their_environment),
     ("forked_workers_leak_no_descriptor_and_have_no_input", forked_workers_leak_no_descriptor),
     ("template_and_workers_die_with_a_killed_driver", template_and_workers_die_with_a_killed_driver),
@@ -271,14 +272,23 @@ fn forked_sit() {
 // From outside.
 
 fn forked_workers_print_through_the_driver() {
-    let output = driver("forked print", "").output().expect("started");
+    let output = driver("forked print", "").env("AKTIS_DEDUP_LOGS", "0").output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let greetings = stdout.lines().filter(|line| line.ends_with("hello from a worker"));
-    assert_eq!(greetings.filter(|line| line.starts_with("(aktis worker ")).count(), 2, "{stdout}");
+    assert_eq!(greetings.filter(|line| line.starts_with("(worker pid=")).count(), 2, "{stdout}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let words = stderr.lines().find(|line| line.ends_with("a template's words")).expect("forwarded");
-    assert!(words.starts_with("(aktis template "), "{words}");
+    assert!(words.starts_with("(template pid="), "{words}");
+}
+
+fn what_several_workers_print_is_printed_once() {
+    let output = driver("forked print", "").output().expect("started");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let greetings: Vec<&str> = stdout.lines().filter(|line| line.contains("hello from a worker")).collect();
+    let [first, second] = greetings[..] else { panic!("{stdout}") };
+    assert!(first.ends_with("hello from a worker"), "{first}");
+    assert!(second.ends_with("hello from a worker [printed once more, by another worker]"), "{second}");
 }
 
 fn forked_workers_are_told_their_environment() {

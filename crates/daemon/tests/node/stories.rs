@@ -2,7 +2,7 @@
 
 use crate::worker::sign_of_life;
 use crate::{MANNERS, STORY};
-use aktis_daemon::{EmbeddedNode, NodeOptions, WorkerProgram};
+use aktis_daemon::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
@@ -84,9 +84,13 @@ pub(crate) fn options() -> NodeOptions {
         store_bytes: 1 << 20,
         spill_directory: std::env::temp_dir(),
         spill_bytes_max: u64::MAX,
-        forward_output: true,
+        output: OutputOptions::default(),
         workers: WorkerProgram::ThisProgram,
     }
+}
+
+fn silent() -> OutputOptions {
+    OutputOptions { forward: false, ..OutputOptions::default() }
 }
 
 impl Driver {
@@ -190,7 +194,7 @@ fn a_killed_worker() {
 }
 
 fn many_deaths() {
-    let driver = Driver::start(NodeOptions { forward_output: false, ..options() });
+    let driver = Driver::start(NodeOptions { output: silent(), ..options() });
     let mut seen = Vec::new();
     for _ in 0..40 {
         let pid = driver.worker_pid();
@@ -305,7 +309,7 @@ fn many_threads() {
 
 /// More groups than there are lanes, each with one.
 fn groups() {
-    let driver = Driver::start(NodeOptions { forward_output: false, ..options() });
+    let driver = Driver::start(NodeOptions { output: silent(), ..options() });
     for number in 0..limits::LANES_MAX as u64 + 1000 {
         let group = GroupId::created_by(TaskId::root(driver.node.session()).child(number));
         let spec = GroupSpec { group, bundles: vec![Resources::none()], ..GroupSpec::default() };
@@ -381,7 +385,7 @@ fn workers_print_through_the_driver() {
     for (text, words) in [(output.stdout, "hello from a worker"), (output.stderr, "these are my words")] {
         let text = String::from_utf8_lossy(&text).into_owned();
         let line = text.lines().find(|line| line.contains(words)).expect("forwarded");
-        assert!(line.starts_with("(aktis worker ") && line.ends_with(words), "{line}");
+        assert!(line.starts_with("(worker pid=") && line.ends_with(words), "{line}");
     }
 }
 

@@ -88,7 +88,14 @@ fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, main_only: bool) -
 fn listen(inner: &Arc<Inner>, link: &WorkerLink) -> ! {
     loop {
         match link.receive() {
-            Some(FromNode::Shutdown) | None => end(0),
+            Some(FromNode::Shutdown) => {
+                // If user code keeps this from returning, the node ends the process soon.
+                if let Some(hooks) = crate::hooks::get() {
+                    (hooks.shut_down)();
+                }
+                end(0)
+            }
+            None => end(0),
             Some(message) => inner.on_node_message(message),
         }
     }
