@@ -44,6 +44,15 @@ pub(crate) enum Placed {
 impl Inner {
     /// Makes an object of a value.
     pub(crate) fn put(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
+        self.put_at(value, limits::INLINE_BYTES_MAX)
+    }
+
+    /// Makes an object of a value in the store, however small it is.
+    pub(crate) fn put_stored(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
+        self.put_at(value, 0)
+    }
+
+    fn put_at(self: &Arc<Self>, value: Encoded, inline_max: usize) -> Result<Handle, Error> {
         self.check_usable()?;
         self.check_own(value.handles())?;
         let id = self.next_task().returns(0);
@@ -51,7 +60,9 @@ impl Inner {
         if contains {
             self.tell_contents(id, self.me, &value);
         }
-        let (outcome, stored) = match self.place(id, self.me, value)? {
+        let placed =
+            if value.len() <= inline_max { Placed::Inline(value) } else { self.store(id, self.me, value)? };
+        let (outcome, stored) = match placed {
             Placed::Inline(value) => (Outcome::Inline(value.into_value()), false),
             Placed::Stored(stored) => (Outcome::Stored { entry: stored.entry, contains }, true),
         };
@@ -85,6 +96,15 @@ impl Inner {
         if value.len() <= limits::INLINE_BYTES_MAX {
             return Ok(Placed::Inline(value));
         }
+        self.store(object, holder, value)
+    }
+
+    fn store(
+        self: &Arc<Self>,
+        object: ObjectId,
+        holder: ProcessSlot,
+        value: Encoded,
+    ) -> Result<Placed, Error> {
         let bytes = value.len() as u64;
         let entry = match self.request(|request| ToNode::ExtentWanted { request, object, bytes })? {
             FromNode::ExtentGranted { entry, .. } => entry,
