@@ -253,15 +253,14 @@ def test_the_template_is_killed(latch: Latch) -> None:
     survivor = Counter.options(max_restarts=-1, max_task_retries=-1).remote()
     get(survivor.add.remote())
     for _ in range(3):
-        template = runtime().template_pid()
-        assert template is not None
+        template = wait_until(runtime().template_pid, what="a template")
         workers = children_of(template)
         refs = [square.remote(number) for number in range(200)]
         kill(template)
         assert get(refs) == [number**2 for number in range(200)]
         assert get(survivor.add.remote()) >= 1
         wait_until(lambda pids=workers: not any(map(is_alive, pids)), what="its workers to end")
-        assert runtime().template_pid() != template
+        assert wait_until(runtime().template_pid, what="another template") != template
     del survivor
     all_is_well()
 
