@@ -3,7 +3,7 @@
 use crate::codec::{Encoded, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
-use crate::handle::Handle;
+use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
@@ -55,6 +55,7 @@ impl Inner {
     fn put_at(self: &Arc<Self>, value: Encoded, inline_max: usize) -> Result<Handle, Error> {
         self.check_usable()?;
         self.check_own(value.handles())?;
+        self.check_own_actors(value.actors())?;
         let id = self.next_task().returns(0);
         let contains = value.contains();
         if contains {
@@ -83,6 +84,14 @@ impl Inner {
                 "object {} belongs to another session\nhint: get its value there, and pass that",
                 other.id()
             ))),
+        }
+    }
+
+    /// Refuses handles of actors of another session.
+    pub(crate) fn check_own_actors(self: &Arc<Self>, actors: &[ActorHandle]) -> Result<(), Error> {
+        match actors.iter().find(|actor| !Arc::ptr_eq(&actor.entry.runtime, self)) {
+            None => Ok(()),
+            Some(other) => Err(Error::Invalid(format!("actor {} belongs to another session", other.id()))),
         }
     }
 

@@ -102,6 +102,7 @@ impl Arguments {
     /// Adds an encoded value. A large one goes into the object store, and a reference to it takes its place.
     pub fn push_encoded(&mut self, runtime: &Runtime, encoded: Encoded) -> Result<(), Error> {
         runtime.0.check_own(encoded.handles())?;
+        runtime.0.check_own_actors(encoded.actors())?;
         let sum = self.bytes.len() + encoded.len();
         if encoded.len() > limits::INLINE_BYTES_MAX || sum > limits::ARGUMENTS_BYTES_MAX {
             self.push_handle(runtime.0.put_stored(encoded)?);
