@@ -179,7 +179,7 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     if kind == "cancelled":
         return exceptions.TaskCancelledError(text, task_id=_hex(failure.task_id))
     if kind == "store":
-        full_disk = "disk" in text or "spill" in text
+        full_disk = "the disk is full" in text
         return exceptions.OutOfDiskError(text) if full_disk else exceptions.ObjectStoreFullError(text)
     if kind == "lost":
         return exceptions.ObjectLostError(text, object_ref_hex=_hex(failure.object_id))

@@ -82,6 +82,13 @@ def prepare(environment: str) -> None:
     _runtime_env.apply(environment)
 
 
+def load_later() -> None:
+    """The template has time: it imports what only some workers need."""
+    from aktis import _worker
+
+    _worker.load_later()
+
+
 def run_async(
     method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any, group: int
 ) -> None:

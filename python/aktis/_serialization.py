@@ -60,7 +60,11 @@ def _is_by_name(value: Any) -> bool:
 def _keep_slots(cls: type, reduced: tuple[Any, ...]) -> None:
     """A class that travels by value has slots at its other end, too: instances are laid out alike."""
     slots = vars(cls).get("__slots__")
-    if slots and isinstance(slots, (str, tuple, list, dict)) and reduced[0].__name__ == "_make_skeleton_class":
+    if (
+        slots
+        and isinstance(slots, (str, tuple, list, dict))
+        and reduced[0].__name__ == "_make_skeleton_class"
+    ):
         reduced[1][3]["__slots__"] = slots
 
 

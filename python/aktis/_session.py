@@ -51,6 +51,7 @@ IGNORED = frozenset(
 
 _process: "Session | None" = None
 _lock = threading.RLock()
+_exiting = False
 _sessions: dict[bytes, "Session"] = {}
 
 
@@ -295,8 +296,8 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
         session = Session(**{**prepared, **options}) if prepared else Session(address, **options)
         session.runtime.make_current()
         _process = session
-        atexit.unregister(shutdown)
-        atexit.register(shutdown)
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
         return ClientContext(session)
 
 
@@ -307,6 +308,7 @@ def ensure() -> Runtime:
         with _lock:
             found = current()
             if found is None or found.is_closed():
+                _refuse_at_exit()
                 init()
                 found = current()
     assert found is not None
@@ -325,6 +327,20 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
 def _shutdown_all() -> None:
     for session in list(_sessions.values()):
         session.shutdown()
+
+
+def _at_exit() -> None:
+    global _exiting
+    _exiting = True
+    shutdown()
+
+
+def _refuse_at_exit() -> None:
+    """A thread that goes on while the program ends must not start another session."""
+    if _exiting:
+        from aktis.exceptions import SessionClosedError
+
+        raise SessionClosedError("the program is ending, and its session has ended")
 
 
 def is_initialized() -> bool:

@@ -22,6 +22,14 @@ def preload() -> None:
     gc.freeze()
 
 
+def load_later() -> None:
+    """Imports, in the template, what actors with an event loop need."""
+    import aktis._async  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Runs tasks and calls until the session ends; never returns."""
     from aktis._engine import native

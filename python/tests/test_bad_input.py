@@ -80,7 +80,7 @@ class Box:
 UNPICKLABLE: list[Callable[[], Any]] = [
     threading.Lock,
     lambda: (number for number in range(3)),
-    lambda: open(os.devnull, "wb"),
+    lambda: open(os.devnull, "wb"),  # noqa: SIM115
     socket.socket,
     lambda: sys._getframe(),
 ]
@@ -131,11 +131,11 @@ def test_results_that_cannot_be_pickled_name_the_member() -> None:
     actor = Caller.remote()
     refs = [calls.remote(makes), actor.call.remote(makes), *calls.options(num_returns=2).remote(makes_two)]
     for ref in refs:
-        with pytest.raises(TypeError, match="content.*the key"):
+        with pytest.raises(TypeError, match=r"content.*the key"):
             get(ref)
     generator = aktis.remote(generates).remote()
     assert get(next(generator)) == 1
-    with pytest.raises(TypeError, match="content.*the key"):
+    with pytest.raises(TypeError, match=r"content.*the key"):
         get(next(generator))
     with pytest.raises(StopIteration):
         next(generator)
@@ -275,7 +275,9 @@ def test_exceptions_with_much_to_say() -> None:
         get(calls.remote(raises, lambda: KeyError("x" * 20_000)))
     assert small.value.args == ("x" * 20_000,)
     with pytest.raises(exceptions.TaskError, match="ExceptionGroup"):
-        get(calls.remote(raises, lambda: ExceptionGroup("many", [ValueError("x" * 1000)] * 1000)))
+        get(
+            calls.remote(raises, lambda: ExceptionGroup("many", [ValueError(f"{n:1000}") for n in range(99)]))
+        )
 
     def raises_chain() -> None:
         error: Exception = ValueError(0)
@@ -449,7 +451,7 @@ def test_the_child_of_a_task_may_come_back_from_it(run_script: Any) -> None:
             while not os.path.exists("ran-0"):
                 time.sleep(0.002)
             os.unlink("ran-0")
-            assert aktis.get([identity.remote(number) for number in range(100)], timeout=10) == list(range(100))
+            assert aktis.get([identity.remote(n) for n in range(100)], timeout=10) == list(range(100))
             deadline = time.monotonic() + 10
             while open(f"/proc/{pid}/stat").read().split()[2] not in "ZX":
                 assert time.monotonic() < deadline, "the child lives"
@@ -636,7 +638,7 @@ def test_handlers_that_raise_end_the_wait(call: str, latch: Latch) -> None:
 
 
 def test_a_driver_with_odd_signals(run_script: Any) -> None:
-    """Signals that are blocked or ignored in the driver: workers end, and can be interrupted, all the same."""
+    """Signals that are blocked or ignored in the driver end and interrupt workers all the same."""
     done = run_script("""
         import os, signal, sys, time
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
@@ -667,6 +669,6 @@ def test_a_driver_with_odd_signals(run_script: Any) -> None:
                 aktis.get(dies.remote(number), timeout=20)
             except aktis.exceptions.WorkerCrashedError as error:
                 print(number.name in str(error))
-        print(aktis.get(sleeps.options(num_cpus=2).remote("again"), timeout=0.01) if False else "end")
+        print("end")
     """)
     assert done.stdout.split() == ["cancelled", "True", "True", "end"], done.stdout + done.stderr

@@ -530,7 +530,8 @@ def test_import_errors_in_workers(tmp_path: Path, run_script: Any) -> None:
                     aktis.get(aktis.remote(module.function).remote(), timeout=20)
                 except Exception as error:
                     assert isinstance(error, aktis.exceptions.TaskError), type(error)
-                    print(type(error).__name__, module.__name__ in str(error) or "not in workers" in str(error))
+                    said = module.__name__ in str(error) or "not in workers" in str(error)
+                    print(type(error).__name__, said)
             try:
                 aktis.get(aktis.remote(module.Actor).remote().method.remote(), timeout=20)
             except aktis.exceptions.ActorDiedError as error:

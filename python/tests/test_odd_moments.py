@@ -1,4 +1,4 @@
-"""Odd moments: streams and directories that are gone, and sessions that end while all kinds of things go on."""
+"""Odd moments: streams and directories that are gone, sessions that end while all kinds of things go on."""
 
 import os
 import sys
@@ -57,8 +57,9 @@ def test_a_directory_that_is_gone(tmp_path: Path, run_script: Any) -> None:
         os.chdir("gone")
         for _ in range(2):
             aktis.init(num_cpus=2)
-            print(aktis.get(loses.options(runtime_env={"working_dir": os.path.dirname(__file__)}).remote(), timeout=20))
-            print(aktis.get([identity.remote(number) for number in range(10)], timeout=20) == list(range(10)))
+            there = loses.options(runtime_env={"working_dir": os.path.dirname(__file__)})
+            print(aktis.get(there.remote(), timeout=20))
+            print(aktis.get([identity.remote(n) for n in range(10)], timeout=20) == list(range(10)))
             if os.path.isdir("../gone"):
                 os.rmdir("../gone")
             print(aktis.get(identity.remote(1), timeout=20))

@@ -114,6 +114,7 @@ impl From<aktis_runtime::Error> for Error {
             Inner::Codec(message) => Self::Codec(message),
             Inner::Store(message) => Self::Store(message),
             Inner::Invalid(message) => Self::Invalid(message),
+            Inner::NameTaken(_) => Self::Invalid(error.to_string()),
             Inner::System(message) => Self::System(message),
             other => Self::System(other.to_string()),
         }

@@ -190,8 +190,8 @@ impl Ledger {
     }
 
     /// Takes lent CPU again. Its holder is running already, so this cannot be refused: what is not
-    /// available becomes debt.
-    pub fn reclaim_cpu(&mut self, allocation: &mut Allocation, lent: Amount) {
+    /// available becomes debt. True if there is debt now.
+    pub fn reclaim_cpu(&mut self, allocation: &mut Allocation, lent: Amount) -> bool {
         let held = allocation.resources.get(CPU);
         allocation.resources.set(CPU, Amount(held.0 + lent.0));
         let available = self.available.get(CPU);
@@ -199,6 +199,7 @@ impl Ledger {
         self.available.set(CPU, Amount(available.0 - taken.0));
         let debt = self.debt.get(CPU);
         self.debt.set(CPU, Amount(debt.0 + lent.0 - taken.0));
+        self.debt.get(CPU) > Amount::ZERO
     }
 
     /// Counts what `allocation` holds as free, for those who look ahead.

@@ -5,6 +5,8 @@
 pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 /// Bytes of an encoded value up to which it travels inside messages instead of the object store.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of all arguments of a call together that travel inside messages; further ones go into the object store.
+pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Different resource shapes that one session may use.

@@ -17,10 +17,16 @@ static FORKED: Mutex<Option<ForkedWorker>> = Mutex::new(None);
 pub(crate) fn run_template(py: Python<'_>) -> PyResult<()> {
     // Python's own fork keeps the interpreter usable in the child.
     let fork = py.import("os")?.getattr("fork")?;
-    let forked = serve_template(|| {
+    let fork = || {
         let pid: u32 = fork.call0().and_then(|pid| pid.extract()).map_err(io::Error::other)?;
         Ok(if pid == 0 { ForkOutcome::Child } else { ForkOutcome::Parent(pid) })
-    });
+    };
+    let idle = || {
+        if let Err(error) = hooks::get(py).and_then(|hooks| hooks.load_later.call0(py)) {
+            error.print(py);
+        }
+    };
+    let forked = serve_template(fork, idle);
     let forked = forked.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     *FORKED.lock() = Some(forked);
     Ok(())

@@ -324,7 +324,7 @@ pub(crate) struct Later {
     pub(crate) wakers: Vec<Waker>,
     pub(crate) messages: Vec<ToNode>,
     pub(crate) entries: Vec<Arc<Entry>>,
-    pub(crate) payloads: Vec<crate::submit::Payload>,
+    pub(crate) payloads: Vec<crate::payload::Payload>,
     /// What finished calls have referred to.
     pub(crate) released: Vec<crate::codec::Released>,
     pub(crate) streams: Vec<Arc<crate::stream::StreamState>>,

@@ -2,8 +2,9 @@
 
 use crate::codec::Value;
 use crate::entry::{Entry, Later, Outcome};
+use crate::payload::Returns;
 use crate::runtime::Inner;
-use crate::submit::{Returns, Shell};
+use crate::submit::Shell;
 use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};

@@ -15,6 +15,7 @@ mod keys;
 mod node;
 mod objects;
 pub mod options;
+mod payload;
 mod pump;
 pub mod registry;
 pub mod runtime;

@@ -3,7 +3,7 @@
 use crate::codec::{Encoded, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
-use crate::handle::Handle;
+use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
@@ -44,14 +44,26 @@ pub(crate) enum Placed {
 impl Inner {
     /// Makes an object of a value.
     pub(crate) fn put(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
+        self.put_at(value, limits::INLINE_BYTES_MAX)
+    }
+
+    /// Makes an object of a value in the store, however small it is.
+    pub(crate) fn put_stored(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
+        self.put_at(value, 0)
+    }
+
+    fn put_at(self: &Arc<Self>, value: Encoded, inline_max: usize) -> Result<Handle, Error> {
         self.check_usable()?;
         self.check_own(value.handles())?;
+        self.check_own_actors(value.actors())?;
         let id = self.next_task().returns(0);
         let contains = value.contains();
         if contains {
             self.tell_contents(id, self.me, &value);
         }
-        let (outcome, stored) = match self.place(id, self.me, value)? {
+        let placed =
+            if value.len() <= inline_max { Placed::Inline(value) } else { self.store(id, self.me, value)? };
+        let (outcome, stored) = match placed {
             Placed::Inline(value) => (Outcome::Inline(value.into_value()), false),
             Placed::Stored(stored) => (Outcome::Stored { entry: stored.entry, contains }, true),
         };
@@ -75,6 +87,14 @@ impl Inner {
         }
     }
 
+    /// Refuses handles of actors of another session.
+    pub(crate) fn check_own_actors(self: &Arc<Self>, actors: &[ActorHandle]) -> Result<(), Error> {
+        match actors.iter().find(|actor| !Arc::ptr_eq(&actor.entry.runtime, self)) {
+            None => Ok(()),
+            Some(other) => Err(Error::Invalid(format!("actor {} belongs to another session", other.id()))),
+        }
+    }
+
     /// Writes a value into the store if it is too large to travel. `holder` holds it from then on.
     pub(crate) fn place(
         self: &Arc<Self>,
@@ -85,6 +105,15 @@ impl Inner {
         if value.len() <= limits::INLINE_BYTES_MAX {
             return Ok(Placed::Inline(value));
         }
+        self.store(object, holder, value)
+    }
+
+    fn store(
+        self: &Arc<Self>,
+        object: ObjectId,
+        holder: ProcessSlot,
+        value: Encoded,
+    ) -> Result<Placed, Error> {
         let bytes = value.len() as u64;
         let entry = match self.request(|request| ToNode::ExtentWanted { request, object, bytes })? {
             FromNode::ExtentGranted { entry, .. } => entry,

@@ -5,11 +5,14 @@ use crate::link::{self, LinkError, WorkerLink};
 use aktis_protocol::control;
 use aktis_protocol::limits::TEMPLATE_MESSAGE_BYTES_MAX;
 use aktis_protocol::template::{ForkRequest, FromTemplate};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::SendFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
+
+/// How long nothing has to be asked for until there is time for other things.
+const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Which of the two processes returned from a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +38,24 @@ pub struct ForkedWorker {
 ///
 /// The process must have one thread, and nothing in the buffers of its outputs when it forks. Whoever gets an error
 /// ends the process.
-pub fn serve_template(mut fork: impl FnMut() -> io::Result<ForkOutcome>) -> Result<ForkedWorker, LinkError> {
+///
+/// `idle` is called once, when nothing has been asked for a while: for what workers need later, if at all.
+pub fn serve_template(
+    mut fork: impl FnMut() -> io::Result<ForkOutcome>,
+    idle: impl FnOnce(),
+) -> Result<ForkedWorker, LinkError> {
+    let mut idle = Some(idle);
     // When the node is gone the socket is closed, which is noticed at once. To be killed with it would leave no time to
     // end what the workers have started.
     let mut template = Template { socket: link::take_stdin()?, children: Vec::new() };
     template.say(&FromTemplate::Ready);
     let mut buffer = vec![0; TEMPLATE_MESSAGE_BYTES_MAX];
     loop {
-        template.wait();
+        let patience = idle.is_some().then_some(&IDLE);
+        if !template.wait(patience) {
+            idle.take().into_iter().for_each(|idle| idle());
+            continue;
+        }
         let (length, descriptors) = match receive(&template.socket, &mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             received => received.unwrap_or_default(),
@@ -100,21 +113,24 @@ struct Template {
 }
 
 impl Template {
-    /// Waits until the node says something, and tells it of the workers that end meanwhile.
-    fn wait(&mut self) {
+    /// Waits until the node says something, and tells it of the workers that end meanwhile. False if nothing has
+    /// happened for so long.
+    fn wait(&mut self, patience: Option<&Timespec>) -> bool {
         loop {
             let pidfds = self.children.iter().map(|child| PollFd::new(&child.pidfd, PollFlags::IN));
             let mut polled: Vec<_> =
                 std::iter::once(PollFd::new(&self.socket, PollFlags::IN)).chain(pidfds).collect();
             // Interrupted by a signal: as if nothing had happened.
-            let _ = rustix::event::poll(&mut polled, None);
+            if rustix::event::poll(&mut polled, patience) == Ok(0) {
+                return false;
+            }
             let ready: Vec<bool> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
             for position in (1..ready.len()).rev().filter(|position| ready[*position]) {
                 let child = self.children.swap_remove(position - 1);
                 self.report(&child);
             }
             if ready[0] {
-                return;
+                return true;
             }
         }
     }

@@ -19,11 +19,12 @@ pub(crate) fn sign_of_place(session: SessionId, process: ProcessSlot) -> ObjectI
 pub(crate) fn be_template() -> ! {
     let manners = std::env::var(crate::MANNERS).unwrap_or_default();
     eprintln!("a template's words");
-    let forked = serve_template(|| match manners.as_str() {
+    let fork = || match manners.as_str() {
         "cannot fork" => Err(std::io::Error::other("there is no fork today")),
         "dies of the fork" => std::process::exit(7),
         _ => Ok(aktis_store::fork::fork()?.map_or(ForkOutcome::Child, ForkOutcome::Parent)),
-    });
+    };
+    let forked = serve_template(fork, || ());
     let worker = forked.expect("a worker or nothing");
     println!("set up as {:?} with {:?}", worker.environment, worker.variables);
     work(&worker.link)

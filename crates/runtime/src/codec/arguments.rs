@@ -91,7 +91,7 @@ impl Arguments {
         self.bytes.extend_from_slice(&[VALUE, 0, 0, 0, 0, ANY_TYPE]);
         let written = write(&mut self.bytes);
         let len = self.bytes.len() - start - VALUE_HEAD_BYTES;
-        if !written || len > limits::INLINE_BYTES_MAX {
+        if !written || len > limits::INLINE_BYTES_MAX || self.bytes.len() > limits::ARGUMENTS_BYTES_MAX {
             self.bytes.truncate(start);
             return false;
         }
@@ -102,8 +102,10 @@ impl Arguments {
     /// Adds an encoded value. A large one goes into the object store, and a reference to it takes its place.
     pub fn push_encoded(&mut self, runtime: &Runtime, encoded: Encoded) -> Result<(), Error> {
         runtime.0.check_own(encoded.handles())?;
-        if encoded.len() > limits::INLINE_BYTES_MAX {
-            self.push_handle(runtime.put(encoded)?);
+        runtime.0.check_own_actors(encoded.actors())?;
+        let sum = self.bytes.len() + encoded.len();
+        if encoded.len() > limits::INLINE_BYTES_MAX || sum > limits::ARGUMENTS_BYTES_MAX {
+            self.push_handle(runtime.0.put_stored(encoded)?);
             return Ok(());
         }
         push_value_head(&mut self.bytes, encoded.len());

@@ -125,7 +125,12 @@ fn give_up(error: &dyn std::fmt::Display) -> ! {
 pub(crate) fn end(code: i32) -> ! {
     let _ = std::io::stdout().flush();
     if code == 0 {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        let (this, kill) = (rustix::process::getpid(), rustix::process::Signal::KILL);
+        // A worker leads a group of its own: what it has started goes with it.
+        if rustix::process::getpgrp() == this {
+            let _ = rustix::process::kill_process_group(this, kill);
+        }
+        let _ = rustix::process::kill_process(this, kill);
     }
     std::process::exit(code)
 }

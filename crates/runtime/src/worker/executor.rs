@@ -297,6 +297,19 @@ impl Executor {
         self.send_back(runtime, shape, returned);
     }
 
+    /// This process has had nothing to do for a while: the node gets its leases back, so that it knows what is free.
+    pub(crate) fn return_idle_leases(&self, runtime: &Inner) {
+        let returned = self.leases.lock().take_all();
+        for (shape, message) in returned {
+            self.send_back(runtime, shape, Some(message));
+        }
+    }
+
+    /// Whether leases that are idle for long go back to the node: a process that runs one task at a time has few.
+    pub(crate) fn returns_idle_leases(&self) -> bool {
+        self.kind == WorkerKind::Isolated && self.leases.lock().idle_shapes().next().is_some()
+    }
+
     /// Gives a lease back to the node. Without another one, this process is not to be woken for such tasks any more; a
     /// wake-up that is on its way is for others.
     fn send_back(&self, runtime: &Inner, shape: ShapeId, returned: Option<ToNode>) {

@@ -43,6 +43,14 @@ impl Leases {
         }
     }
 
+    /// Takes all idle leases; what gives each back to the node.
+    pub(crate) fn take_all(&mut self) -> Vec<(ShapeId, ToNode)> {
+        let of_shapes = self.shapes.iter_mut();
+        let idle =
+            of_shapes.flat_map(|(&shape, of_shape)| of_shape.idle.drain(..).map(move |held| (shape, held)));
+        idle.map(|(shape, held)| (shape, ToNode::LeaseReturned { lease: held.lease })).collect()
+    }
+
     /// Takes an idle lease of this shape.
     pub(crate) fn take(&mut self, shape: ShapeId) -> Option<Held> {
         self.shapes.get_mut(&shape)?.idle.pop()

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// How long an idle thread spins before it sleeps: a few round trips to a submitter that spins too.
 const SPIN: Duration = Duration::from_micros(30);
 const ROUNDS: u32 = 32;
+/// How long a process that runs one task at a time keeps a lease that it does not use.
+const IDLE_LEASE: Duration = Duration::from_millis(200);
 
 /// What others may look at or change in a runner.
 pub(crate) struct RunnerState {
@@ -482,6 +484,11 @@ impl Runner<'_> {
         }
         if self.finds_work() {
             bell.stay(ticket);
+        } else if timeout.is_none() && self.executor.returns_idle_leases() {
+            bell.sleep(ticket, Some(IDLE_LEASE));
+            if !self.finds_work() {
+                self.executor.return_idle_leases(self.runtime);
+            }
         } else {
             bell.sleep(ticket, timeout);
         }

@@ -164,8 +164,14 @@ impl Node {
         match (blocked, held.lent) {
             (true, None) => held.lent = Some(self.stock.lend_cpu(&mut held.allocation)),
             (false, Some(lent)) => {
-                self.stock.reclaim_cpu(&mut held.allocation, lent);
+                let in_debt = self.stock.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
+                let shape = held.shape;
+                // What runs goes on, but nothing more is to run on CPUs that are not there.
+                if in_debt && self.leases.asked(from, shape) == 0 {
+                    self.leases.ask_back(now, from, shape);
+                    self.send(from, FromNode::LeaseRevoked { shape }, out);
+                }
             }
             _ => return,
         }

@@ -143,8 +143,8 @@ impl Stock {
         self.ledger_mut(allocation.source()).lend_cpu(allocation)
     }
 
-    pub(super) fn reclaim_cpu(&mut self, allocation: &mut Allocation, lent: Amount) {
-        self.ledger_mut(allocation.source()).reclaim_cpu(allocation, lent);
+    pub(super) fn reclaim_cpu(&mut self, allocation: &mut Allocation, lent: Amount) -> bool {
+        self.ledger_mut(allocation.source()).reclaim_cpu(allocation, lent)
     }
 
     /// What could become of the ledgers that it may use.

@@ -1,0 +1,153 @@
+//! What a task is, for the runtime: what to run, with what, and where its values go.
+
+use crate::codec::{Arguments, Resolved};
+use crate::entry::{Entry, Later, Outcome};
+use crate::handle::Handle;
+use crate::registry::Function;
+use crate::stream::StreamState;
+use aktis_logic::machine::submitter::Record;
+use aktis_protocol::hot::{Stored, TaskHeader};
+use aktis_protocol::{Failure, FailureKind, TaskKey};
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+
+/// Where a task's return values go.
+pub(crate) enum Returns {
+    /// To one object.
+    One(Weak<Entry>),
+    /// To several.
+    Several(Box<[Weak<Entry>]>),
+    /// To a stream.
+    Stream(Weak<StreamState>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// What a message to an actor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Run a task (not an actor's).
+    Task,
+    /// Construct the actor.
+    Create,
+    /// Call a method.
+    Call,
+    /// End it after the calls before.
+    Release,
+}
+
+/// What a task is, for the runtime; the machine only carries it.
+pub(crate) struct Payload {
+    pub(crate) function: Option<&'static Function>,
+    pub(crate) arguments: Arguments,
+    pub(crate) returns: Returns,
+    /// Whose name it bears, if not the function's.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) verb: Verb,
+    /// For a call: the group that it is counted in.
+    pub(crate) group: u16,
+    /// For a stream: how far ahead it may be. For a creation: how many calls may run at once.
+    pub(crate) number: u32,
+}
+
+impl Payload {
+    /// The creation of an actor that runs `concurrency` calls at once.
+    pub(crate) fn creation(constructor: &'static Function, arguments: Arguments, concurrency: u32) -> Self {
+        Self {
+            function: Some(constructor),
+            arguments,
+            returns: Returns::Nothing,
+            name: None,
+            verb: Verb::Create,
+            group: 0,
+            number: concurrency.max(1),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.function.map_or("", |function| function.name))
+    }
+
+    /// The bytes of the arguments, with the values of references in their place: all inputs are there.
+    pub(crate) fn final_bytes(&self) -> Cow<'_, [u8]> {
+        if let Some(bytes) = self.arguments.as_final() {
+            return Cow::Borrowed(bytes);
+        }
+        let handles = self.arguments.handles();
+        Cow::Owned(self.arguments.resolve(|index| {
+            let handle = &handles[index];
+            match handle.entry.outcome().expect("inputs of a queued task are there") {
+                Outcome::Inline(value) => Resolved::Inline(value),
+                Outcome::Stored { entry, .. } => {
+                    Resolved::Stored(Stored { object: handle.entry.id, entry: *entry })
+                }
+                Outcome::Failed(_) | Outcome::Refused(_) => {
+                    unreachable!("a task whose input failed is not sent")
+                }
+            }
+        }))
+    }
+
+    pub(crate) fn task_header(&self, key: TaskKey, record: &Record<Self>) -> TaskHeader {
+        TaskHeader {
+            task: record.task(),
+            function: self.function.expect("a task has a function").id,
+            key,
+            attempt: record.attempt(),
+            stream_ahead: self.number,
+        }
+    }
+
+    pub(crate) fn input_failure(&self) -> Failure {
+        let failure = |handle: &Handle| Some((handle.id(), handle.entry.outcome()?.failure()?));
+        match self.arguments.handles().iter().find_map(failure) {
+            Some((_, failure)) if failure.kind == FailureKind::SessionClosed => failure,
+            Some((object, failure)) => Failure::of_input(object, failure),
+            None => Failure::new(FailureKind::InputFailed, "one of its inputs failed"),
+        }
+    }
+}
+
+impl Returns {
+    /// The process that ran the task died, maybe after it had given a return value to the store, held by
+    /// this process: the node is told when it is not wanted any more.
+    pub(crate) fn hold(&self, later: &mut Later) {
+        let entries = match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Several(entries) => entries,
+            Self::Stream(stream) => {
+                if let Some(stream) = stream.upgrade() {
+                    stream.forget_producer();
+                    later.streams.push(stream);
+                }
+                &[]
+            }
+            Self::Nothing => &[],
+        };
+        for entry in entries.iter().filter_map(Weak::upgrade) {
+            entry.set_known();
+            later.entries.push(entry);
+        }
+    }
+
+    /// Gives every return that has no value yet this failure.
+    pub(crate) fn fail(&self, failure: &Arc<Failure>, later: &mut Later) {
+        let mut fail = |entry: &Weak<Entry>| {
+            if let Some(entry) = entry.upgrade() {
+                entry.resolve(Outcome::Failed(failure.clone()), later);
+                later.entries.push(entry);
+            }
+        };
+        match self {
+            Self::One(entry) => fail(entry),
+            Self::Several(entries) => entries.iter().for_each(fail),
+            Self::Stream(stream) => {
+                if let Some(stream) = stream.upgrade() {
+                    stream.fail(failure, later);
+                    later.streams.push(stream);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+}
