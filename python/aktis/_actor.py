@@ -252,10 +252,13 @@ class ActorExit(SystemExit):
 
 def exit_actor() -> NoReturn:
     """Ends the actor that the calling code runs in, for good; what called it sees an error."""
-    from aktis._engine import context
+    from aktis import _engine
 
-    here = context()
-    if here.actor_id is None:
+    if _engine.context().actor_id is None:
         raise TypeError("exit_actor() was called outside of an actor\nhint: call it in a method of an actor")
-    native.exit_actor()
+    call = _engine.async_call()
+    if call is not None:
+        call[1].exits()
+    else:
+        native.exit_actor()
     raise ActorExit(0)

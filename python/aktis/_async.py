@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator
 from types import CoroutineType
 from typing import Any
 
-from aktis._engine import Context, native
+from aktis._engine import Completion, Context, native
 
-context: contextvars.ContextVar[Context | None] = contextvars.ContextVar("aktis_context", default=None)
+call: contextvars.ContextVar[tuple[Context, Completion] | None] = contextvars.ContextVar(
+    "aktis_call", default=None
+)
+"""The call that a coroutine belongs to."""
 _main: "Loop | None" = None
 _groups: dict[int, asyncio.AbstractEventLoop] = {}
 _lock = threading.Lock()
@@ -135,7 +138,7 @@ def _begin(
     completion: Any,
     here: Context,
 ) -> None:
-    before = context.set(here)
+    before = call.set((here, completion))
     try:
         result = method(*args, **kwargs) if kwargs else method(*args)
         if type(result) is not CoroutineType and not asyncio.iscoroutine(result):
@@ -146,14 +149,14 @@ def _begin(
         completion.raised(error)
         return
     finally:
-        context.reset(before)
+        call.reset(before)
     completion.started(task.cancel if loop is _main else lambda: loop.call_soon_threadsafe(task.cancel))
 
 
-async def _tell(call: Any, completion: Any) -> None:
+async def _tell(coroutine: Any, completion: Any) -> None:
     """Runs a call to its end and tells how it ended."""
     try:
-        result = await call
+        result = await coroutine
     except BaseException as error:
         completion.raised(error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):

@@ -3,6 +3,7 @@
 A few things that references do in Python alone are added to their class here.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -16,6 +17,7 @@ except ImportError as error:  # pragma: no cover - needs a broken installation
 from aktis._native import (
     Actor,
     ActorCaller,
+    Completion,
     Context,
     Export,
     Failure,
@@ -25,13 +27,13 @@ from aktis._native import (
     Signature,
     Stream,
     TaskCaller,
-    context,
     current,
 )
 
 __all__ = [
     "Actor",
     "ActorCaller",
+    "Completion",
     "Context",
     "Export",
     "Failure",
@@ -41,12 +43,25 @@ __all__ = [
     "Signature",
     "Stream",
     "TaskCaller",
+    "async_call",
     "context",
     "current",
     "native",
 ]
 
 native = _native
+
+
+def async_call() -> tuple[Context, Completion] | None:
+    """The call of an asynchronous method that the calling code belongs to, if it does."""
+    asynchronous = sys.modules.get("aktis._async")
+    return asynchronous.call.get() if asynchronous is not None else None
+
+
+def context() -> Context:
+    """Where the calling code runs."""
+    call = async_call()
+    return call[0] if call is not None else _native.context()
 
 
 def _install() -> None:

@@ -54,6 +54,22 @@ def gpus() -> int:
         return 0
 
 
+def _allowed(amount: float) -> float:
+    """An amount of GPUs that is to be offered, which must have names."""
+    chosen = visible_gpus()
+    if chosen is not None and amount > len(chosen):
+        raise ValueError(
+            f"num_gpus is {amount:g}, but CUDA_VISIBLE_DEVICES names {len(chosen)}: {','.join(chosen)!r}\n"
+            "hint: offer fewer, or name more"
+        )
+    return amount
+
+
+def hidden_gpus(resources: Mapping[str, float]) -> dict[str, str]:
+    """Variables of workers that have no GPU: they see none, so that nobody uses what is given to others."""
+    return {"CUDA_VISIBLE_DEVICES": ""} if resources.get("GPU") or gpus() else {}
+
+
 def offered(
     num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: Mapping[str, float] | None
 ) -> dict[str, float]:
@@ -62,7 +78,7 @@ def offered(
         num_gpus = gpus()
     offered = {
         "CPU": _options.amount("num_cpus", cpus() if num_cpus is None else num_cpus),
-        "GPU": _options.amount("num_gpus", num_gpus),
+        "GPU": _allowed(_options.amount("num_gpus", num_gpus)),
         "memory": _options.byte_amount("memory", int(memory_bytes() * 0.7) if memory is None else memory),
         "node:127.0.0.1": 1.0,
         "node:__internal_head__": 1.0,

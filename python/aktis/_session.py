@@ -109,10 +109,9 @@ class Session:
             logging.getLogger("aktis").setLevel(logging_level)
         self.object_store_bytes = _machine.store_bytes(object_store_memory)
         _load_ahead()
+        offered = _machine.offered(num_cpus, num_gpus, memory if memory is not None else _memory, resources)
         self.runtime = Runtime.start(
-            resources=_machine.offered(
-                num_cpus, num_gpus, memory if memory is not None else _memory, resources
-            ),
+            resources=offered,
             store_bytes=self.object_store_bytes,
             spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
             spill_bytes_max=SPILL_BYTES_MAX
@@ -123,7 +122,7 @@ class Session:
             lineage=bool(configuration.get("lineage_pinning_enabled", True)),
             # The last argument is room for the titles of workers, which take the place of all arguments.
             template=[sys.executable, "-c", _template_program(), " " * 160],
-            environment={_runtime_env.JOB_VARIABLE: self._job()},
+            environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
         )
         _sessions[self.runtime.session_id()] = self
         # A session that the program forgets ends before Python does: workers may have something to print.

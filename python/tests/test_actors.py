@@ -398,9 +398,21 @@ class Leaver:
         return os.getpid()
 
 
+@aktis.remote(max_restarts=3)
+class AsyncLeaver(Leaver.__wrapped__):  # type: ignore[name-defined]
+    async def leave(self) -> None:
+        await asyncio.sleep(0)
+        aktis.exit_actor()
+
+    async def leave_and_catch(self) -> str:
+        await asyncio.sleep(0)
+        return str(super().leave_and_catch())
+
+
+@pytest.mark.parametrize("cls", [Leaver, AsyncLeaver])
 @pytest.mark.parametrize("method", ["leave", "leave_and_catch", "__ray_terminate__"])
-def test_exit_actor_is_for_good(tmp_path: Path, method: str) -> None:
-    actor = Leaver.remote(tmp_path)
+def test_exit_actor_is_for_good(tmp_path: Path, cls: Any, method: str) -> None:
+    actor = cls.remote(tmp_path)
     pid = aktis.get(actor.pid.remote())
     ref = getattr(actor, method).remote()
     if method == "leave":

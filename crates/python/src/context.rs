@@ -15,22 +15,30 @@ thread_local! {
     static ASSIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the actor of this process may use.
-static ACTOR_ASSIGNED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// What this process is there for: its actor, or the task that it runs if that may use more than is usual. Threads that
+/// user code starts run on its behalf.
+static PURPOSE: Mutex<Option<Purpose>> = Mutex::new(None);
+
+struct Purpose {
+    context: aktis_runtime::Context,
+    assigned: Vec<u8>,
+}
 
 /// A task begins that may use this.
-pub(crate) fn set_assigned(assigned: &[u8]) {
+pub(crate) fn set_assigned(runtime: &Runtime, assigned: &[u8]) {
     ASSIGNED.with_borrow_mut(|current| {
         if !(current.is_empty() && assigned.is_empty()) {
             current.clear();
             current.extend_from_slice(assigned);
+            let purpose = || Purpose { context: runtime.context(), assigned: assigned.to_vec() };
+            *PURPOSE.lock() = (!assigned.is_empty()).then(purpose);
         }
     });
 }
 
 /// An actor begins that may use this.
-pub(crate) fn set_actor_assigned(assigned: &[u8]) {
-    *ACTOR_ASSIGNED.lock() = assigned.to_vec();
+pub(crate) fn set_actor_assigned(runtime: &Runtime, assigned: &[u8]) {
+    *PURPOSE.lock() = Some(Purpose { context: runtime.context(), assigned: assigned.to_vec() });
 }
 
 /// Where the calling code runs.
@@ -39,6 +47,8 @@ pub(crate) struct Context {
     context: aktis_runtime::Context,
     session: u64,
     process: u32,
+    /// Whether it is not this thread that was asked for something, but this process.
+    on_behalf: bool,
 }
 
 #[pymethods]
@@ -121,13 +131,14 @@ impl Context {
 
 impl Context {
     fn assigned(&self) -> (Option<(GroupId, i64)>, Resources) {
-        match (self.context.actor, self.context.is_worker) {
-            (_, false) => (None, Resources::none()),
-            (Some(_), _) => head::read_assigned(&ACTOR_ASSIGNED.lock()),
-            (None, _) => ASSIGNED.with_borrow(|assigned| match assigned.as_slice() {
-                [] => (None, Shape::default().resources),
-                assigned => head::read_assigned(assigned),
-            }),
+        let read = |assigned: &[u8]| match assigned {
+            [] => (None, Shape::default().resources),
+            assigned => head::read_assigned(assigned),
+        };
+        match (self.context.is_worker, self.context.actor.is_some() || self.on_behalf) {
+            (false, _) => (None, Resources::none()),
+            (true, true) => read(PURPOSE.lock().as_ref().map_or(&[], |purpose| &purpose.assigned)),
+            (true, false) => ASSIGNED.with_borrow(|assigned| read(assigned)),
         }
     }
 }
@@ -137,7 +148,14 @@ impl Context {
 pub(crate) fn context(py: Python<'_>) -> PyResult<Context> {
     let runtime = Runtime::current().map_err(|error| failure::to_exception(py, error))?;
     let (session, process) = (runtime.session().0, runtime.process().0);
-    Ok(Context { context: runtime.context(), session, process })
+    let own = runtime.context();
+    if own.is_worker
+        && own.function.is_empty()
+        && let Some(purpose) = &*PURPOSE.lock()
+    {
+        return Ok(Context { context: purpose.context.clone(), session, process, on_behalf: true });
+    }
+    Ok(Context { context: own, session, process, on_behalf: false })
 }
 
 /// Whether the running task was cancelled.

@@ -202,7 +202,7 @@ fn with_task<R>(
             if title::show(name) {
                 output::set_name(name);
             }
-            context::set_assigned(head.assigned);
+            context::set_assigned(&runtime, head.assigned);
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
             let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
             if head.max_calls > 0 && calls >= head.max_calls {
@@ -320,7 +320,7 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             runtime.set_function_name(&name);
             title::show(&name);
             output::set_name(&loaded.name);
-            context::set_actor_assigned(head.assigned);
+            context::set_actor_assigned(&runtime, head.assigned);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
@@ -388,6 +388,8 @@ struct Answer {
     waker: Option<Waker>,
     /// What to call in order to cancel it, once.
     cancel: Option<Py<PyAny>>,
+    /// Whether the actor ends with it.
+    exits: bool,
 }
 
 /// Told by the event loop how a call ended.
@@ -405,6 +407,11 @@ impl Completion {
     /// The call goes on; `cancel()` is called on the main thread if it is cancelled.
     fn started(&self, cancel: Py<PyAny>) {
         self.answer.lock().cancel = Some(cancel);
+    }
+
+    /// The actor ends with the call.
+    fn exits(&self) {
+        self.answer.lock().exits = true;
     }
 
     /// The call gave this.
@@ -442,6 +449,12 @@ impl Future for LoopCall {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut answer = self.0.lock();
         if let Some(result) = answer.result.take() {
+            if answer.exits
+                && let Ok(runtime) = Runtime::current()
+            {
+                // It fails outside of actors only.
+                let _ = runtime.exit_actor();
+            }
             return Poll::Ready(result);
         }
         answer.waker = Some(context.waker().clone());
