@@ -1,9 +1,9 @@
 """The event loops of an actor with asynchronous methods.
 
-The main thread runs the loop for all calls but those of concurrency groups. Where a loop would sleep until a descriptor
-is ready, this one takes a turn of the worker: messages are taken in and calls begun on the loop's own thread, so that
-a call costs no switch between threads. Descriptors that user code waits for are watched by a thread of their own.
-Each concurrency group has a loop on a thread of its own.
+The main thread runs the loop for all calls but those of concurrency groups. Where a loop would sleep until a
+descriptor is ready, this one takes a turn of the worker: messages are taken in and calls begun on the loop's
+own thread, so that a call costs no switch between threads. Descriptors that user code waits for are watched
+by a thread of their own. Each concurrency group has a loop on a thread of its own.
 """
 
 import asyncio

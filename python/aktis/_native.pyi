@@ -46,7 +46,7 @@ class Runtime:
         """What of it is free now."""
     def worker_pids(self) -> list[int]: ...
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
-        """The actor with this name (namespaces are part of the name) and the `details` it was created with."""
+        """The actor with this name (namespaces are part of it) and the `details` it was created with."""
     def actor_names(self) -> list[str]: ...
     def state(self, what: str) -> list[dict[str, Any]]:
         """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store"."""
@@ -105,7 +105,7 @@ class Stream:
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
         """The next item, waiting for it; None at the end. An exception of the task is one extra reference."""
     def poll(self, callback: Callable[[], None]) -> ObjectRef[Any] | None | bool:
-        """The next item, None at the end, or True if `callback` will be called when it is worth asking again."""
+        """The next item, None at the end, or True if `callback` is called when it is worth asking again."""
     def is_finished(self) -> bool: ...
     def completed(self) -> ObjectRef[None]:
         """Resolved once the task has ended; fails if it did."""
@@ -146,8 +146,8 @@ class TaskCaller:
         max_calls: int,
     ) -> None:
         """`num_returns` is -1 for "streaming" and -2 for "dynamic"; `max_retries` is -1 for ever;
-        `retry_exceptions` may be a pickled tuple of exception types; `environment` is opaque text: workers are
-        shared only by tasks with the same text, and `aktis._worker.prepare(environment)` is called in each."""
+        `retry_exceptions` may be a pickled tuple of exception types; `environment` is opaque text: workers
+        are shared only by tasks with the same text, and `prepare(environment)` is called in each."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """An ObjectRef, a list of them (num_returns > 1), None (num_returns == 0), or a Stream."""
 
@@ -251,7 +251,7 @@ class Failure:
 # --- worker processes -------------------------------------------------------------------------
 
 def run_template() -> None:
-    """The template's loop: forks a worker for each request. Returns in each child, which then calls `run_worker`."""
+    """The template's loop: forks a worker for each request. Returns in each child, which calls `run_worker`."""
 
 def run_worker() -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
@@ -277,6 +277,9 @@ class Completion:
         """The actor ends with the call."""
     def returned(self, value: Any) -> None: ...
     def raised(self, error: BaseException) -> None: ...
+
+def begin_exit() -> None:
+    """The program exits: from now on only the calling thread comes back from waiting."""
 
 def set_hooks(hooks: Any) -> None:
     """Gives the native part the functions it calls: an object with the attributes of `aktis._hooks`."""

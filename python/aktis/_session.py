@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from aktis import _machine, _options, _runtime_env
-from aktis._engine import Runtime, current
+from aktis._engine import Runtime, current, native
 
 SPILL_BYTES_MAX = (1 << 63) - 1
 
@@ -325,6 +325,7 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
 
 
 def _shutdown_all() -> None:
+    native.begin_exit()
     for session in list(_sessions.values()):
         session.shutdown()
 
@@ -332,6 +333,7 @@ def _shutdown_all() -> None:
 def _at_exit() -> None:
     global _exiting
     _exiting = True
+    native.begin_exit()
     shutdown()
 
 

@@ -1,7 +1,7 @@
 """The process that workers are forked from: `python -m aktis._template`.
 
-It imports what workers need, and has one thread and nothing in its buffers when it forks. The function that the native
-part calls returns in each worker, never in the template.
+It imports what workers need, and has one thread and nothing in its buffers when it forks. The native part's
+loop returns in each worker, never in the template.
 """
 
 import sys

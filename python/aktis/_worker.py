@@ -35,7 +35,7 @@ def main() -> None:
     from aktis._engine import native
 
     signal.signal(signal.SIGINT, on_interrupt)
-    sys.stdin = open(os.devnull)
+    sys.stdin = open(os.devnull)  # noqa: SIM115
     native.run_worker()
 
 

@@ -73,7 +73,7 @@ fn start_thread(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn run_callbacks(py: Python<'_>) {
     loop {
-        let batch = py.detach(|| {
+        let batch = crate::detached::detached(py, || {
             let mut queue = QUEUE.lock();
             while queue.is_empty() {
                 WAKE.wait(&mut queue);

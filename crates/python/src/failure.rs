@@ -122,6 +122,9 @@ thread_local! {
 
 /// For threads that wait: whether a signal handler raised something.
 pub(crate) fn interrupted() -> bool {
+    if crate::detached::is_left_behind() {
+        return false;
+    }
     Python::try_attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {

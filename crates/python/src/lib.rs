@@ -12,6 +12,7 @@ mod callbacks;
 mod calls;
 mod codec;
 mod context;
+mod detached;
 mod failure;
 mod head;
 mod hooks;
@@ -38,6 +39,8 @@ mod _native {
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
     #[pymodule_export]
     use crate::context::{Context, context, exit_actor, is_cancelled};
+    #[pymodule_export]
+    use crate::detached::begin_exit;
     #[pymodule_export]
     use crate::failure::Failure;
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! References to objects, and what is done with them.
 
 use crate::actor::Actor;
+use crate::detached::detached;
 use crate::stream::Stream;
 use crate::{callbacks, codec, failure, hooks, session};
 use aktis_protocol::ObjectId;
@@ -124,7 +125,7 @@ pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
     let handle = if encoded.len() <= aktis_protocol::limits::INLINE_BYTES_MAX {
         runtime.put(encoded)
     } else {
-        py.detach(|| runtime.put(encoded))
+        detached(py, || runtime.put(encoded))
     };
     handle.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
 }
@@ -138,7 +139,8 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
         check_open(py, handle)?;
-        let value = if handle.is_inline() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
+        let value =
+            if handle.is_inline() { handle.get(timeout) } else { detached(py, || handle.get(timeout)) };
         let value = value.map_err(|error| failure::to_exception(py, error))?;
         return decode(py, handle, &value);
     }
@@ -147,7 +149,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     handles.iter().try_for_each(|handle| check_open(py, handle))?;
     if let Some(runtime) = handles.iter().find(|handle| !handle.has_outcome()).and_then(Handle::runtime) {
         check_one_session(&handles, &runtime)?;
-        let done = py.detach(|| runtime.wait_all(&handles, timeout));
+        let done = detached(py, || runtime.wait_all(&handles, timeout));
         if !done.map_err(|error| failure::to_exception(py, error))? {
             let error = aktis_runtime::Error::TimedOut(timeout.unwrap_or_default());
             return Err(failure::to_exception(py, error));
@@ -158,7 +160,8 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     }
     let values = PyList::empty(py);
     for handle in &handles {
-        let value = if handle.is_inline() { handle.get(timeout) } else { py.detach(|| handle.get(timeout)) };
+        let value =
+            if handle.is_inline() { handle.get(timeout) } else { detached(py, || handle.get(timeout)) };
         let value = value.map_err(|error| failure::to_exception(py, error))?;
         values.append(decode(py, handle, &value)?)?;
     }
@@ -236,7 +239,7 @@ pub(crate) fn wait<'py>(
                 return Ok((PyList::empty(py), PyList::empty(py)));
             };
             check_one_session(&handles, &runtime)?;
-            py.detach(|| runtime.wait(&handles, num_returns, timeout))
+            detached(py, || runtime.wait(&handles, num_returns, timeout))
                 .map_err(|error| failure::to_exception(py, error))?
         }
     };

@@ -28,7 +28,7 @@ impl Stream {
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<ObjectRef>> {
         let timeout: Option<Duration> = timeout.map(seconds).transpose()?;
-        let next = py.detach(|| self.stream.next(timeout));
+        let next = crate::detached::detached(py, || self.stream.next(timeout));
         let item = next.map_err(|error| failure::to_exception(py, error))?;
         Ok(item.map(ObjectRef::new))
     }
