@@ -235,6 +235,66 @@ def test_wait_and_callbacks_under_fire() -> None:
     wait_until(lambda: len(called) == total, what="all callbacks to be called")
 
 
+@aktis.remote(num_cpus=0)
+class Shelf:
+    """Keeps references beyond the life of those who made them."""
+
+    def __init__(self) -> None:
+        self.refs: list[Any] = []
+
+    def keep(self, refs: list[Any]) -> int:
+        self.refs += refs
+        return len(self.refs)
+
+    def get(self) -> list[Any]:
+        return self.refs
+
+
+def test_another_attempt_makes_other_objects() -> None:
+    """What a retried task makes is not taken for what its first attempt has made."""
+
+    @aktis.remote(max_retries=2)
+    def makes(shelf: Any) -> int:
+        made = [
+            aktis.put(os.getpid()),
+            square.remote(os.getpid()),
+            aktis.put(bytes([os.getpid() % 256]) * LARGE),
+        ]
+        if aktis.get(shelf.keep.remote(made)) < 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+    shelf = Shelf.remote()
+    last = get(makes.remote(shelf))
+    refs = get(shelf.get.remote())
+    assert len(set(refs)) == 9
+    pids = get(refs[::3])
+    assert pids[2] == last
+    assert len(set(pids)) == 3
+    assert [value[0] for value in get(refs[2::3])] == [pid % 256 for pid in pids]
+    assert get(refs[7]) == last * last
+
+
+def test_another_life_makes_other_objects() -> None:
+    @aktis.remote(max_restarts=1)
+    class Maker:
+        def __init__(self, shelf: Any) -> None:
+            aktis.get(shelf.keep.remote([aktis.put(os.getpid()), square.remote(os.getpid())]))
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    shelf = Shelf.remote()
+    maker = Maker.options(max_task_retries=-1).remote(shelf)
+    first = get(maker.pid.remote())
+    kill(first)
+    wait_until(lambda: not is_alive(first), what="the first life to end")
+    second = get(maker.pid.remote())
+    refs = get(shelf.get.remote())
+    assert len(set(refs)) == 4
+    assert get([refs[0], refs[2], refs[3]]) == [first, second, second * second]
+
+
 # --- the template ---------------------------------------------------------------------------------
 
 
@@ -516,25 +576,20 @@ def test_nothing_outlives_the_driver(driver: tuple[subprocess.Popen[str], list[i
     wait_until(lambda: not any(map(is_alive, pids)), 3, "all processes to end")
 
 
-def test_workers_end_without_driver_and_template(driver: tuple[subprocess.Popen[str], list[int]]) -> None:
-    """Nobody is left to end what workers had started; the workers themselves are told by the kernel."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_workers_end_without_driver_and_template(
+    driver: tuple[subprocess.Popen[str], list[int]], number: int
+) -> None:
+    """Nobody may be left to end what workers had started; the workers themselves are told by the kernel."""
     process, pids = driver
     template, *others = pids
     workers = [pid for pid in others if parent_of(pid) == template]
     assert len(workers) == 4
     process.send_signal(signal.SIGSTOP)
-    kill(template)
+    kill(template, number)
     process.kill()
     process.wait(PATIENCE)
     wait_until(lambda: not any(map(is_alive, [template, *workers])), 3, "all workers to end")
-
-
-def test_nothing_outlives_a_stopped_template(driver: tuple[subprocess.Popen[str], list[int]]) -> None:
-    process, pids = driver
-    kill(pids[0], signal.SIGSTOP)
-    process.kill()
-    process.wait(PATIENCE)
-    wait_until(lambda: not any(map(is_alive, pids)), 3, "all processes to end")
 
 
 def test_what_a_killed_worker_has_started_ends_too() -> None:

@@ -335,3 +335,22 @@ def test_processes_that_fork_without_exec(run_script: Any) -> None:
         main()
     """)
     assert done.stdout == "well\n", done.stdout + done.stderr
+
+
+def test_no_session_begins_while_the_program_ends(run_script: Any) -> None:
+    done = run_script("""
+        import atexit
+        def late():
+            for call in (lambda: f.remote(), lambda: aktis.put(1), lambda: aktis.get(ref, timeout=5)):
+                try:
+                    print(call())
+                except aktis.exceptions.AktisError as error:
+                    print(type(error).__name__)
+        atexit.register(late)
+        import aktis
+        @aktis.remote
+        def f(): return 1
+        ref = f.remote()
+        print(aktis.get(ref))
+    """)
+    assert done.stdout.split() == ["1"] + ["SessionClosedError"] * 3, done.stdout + done.stderr

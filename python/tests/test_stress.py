@@ -137,6 +137,25 @@ def test_chains_of_references(nothing_grows: None) -> None:
     assert get(refs[0]) == sum(range(256))
 
 
+def test_a_failure_passes_through_a_long_chain(run_script: Any) -> None:
+    done = run_script("""
+        import aktis
+        aktis.init(num_cpus=2)
+        @aktis.remote
+        def fails(): raise ValueError("at the beginning")
+        @aktis.remote
+        def add(one, other): return one + other
+        ref = fails.remote()
+        for number in range(5000):
+            ref = add.remote(ref, number)
+        try:
+            aktis.get(ref, timeout=40)
+        except ValueError as error:
+            print("at the beginning" in str(error))
+    """)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 def test_wait_loops(nothing_grows: None) -> None:
     def run(thread: int) -> None:
         pending = [square.remote(number) for number in range(600)]

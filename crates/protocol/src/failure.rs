@@ -109,6 +109,9 @@ pub enum FailureKind {
     SessionClosed,
 }
 
+/// Causes that a failure keeps, one behind the other.
+const CAUSES_MAX: usize = 8;
+
 /// A failure in the place of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -157,8 +160,15 @@ impl Failure {
     /// The failure of a task whose input `object` failed with `cause`.
     pub fn of_input(object: ObjectId, cause: Failure) -> Self {
         let mut failure = Self::new(FailureKind::InputFailed, format!("its input {object} failed"));
+        // A long chain of tasks fails as one: what is at its end counts.
+        let cause = if cause.depth() < CAUSES_MAX { cause } else { cause.root_cause().clone() };
         failure.cause = Some(Box::new((object, cause)));
         failure
+    }
+
+    /// How many causes there are behind it.
+    fn depth(&self) -> usize {
+        std::iter::successors(Some(self), |failure| failure.cause.as_ref().map(|cause| &cause.1)).count() - 1
     }
 
     /// The first failure in the chain of causes.
@@ -184,5 +194,20 @@ impl std::fmt::Display for Failure {
             write!(f, "\n  caused by: {}", cause.1)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_chain_of_causes_is_cut_and_keeps_its_root() {
+        let mut failure = Failure::new(FailureKind::Cancelled, "the root");
+        for _ in 0..100_000 {
+            failure = Failure::of_input(ObjectId::default(), failure);
+        }
+        assert!(failure.depth() <= CAUSES_MAX + 1);
+        assert_eq!(failure.root_cause().message, "the root");
     }
 }

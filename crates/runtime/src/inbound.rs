@@ -5,6 +5,7 @@ use crate::entry::{Entry, Later, Outcome};
 use crate::payload::Returns;
 use crate::runtime::Inner;
 use crate::submit::Shell;
+use crate::worker::context::TaskContext;
 use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
@@ -290,9 +291,10 @@ impl Inner {
         }
     }
 
-    /// Cancels what a task has submitted and what is not finished: its first `count` children.
-    pub(crate) fn cancel_children(self: &Arc<Self>, parent: TaskId, count: u64) {
-        let children: HashSet<TaskId> = (1..=count).map(|number| parent.child(number)).collect();
+    /// Cancels what a task has submitted and what is not finished: its children up to the one with the number `last`.
+    pub(crate) fn cancel_children(self: &Arc<Self>, parent: TaskId, last: u64) {
+        let numbers = TaskContext::numbers_up_to(last);
+        let children: HashSet<TaskId> = numbers.map(|number| parent.child(number)).collect();
         let mut keys: Vec<TaskKey> = Vec::new();
         for shard in self.submitter.all() {
             let shell = shard.lock();

@@ -31,6 +31,8 @@ thread_local! {
     static SUBMISSIONS: Cell<u32> = const { Cell::new(0) };
 }
 
+/// The numbers of a task's children begin anew, this far on, at each attempt.
+const ATTEMPT_SHIFT: u32 = 40;
 /// Completions are taken in once every so many submissions of a thread.
 const TEND_EVERY: u32 = 32;
 
@@ -45,7 +47,9 @@ impl TaskContext {
         cancelled: Arc<AtomicBool>,
     ) -> Self {
         let runtime = Arc::as_ptr(runtime);
-        let (name, children, pinned, exits) = (None, 0, Vec::new(), false);
+        // Another attempt may make other things: they must not have the ids of those that the first one made.
+        let children = u64::from(attempt) << ATTEMPT_SHIFT;
+        let (name, pinned, exits) = (None, Vec::new(), false);
         Self { runtime, task, function, name, actor, attempt, gpus, cancelled, children, pinned, exits }
     }
 
@@ -79,9 +83,14 @@ impl TaskContext {
         });
     }
 
-    /// How much the task that ended last on this thread has submitted.
+    /// The number of the last thing that the task which ended last on this thread has submitted.
     pub(crate) fn last_children() -> u64 {
         LAST_CHILDREN.get()
+    }
+
+    /// The numbers of all that a task has submitted in the attempt in which this was the last one.
+    pub(crate) fn numbers_up_to(last: u64) -> std::ops::RangeInclusive<u64> {
+        (last >> ATTEMPT_SHIFT << ATTEMPT_SHIFT) + 1..=last
     }
 
     pub(crate) fn next_child(runtime: &Inner) -> Option<TaskId> {
