@@ -16,6 +16,8 @@ from typing import Any, cast
 
 import cloudpickle
 
+from aktis import _arrays
+
 BUFFER_BYTES_MIN = 1024
 EXPORT_BYTES_MAX = 95 << 20
 SEARCH_DEPTH_MAX = 6
@@ -45,7 +47,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _deserialize, (deserializer, serializer(value))
         if isinstance(value, BaseException):
             return reduce_exception(value) or NotImplemented
-        return NotImplemented
+        module = kind.__module__
+        return _arrays.reduce(module, value) if module in _arrays.REDUCERS else NotImplemented
 
 
 def _is_by_name(value: Any) -> bool:

@@ -275,6 +275,11 @@ fn unpickle(py: Python<'_>, runtime: &Runtime, value: &Value, data: &[u8]) -> Py
     loaded
 }
 
+/// The session of the value that is being unpickled.
+pub(crate) fn decoding_runtime() -> Option<Runtime> {
+    DECODING.with_borrow(|stack| stack.last().map(|source| source.runtime.clone()))
+}
+
 /// The reference with this number in the value that is being unpickled.
 pub(crate) fn attached_handle(index: u32) -> PyResult<Handle> {
     DECODING.with_borrow(|stack| {

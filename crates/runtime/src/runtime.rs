@@ -445,6 +445,12 @@ impl Runtime {
         }
     }
 
+    /// A private view of a buffer that lies in this session's object store: what is written to it, nobody else sees.
+    /// It is good for as long as the buffer is kept. `None` if the buffer lies elsewhere, or the system refuses.
+    pub fn private_view(&self, buffer: &crate::Buffer) -> Option<aktis_store::PrivateView> {
+        self.0.arena.private_view(buffer.as_slice()).ok().flatten()
+    }
+
     /// What its creator said about an actor of this process.
     pub fn actor_details(&self, actor: ActorId) -> Option<Vec<u8>> {
         self.0.executor.as_ref()?.hosted.details(actor)

@@ -66,6 +66,11 @@ impl Arena {
         self.map.fd()
     }
 
+    /// The memory of the objects.
+    pub(crate) fn map(&self) -> &Mapping {
+        &self.map
+    }
+
     /// The room for objects.
     pub fn bytes(&self) -> u64 {
         self.map.len() as u64
