@@ -251,7 +251,7 @@ class Failure:
 # --- worker processes -------------------------------------------------------------------------
 
 def run_template() -> None:
-    """The template's loop: forks a worker for each request. Returns in each child, which calls `run_worker`."""
+    """The template's loop: forks a worker for each request. Returns in each child, which runs the worker."""
 
 def run_worker() -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
