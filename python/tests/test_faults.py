@@ -468,7 +468,7 @@ def test_names_of_actors_that_die() -> None:
         while True:
             try:
                 pid: int = get(aktis.get_actor(name).pid.remote())
-            except exceptions.ActorUnavailableError:
+            except (exceptions.ActorUnavailableError, exceptions.ActorDiedError):
                 continue
             assert pid != before
             return pid
