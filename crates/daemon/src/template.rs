@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. The template has one thread, and one child for each worker that lives: it alone reaps them.
-//! 2. The template dies with the node's thread, and workers die with the template, whatever kills them.
+//! 2. The template ends when its socket is closed, and first ends what its workers have started; workers die with the
+//!    template, whatever kills it.
 //! 3. A worker begins when the node has greeted it, so that the node knows of it before it says anything.
 
 mod keeper;
