@@ -130,9 +130,7 @@ impl Shell {
         later: &mut Later,
     ) {
         self.step(runtime, later, |machine, out| machine.on_returned(key, failed, out));
-        if !self.machine.is_unfinished(key)
-            && let Some(payload) = self.machine.payload_mut(key)
-        {
+        if let Some(payload) = self.machine.kept_payload_mut(key) {
             later.released.extend(payload.arguments.release());
         }
     }

@@ -21,7 +21,7 @@ pub use actors::{ActorIndex, Place};
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ShardIndex, TaskId, TaskKey, limits};
 pub use lanes::LaneIndex;
 use lanes::Lanes;
-use lineage::{Lineage, Link};
+use lineage::Lineage;
 use std::collections::BTreeMap;
 
 /// Where a task goes.
@@ -104,7 +104,6 @@ pub struct Record<P> {
     attempt: u32,
     bytes: u32,
     lineage_users: u32,
-    link: Link,
     /// Tasks that wait for this one, and tasks whose values this one was computed from.
     edges: Option<Box<Edges>>,
     payload: Option<P>,
@@ -145,6 +144,11 @@ impl<P> Record<P> {
     /// What it is, if that is still on record.
     pub fn payload(&self) -> Option<&P> {
         self.payload.as_ref()
+    }
+
+    /// Whether it is finished, and could be run again.
+    fn is_kept(&self) -> bool {
+        self.stage == Stage::Finished && self.payload.is_some()
     }
 
     /// Its worker is lost: it can be sent again, and owes all its returns again; false if no retry is left.
@@ -255,9 +259,9 @@ impl<P> Submitter<P> {
         self.tasks.iter()
     }
 
-    /// The payload of a task on record, to be changed.
-    pub fn payload_mut(&mut self, key: TaskKey) -> Option<&mut P> {
-        self.tasks.get_mut(key)?.payload.as_mut()
+    /// The payload of a finished task that is on record with it, to be changed.
+    pub fn kept_payload_mut(&mut self, key: TaskKey) -> Option<&mut P> {
+        self.tasks.get_mut(key).filter(|record| record.is_kept())?.payload.as_mut()
     }
 
     /// Whether a task was not finished.
@@ -279,7 +283,6 @@ impl<P> Submitter<P> {
             attempt: 0,
             bytes: submission.bytes,
             lineage_users: 0,
-            link: Link::default(),
             edges: None,
             payload: Some(submission.payload),
         };
@@ -548,7 +551,7 @@ impl<P> Submitter<P> {
         if record.stage != Stage::Finished || in_use {
             return None;
         }
-        self.unlink(key);
+        self.discount(key);
         let record = self.tasks.remove(key)?;
         out.extend(record.payload.map(SubmitterEffect::Drop));
         record.edges.map(|edges| edges.producers).filter(|producers| !producers.is_empty())

@@ -19,7 +19,8 @@ const CONTROL: usize = 2;
 pub(super) fn measure(scale: Scale) -> Outcome {
     let start = |lineage| Session::builder().cpus(CPUS).lineage(lineage).start();
     let sessions = [start(true)?, start(false)?, start(true)?];
-    let (count, turns) = scale.pick((100_000, 9), (250_000, 45));
+    // Short rounds, many of them: the machine's mood changes within seconds, and a pair must share it.
+    let (count, turns) = scale.pick((20_000, 45), (50_000, 300));
     let round = |session: &Session| -> Result<f64, Failure> {
         let _entered = session.enter();
         tasks::round(count)
@@ -34,7 +35,9 @@ pub(super) fn measure(scale: Scale) -> Outcome {
             let session = (turn + place) % sessions.len();
             rates[session].push(round(&sessions[session])?);
         }
-        progress::say(format_args!("  turn {} of {turns}", turn + 1));
+        if (turn + 1) % 15 == 0 {
+            progress::say(format_args!("  turn {} of {turns}", turn + 1));
+        }
     }
     let overhead = |other: usize| {
         let pairs = rates[WITH].iter().zip(&rates[other]);

@@ -1,23 +1,21 @@
 //! Finished tasks that stay on record: how to make their values again, within a bound of bytes.
 
-use super::{Out, Submitter, SubmitterEffect};
+use super::{Out, Record, Submitter, SubmitterEffect};
 use aktis_protocol::TaskKey;
+use std::collections::VecDeque;
 
-/// A place in the list of finished tasks, oldest first.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
-    previous: Option<TaskKey>,
-    next: Option<TaskKey>,
-    linked: bool,
-}
-
-/// The list of finished tasks with payloads on record.
+/// The finished tasks with payloads on record, in the order in which they finished.
 #[derive(Default)]
 pub(super) struct Lineage {
-    oldest: Option<TaskKey>,
-    newest: Option<TaskKey>,
+    /// Oldest first. Those that went for another reason than their age stay in here until it is swept: taking one
+    /// out of the middle would touch its neighbours, which costs more than all else that is done for lineage.
+    finished: VecDeque<TaskKey>,
+    kept: usize,
     bytes: usize,
 }
+
+/// How many places of gone tasks there may be, beyond one for each that is kept, before they are swept.
+const GONE_MAX: usize = 4096;
 
 impl Lineage {
     pub(super) fn bytes(&self) -> usize {
@@ -28,21 +26,21 @@ impl Lineage {
 impl<P> Submitter<P> {
     /// Keeps a finished task on record; drops the payloads of the oldest beyond the bound.
     pub(super) fn remember(&mut self, key: TaskKey, out: &mut Out<P>) {
-        let newest = self.lineage.newest.replace(key);
         let Some(record) = self.tasks.get_mut(key) else { return };
-        record.link = Link { previous: newest, next: None, linked: true };
-        self.lineage.bytes += record.bytes as usize;
         let producers = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.producers));
-        match newest.and_then(|newest| self.tasks.get_mut(newest)) {
-            Some(before) => before.link.next = Some(key),
-            None => self.lineage.oldest = Some(key),
+        self.lineage.bytes += record.bytes as usize;
+        self.lineage.kept += 1;
+        if self.lineage.finished.len() >= 2 * self.lineage.kept + GONE_MAX {
+            let tasks = &self.tasks;
+            self.lineage.finished.retain(|&key| tasks.get(key).is_some_and(Record::is_kept));
         }
+        self.lineage.finished.push_back(key);
         if let Some(producers) = producers.filter(|producers| !producers.is_empty()) {
             self.keep_producers(key, producers);
         }
         while self.lineage.bytes > self.config.lineage_bytes_max {
-            let Some(oldest) = self.lineage.oldest else { break };
-            self.unlink(oldest);
+            let Some(oldest) = self.lineage.finished.pop_front() else { break };
+            self.discount(oldest);
             self.evict(oldest, out);
         }
     }
@@ -74,21 +72,15 @@ impl<P> Submitter<P> {
         }
     }
 
-    /// Takes a task out of the list.
-    pub(super) fn unlink(&mut self, key: TaskKey) {
-        let Some(record) = self.tasks.get_mut(key) else { return };
-        if !record.link.linked {
-            return;
-        }
-        let Link { previous, next, .. } = std::mem::take(&mut record.link);
-        self.lineage.bytes -= record.bytes as usize;
-        match previous.and_then(|previous| self.tasks.get_mut(previous)) {
-            Some(before) => before.link.next = next,
-            None => self.lineage.oldest = next,
-        }
-        match next.and_then(|next| self.tasks.get_mut(next)) {
-            Some(after) => after.link.previous = previous,
-            None => self.lineage.newest = previous,
+    /// A task is not kept any more.
+    pub(super) fn discount(&mut self, key: TaskKey) {
+        if let Some(record) = self.tasks.get(key).filter(|record| record.is_kept()) {
+            self.lineage.bytes -= record.bytes as usize;
+            self.lineage.kept -= 1;
+            // Most go in the order in which they came.
+            if self.lineage.finished.front() == Some(&key) {
+                self.lineage.finished.pop_front();
+            }
         }
     }
 }
