@@ -124,6 +124,7 @@ impl EmbeddedNode {
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
             shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
+            clustered: false,
         };
         let directory = options.spill_directory;
         let mut shell =

@@ -9,6 +9,7 @@ pub mod hot;
 pub mod ids;
 pub mod limits;
 pub mod output;
+pub mod peer;
 pub mod resources;
 pub mod state;
 pub mod template;

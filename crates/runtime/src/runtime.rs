@@ -1,5 +1,6 @@
 //! The runtime of one process in one session: what everything else hangs on.
 
+use crate::bridge::BridgeQueue;
 use crate::codec::{Arguments, Encoded, Value};
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
@@ -57,6 +58,8 @@ pub(crate) struct Inner {
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
+    /// What happens in a process that stands for another node.
+    pub(crate) bridge: OnceLock<Arc<BridgeQueue>>,
     pub(crate) session: SessionId,
     root: TaskId,
     root_counter: AtomicU64,
@@ -124,6 +127,7 @@ impl Inner {
             // The node starts its first worker in this place.
             shared_worker: AtomicU32::new(1),
             queued_tasks_max: parts.queued_tasks_max.max(1),
+            bridge: OnceLock::new(),
             session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.

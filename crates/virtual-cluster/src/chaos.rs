@@ -34,6 +34,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
         shared_worker: random.chance(60),
+        clustered: false,
     };
     let mut town = Town::new(config, random);
     town.world.trace = trace;

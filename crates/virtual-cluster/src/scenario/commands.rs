@@ -56,6 +56,7 @@ impl Stage {
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
             shared_worker: line.word(1) != Ok("template"),
+            clustered: false,
         };
         self.world = Some(World::new(config));
         self.settle()

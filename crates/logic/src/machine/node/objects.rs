@@ -10,6 +10,9 @@ use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, Proces
 /// that runs again may promise it again.
 const ORPHAN_MICROSECONDS_MAX: u64 = 1_000_000;
 
+/// How long other nodes may take to say that they know an object.
+const SEARCH_MICROSECONDS_MAX: u64 = 3_000_000;
+
 impl Node {
     pub(super) fn on_sealed(
         &mut self,
@@ -102,7 +105,14 @@ impl Node {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
         if self.directory.value(object) == Some(&Value::Pending { owner: None }) {
-            self.orphans.entry(object).or_insert(Time(now.0 + ORPHAN_MICROSECONDS_MAX));
+            if self.orphans.contains_key(&object) {
+                return;
+            }
+            let sought = self.ask_peers(object, out);
+            let patience = if sought { SEARCH_MICROSECONDS_MAX } else { ORPHAN_MICROSECONDS_MAX };
+            self.orphans.insert(object, Time(now.0 + patience));
+        } else {
+            self.ask_peers(object, out);
         }
     }
 
@@ -122,6 +132,7 @@ impl Node {
         cause: &DeathCause,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.peers.forget_process(dead);
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);
@@ -144,6 +155,9 @@ impl Node {
     fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
         for object in freed.objects {
             self.orphans.remove(&object);
+            if let Some(peer) = self.peers.forget_object(object) {
+                self.send(peer, FromNode::Freed { object }, out);
+            }
             self.memory.forget(now, object, out);
         }
         for actor in freed.actors {

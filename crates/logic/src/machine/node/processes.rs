@@ -39,7 +39,7 @@ impl Node {
         }
         process.stage = Stage::Alive;
         match process.role {
-            Role::Driver => {}
+            Role::Driver | Role::Peer => {}
             Role::Shared => {
                 self.shared_ever_started = true;
                 self.shared_failures = Default::default();
@@ -119,7 +119,7 @@ impl Node {
             Role::TaskRunner(shape) if starting => {
                 self.leases.start_failures.entry(shape).or_default().add(now, cause.to_string());
             }
-            Role::Driver | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
+            Role::Driver | Role::Peer | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
         }
         self.warm_due = true;
         self.serve(now, out);

@@ -29,6 +29,8 @@ pub(super) enum Role {
     ActorHost(ActorId),
     /// Ran tasks of a shape that is gone, and ends.
     Retired,
+    /// Stands for another node.
+    Peer,
 }
 
 /// How far a process has come.

@@ -34,7 +34,7 @@ impl Node {
     fn worker_rows(&self) -> (Vec<WorkerRow>, u64) {
         let workers = self.roster.iter().filter_map(|(slot, process)| {
             let role = match process.role {
-                Role::Driver => return None,
+                Role::Driver | Role::Peer => return None,
                 Role::Shared => WorkerRole::Shared,
                 Role::TaskRunner(_) | Role::Retired => WorkerRole::Tasks,
                 Role::ActorHost(actor) => WorkerRole::Actor(actor),
