@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O or decides anything; all other crates speak in these words.
 
+pub mod admin;
 pub mod control;
 pub mod failure;
 pub mod groups;
@@ -17,7 +18,7 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
-    ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, SessionId,
+    ShapeId, ShardIndex, TaskId, TaskKey,
 };
 pub use resources::{Amount, Resources, Shape};

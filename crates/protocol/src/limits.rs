@@ -47,3 +47,13 @@ pub const STDERR_LINES_KEPT: usize = 20;
 pub const STDERR_LINE_BYTES_MAX: usize = 500;
 /// Objects that the store of one node may hold, in memory and on disk together.
 pub const STORED_OBJECTS_MAX: u32 = 1 << 20;
+/// Bytes of one question of the command line to a daemon.
+pub const ADMIN_REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one answer to it.
+pub const ADMIN_REPLY_BYTES_MAX: usize = 16 << 20;
+/// Command lines that a daemon answers at the same time.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Rows of one answer to a command line.
+pub const LISTED_ROWS_MAX: u32 = 50_000;
+/// Lines of output in one message to a command line.
+pub const LOG_LINES_MAX: usize = 1000;

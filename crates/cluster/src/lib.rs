@@ -1,0 +1,10 @@
+//! The daemon of Aktis: one machine's node of a cluster, and what the command line asks of it.
+
+pub mod admin;
+pub mod daemon;
+pub mod directory;
+
+/// The signals that ask a program to end, as an event that can be waited for.
+pub use aktis_store::signals::Termination;
+pub use daemon::{Daemon, DaemonConfig, DaemonError, Role};
+pub use directory::{Directory, DirectoryError};
