@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod daemon;
 pub mod directory;
+mod peer;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;

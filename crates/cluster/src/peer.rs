@@ -20,8 +20,8 @@ use aktis_protocol::{
     DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey, control,
 };
 use aktis_runtime::bridge::Bridge;
-use objects::ObjectsAcross;
 pub(crate) use objects::Lent;
+use objects::ObjectsAcross;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -151,14 +151,20 @@ impl Peer {
             }
             progress |= self.flush_unsent();
             progress |= self.claim_tasks();
-            if let Some(why) = ended.or_else(|| self.bridge.runtime().is_closed().then(|| "the node ends".into())) {
+            if let Some(why) =
+                ended.or_else(|| self.bridge.runtime().is_closed().then(|| "the node ends".into()))
+            {
                 self.on_end(&why);
                 return why;
             }
             if !progress {
                 self.return_idle_leases();
-                let shapes: Vec<ShapeId> =
-                    self.idle.iter().filter(|(_, idle)| !idle.leases.is_empty()).map(|(shape, _)| *shape).collect();
+                let shapes: Vec<ShapeId> = self
+                    .idle
+                    .iter()
+                    .filter(|(_, idle)| !idle.leases.is_empty())
+                    .map(|(shape, _)| *shape)
+                    .collect();
                 let timeout = if self.unsent.is_empty() { SLEEP } else { Duration::from_millis(1) };
                 self.bridge.sleep(&shapes, timeout);
             }
@@ -188,7 +194,8 @@ impl Peer {
             if !self.bridge.is_alive(unsent.to) {
                 continue;
             }
-            if full.contains(&unsent.to) || !self.bridge.push(unsent.to, &unsent.message, &[&unsent.payload]) {
+            if full.contains(&unsent.to) || !self.bridge.push(unsent.to, &unsent.message, &[&unsent.payload])
+            {
                 full.push(unsent.to);
                 self.unsent.push_back(unsent);
             } else {

@@ -16,14 +16,20 @@ impl Peer {
             Frame::Task { ticket, shape, call } => {
                 self.note_arguments(&call.arguments);
                 let submitted = match self.shapes.get(&shape) {
-                    Some(shape) => self.bridge.submit(ticket, &call, shape).map_err(|error| error.to_string()),
+                    Some(shape) => {
+                        self.bridge.submit(ticket, &call, shape).map_err(|error| error.to_string())
+                    }
                     None => Err("its shape is not known".to_owned()),
                 };
                 match submitted {
                     Ok(key) => self.note_received(ticket, key, call.returns, call.stream_ahead > 0),
                     Err(problem) => {
                         let failure = Failure::new(FailureKind::Store, problem);
-                        self.wire.send(&Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) });
+                        self.wire.send(&Frame::Returned {
+                            ticket,
+                            index: 0,
+                            value: PeerValue::Failed(failure),
+                        });
                     }
                 }
             }
@@ -40,7 +46,9 @@ impl Peer {
                 }
             }
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
-            Frame::StreamCredit { ticket, index } => self.tell_producer(ticket, MessageKind::StreamCredit, index),
+            Frame::StreamCredit { ticket, index } => {
+                self.tell_producer(ticket, MessageKind::StreamCredit, index)
+            }
             Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
             Frame::Cancel { ticket, recursive, force } => {
                 if let Some(received) = self.received.get(&ticket) {
@@ -129,7 +137,8 @@ impl Peer {
 
     fn tell_producer(&mut self, ticket: Ticket, kind: MessageKind, index: u32) {
         let Some(Received { key, producer: Some(producer), .. }) = self.received.get(&ticket) else { return };
-        let (message, producer) = (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
+        let (message, producer) =
+            (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
         self.post(producer, message, Vec::new());
     }
 }

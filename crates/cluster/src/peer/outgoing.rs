@@ -75,8 +75,10 @@ impl Peer {
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((submitter, header.key), ticket);
-        self.sent
-            .insert(ticket, Sent { from: submitter, key: header.key, lease: Some(lease), returns_left, streams });
+        self.sent.insert(
+            ticket,
+            Sent { from: submitter, key: header.key, lease: Some(lease), returns_left, streams },
+        );
         let arguments = match to_peer(&arguments) {
             Ok(arguments) => arguments,
             Err(problem) => return self.refuse_sent(ticket, &problem),
@@ -208,7 +210,8 @@ impl Peer {
         let arguments = match to_peer(&bytes) {
             Ok(arguments) => arguments,
             Err(problem) => {
-                let text = format!("its constructor's arguments could not be sent to another node: {problem}");
+                let text =
+                    format!("its constructor's arguments could not be sent to another node: {problem}");
                 let failure = Failure::new(FailureKind::ActorDied, text);
                 return self.bridge.send(ToNode::ActorEnded { actor: spec.actor, failure });
             }
