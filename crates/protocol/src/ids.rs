@@ -55,6 +55,10 @@ small_id!(
     /// One life of an engine, from `init` to `shutdown`.
     SessionId(u64)
 );
+small_id!(
+    /// One membership of a node in its cluster: higher than that of every node that joined before.
+    Epoch(u64)
+);
 
 impl FunctionId {
     /// The id of a function, from its module path, name and signature. Usable in constants.
@@ -153,7 +157,6 @@ wide_id!(
     /// One placement group: the id of the task that created it.
     GroupId
 );
-
 wide_id!(
     /// One node of a cluster: a random number.
     NodeId

@@ -11,6 +11,7 @@ pub mod ids;
 pub mod limits;
 pub mod output;
 pub mod peer;
+pub mod placement;
 pub mod resources;
 pub mod state;
 pub mod template;
@@ -18,7 +19,8 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, SessionId,
+    ActorId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, SessionId,
     ShapeId, ShardIndex, TaskId, TaskKey,
 };
+pub use placement::{Labels, Strategy};
 pub use resources::{Amount, Resources, Shape};

@@ -57,3 +57,25 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 32;
 pub const LISTED_ROWS_MAX: u32 = 50_000;
 /// Lines of output in one message to a command line.
 pub const LOG_LINES_MAX: usize = 1000;
+/// Nodes that one cluster may have at the same time.
+pub const NODES_MAX: usize = 4096;
+/// How long a node counts as alive after its last heartbeat.
+pub const NODE_LEASE_MICROSECONDS: u64 = 2_000_000;
+/// How often a node sends a heartbeat: some may be late or lost before its lease lapses.
+pub const NODE_HEARTBEAT_MICROSECONDS: u64 = 400_000;
+/// How often a node with work tells the placer how it stands.
+pub const NODE_REPORT_MICROSECONDS: u64 = 100_000;
+/// Rows of queues in one such report; the longest queues go first.
+pub const REPORT_QUEUES_MAX: usize = 256;
+/// Functions in one such report whose run times are told; the others come with the next.
+pub const REPORT_FUNCTIONS_MAX: usize = 256;
+/// Links in one such report whose bandwidth is told.
+pub const REPORT_LINKS_MAX: usize = NODES_MAX;
+/// Demands of one node that may wait for a place at the same time.
+pub const DEMANDS_MAX: usize = 1024;
+/// Tasks that one demand may be for; whoever has more asks again.
+pub const DEMAND_TASKS_MAX: u32 = 10_000;
+/// Inputs of a demand that count; the largest go first, the others move too little to matter.
+pub const DEMAND_INPUTS_MAX: usize = 64;
+/// Bundles of one placement group.
+pub const BUNDLES_MAX: usize = 4096;
