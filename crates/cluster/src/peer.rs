@@ -34,8 +34,12 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 /// The way to the other node.
 pub(crate) trait Wire: Send + Sync {
-    /// Sends a frame, after those before it. One that cannot be sent is lost with the link, which its owner learns.
+    /// Sends a frame, after those before it, at the next flush or before. One that cannot be sent is lost with the
+    /// link, which its owner learns.
     fn send(&self, frame: &Frame);
+
+    /// Has all frames sent that were not yet.
+    fn flush(&self);
 }
 
 /// What other threads share with the one that owns the peer.
@@ -151,6 +155,9 @@ impl Peer {
             }
             progress |= self.flush_unsent();
             progress |= self.claim_tasks();
+            if progress {
+                self.wire.flush();
+            }
             if let Some(why) =
                 ended.or_else(|| self.bridge.runtime().is_closed().then(|| "the node ends".into()))
             {
@@ -249,3 +256,6 @@ impl Peer {
         self.doorway.lent.lock().clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,11 @@ use crate::bell::Bell;
 use crate::delivery::{Deliver, Delivery};
 use crate::node_thread::{NodeThread, Shared};
 use crate::output::{Forwarder, WriteOutput};
-use crate::shell::Shell;
+use crate::shell::{DRIVER, Elsewhere, Shell};
 use crate::template::{Keeper, TemplateProgram, TemplateStatus};
-use aktis_logic::machine::node::NodeConfig;
+use aktis_logic::machine::node::{NodeConfig, NodeInput};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{ProcessSlot, Resources, SessionId, limits};
+use aktis_protocol::{DeathCause, ProcessSlot, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -68,6 +68,8 @@ pub struct NodeOptions {
     pub output: OutputOptions,
     /// What workers run.
     pub workers: WorkerProgram,
+    /// Whether there may be other nodes.
+    pub clustered: bool,
 }
 
 /// Why a node did not start.
@@ -124,7 +126,7 @@ impl EmbeddedNode {
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
             shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
-            clustered: false,
+            clustered: options.clustered,
         };
         let directory = options.spill_directory;
         let mut shell =
@@ -136,7 +138,7 @@ impl EmbeddedNode {
         let forwarder =
             output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
         let closing = AtomicBool::new(false);
-        let shared = Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing });
+        let shared = Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing, locals: Mutex::default() });
         let (keeper, template) = match options.workers {
             WorkerProgram::ThisProgram => (None, None),
             WorkerProgram::Template { command, environment } => {
@@ -172,18 +174,54 @@ impl EmbeddedNode {
     /// Tells the node something, as the driver. What workers have sent before is taken in first. Answers that are there
     /// at once have been given to `deliver` when this returns, unless another thread is giving them right now.
     pub fn send(&self, message: ToNode) {
-        if self.is_forked() {
-            return;
+        self.send_from(DRIVER, message);
+    }
+
+    /// The same, as another process that lives in this one.
+    pub fn send_from(&self, from: ProcessSlot, message: ToNode) {
+        self.step(|shell| shell.on_local_message(from, message));
+    }
+
+    /// Adds a process that lives in this one and stands for another node. What the node says to it goes to `deliver`.
+    pub fn open_peer(&self, deliver: Deliver) -> Option<ProcessSlot> {
+        let delivery = Arc::new(Delivery::new(deliver));
+        let slot = self.step(|shell| shell.open_peer(delivery.clone()))?;
+        self.shared.locals.lock().push(delivery);
+        Some(slot)
+    }
+
+    /// Ends a process that [`Self::open_peer`] has added.
+    pub fn close_peer(&self, process: ProcessSlot, cause: DeathCause) {
+        let delivery = self.step(|shell| shell.close_peer(process, cause));
+        if let Some(delivery) = delivery {
+            self.shared.locals.lock().retain(|local| !Arc::ptr_eq(local, &delivery));
         }
-        let wake = {
-            let mut shell = self.shared.shell.lock();
-            shell.on_driver_message(message);
-            shell.must_wake()
-        };
+    }
+
+    /// Hands what other nodes have to do with to `elsewhere`, from now on.
+    pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
+        self.shared.shell.lock().set_elsewhere(elsewhere);
+    }
+
+    /// Something that other nodes have to do with has happened.
+    pub fn feed(&self, input: NodeInput) {
+        self.step(|shell| shell.on_elsewhere(input));
+    }
+
+    /// Has the machine do something, and what follows from it.
+    fn step<R: Default>(&self, act: impl FnOnce(&mut Shell) -> R) -> R {
+        if self.is_forked() {
+            return R::default();
+        }
+        let mut shell = self.shared.shell.lock();
+        let result = act(&mut shell);
+        let wake = shell.must_wake();
+        drop(shell);
         if wake {
             self.shared.bell.ring();
         }
-        self.shared.delivery.run();
+        self.shared.deliver();
+        result
     }
 
     /// Ends the session: workers are told to end and killed if they do not, threads are waited for. Idempotent;

@@ -30,6 +30,17 @@ pub(crate) struct Shared {
     pub(crate) delivery: Arc<Delivery>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) closing: AtomicBool,
+    /// Other processes' ends that live in this one.
+    pub(crate) locals: Mutex<Vec<Arc<Delivery>>>,
+}
+
+impl Shared {
+    /// Brings what the node has to say to those who live in this process. No lock is held.
+    pub(crate) fn deliver(&self) {
+        self.delivery.run();
+        let locals = self.locals.lock().clone();
+        locals.iter().for_each(|local| local.run());
+    }
 }
 
 pub(crate) struct NodeThread {
@@ -79,7 +90,7 @@ impl NodeThread {
             self.listen(&news);
             self.bury(&news);
             self.shared.shell.lock().on_wakeup();
-            self.shared.delivery.run();
+            self.shared.deliver();
         }
         self.close();
     }

@@ -44,6 +44,8 @@ pub(crate) struct Shell {
     inbox: Inbox,
     peers: BTreeMap<ProcessSlot, Peer>,
     delivery: Arc<Delivery>,
+    /// Processes that live in this one, besides the driver.
+    locals: BTreeMap<ProcessSlot, Arc<Delivery>>,
     demand: Demand,
     disk: Disk,
     populator: Populator,
@@ -98,6 +100,7 @@ impl Shell {
             inbox: Inbox::new()?,
             peers: BTreeMap::new(),
             delivery,
+            locals: BTreeMap::new(),
             demand: Demand::default(),
             disk: Disk::new(arena.clone(), spill_directory, bell),
             populator: Populator::new(arena.clone()),
@@ -130,10 +133,25 @@ impl Shell {
 
     // What happens.
 
-    /// The driver has sent a message.
-    pub(crate) fn on_driver_message(&mut self, message: ToNode) {
+    /// A process that lives in this one has sent a message.
+    pub(crate) fn on_local_message(&mut self, from: ProcessSlot, message: ToNode) {
         self.read_inbox();
-        self.on_message(DRIVER, message);
+        self.on_message(from, message);
+    }
+
+    /// Adds a process that lives in this one and stands for another node.
+    pub(crate) fn open_peer(&mut self, delivery: Arc<Delivery>) -> Option<ProcessSlot> {
+        let process = self.machine.open_peer()?;
+        self.control.start_process(process, std::process::id());
+        self.locals.insert(process, delivery);
+        Some(process)
+    }
+
+    /// Ends it.
+    pub(crate) fn close_peer(&mut self, process: ProcessSlot, cause: DeathCause) -> Option<Arc<Delivery>> {
+        let delivery = self.locals.remove(&process)?;
+        self.on_process_died(process, cause);
+        Some(delivery)
     }
 
     /// Reads what workers have sent.
@@ -386,6 +404,9 @@ impl Shell {
         let message = self.corrected(to, message);
         if to == DRIVER {
             return self.delivery.push(message);
+        }
+        if let Some(local) = self.locals.get(&to) {
+            return local.push(message);
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let was_blocked = peer.blocked_on().is_some();

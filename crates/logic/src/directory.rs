@@ -143,6 +143,11 @@ impl Directory {
         free
     }
 
+    /// Whether its value is known to hold references.
+    pub fn contains_something(&self, object: ObjectId) -> bool {
+        self.objects.get(&object).is_some_and(|known| !(known.objects.is_empty() && known.actors.is_empty()))
+    }
+
     /// Whether somebody waits for the value.
     pub fn is_awaited(&self, object: ObjectId) -> bool {
         self.objects.get(&object).is_some_and(|known| !known.subscribers.is_empty())

@@ -9,6 +9,7 @@ pub mod groups;
 pub mod hot;
 pub mod ids;
 pub mod limits;
+pub mod member;
 pub mod output;
 pub mod peer;
 pub mod placement;

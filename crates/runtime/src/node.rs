@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(crate) enum Link {
     /// The node is in this process.
     Embedded(Arc<EmbeddedNode>),
+    /// The node is in this process, which has several places in it; this is one of them.
+    Local(Arc<EmbeddedNode>, ProcessSlot),
     /// The node is in the process that started this one.
     Worker(Arc<WorkerLink>),
 }
@@ -109,6 +111,7 @@ impl Inner {
             match (self.outbox.pop(), link) {
                 (None, _) => break,
                 (Some(message), Link::Embedded(node)) => node.send(message),
+                (Some(message), Link::Local(node, me)) => node.send_from(*me, message),
                 (Some(message), Link::Worker(worker)) => {
                     if let Err(error) = worker.send(&message) {
                         eprintln!("aktis: a message to the node was not sent: {error}");

@@ -221,6 +221,7 @@ impl Runtime {
             spill_bytes_max: config.spill_bytes_max,
             output: config.output,
             workers: config.workers.clone(),
+            clustered: config.clustered,
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {
@@ -254,6 +255,56 @@ impl Runtime {
         }
         crate::pump::spawn(&runtime.0)?;
         Ok(runtime)
+    }
+
+    /// A process that lives in this one and stands for another node of the cluster that this session's node is in.
+    pub fn open_peer(&self) -> Result<Self, Error> {
+        let Some(Link::Embedded(node)) = self.0.link.get() else {
+            return Err(Error::System("there is no node in this process".to_owned()));
+        };
+        let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
+        let deliver = {
+            let target = target.clone();
+            Box::new(move |message| {
+                if let Some(inner) = target.wait().upgrade() {
+                    inner.on_node_message(message);
+                }
+            })
+        };
+        let me = node
+            .open_peer(deliver)
+            .ok_or_else(|| Error::System("all places for processes are taken".to_owned()))?;
+        let inner = Self::local(node, me, &self.0);
+        let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
+        let inner = inner?;
+        let _ = inner.link.set(Link::Local(node.clone(), me));
+        Ok(Self(inner))
+    }
+
+    fn local(node: &EmbeddedNode, me: ProcessSlot, like: &Inner) -> Result<Arc<Inner>, Error> {
+        let system = |error: std::io::Error| Error::System(error.to_string());
+        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map_err(system);
+        let control = Control::open(copy(node.control().fd())?, me).map_err(system)?;
+        let arena = Arena::open(copy(node.arena().index_fd())?, copy(node.arena().arena_fd())?, me);
+        Inner::new(Parts {
+            me,
+            session: node.session(),
+            control: Arc::new(control),
+            arena: Arc::new(arena.map_err(|error| Error::Store(error.to_string()))?),
+            executor: None,
+            lineage: false,
+            queued_tasks_max: like.queued_tasks_max,
+            resources: like.resources.clone(),
+            default_shape: like.default_shape.clone(),
+        })
+    }
+
+    /// The node in this process, if there is one.
+    pub fn node(&self) -> Option<Arc<EmbeddedNode>> {
+        match self.0.link.get()? {
+            Link::Embedded(node) | Link::Local(node, _) => Some(node.clone()),
+            Link::Worker(_) => None,
+        }
     }
 
     /// Ends the session: what runs is dropped, all processes end. Idempotent.

@@ -114,6 +114,8 @@ pub enum NodeInput {
         /// The node that it shall live on, if there is one.
         peer: Option<ProcessSlot>,
     },
+    /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
+    PlacesLost,
     /// Time has passed.
     Ticked,
 }
@@ -470,6 +472,7 @@ impl Machine for Node {
             NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),
             NodeInput::Placed { shape, peer, count } => self.on_placed(now, shape, peer, count, out),
             NodeInput::ActorPlaced { actor, peer } => self.on_actor_placed(now, actor, peer, out),
+            NodeInput::PlacesLost => self.on_places_lost(now),
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);

@@ -101,6 +101,7 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_stored_value(object);
         if let Some(value) = self.directory.subscribe(object, from) {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
@@ -113,6 +114,18 @@ impl Node {
             self.orphans.insert(object, Time(now.0 + patience));
         } else {
             self.ask_peers(object, out);
+        }
+    }
+
+    /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
+    /// not said so, since they pass that on by themselves; another node has to ask.
+    fn note_stored_value(&mut self, object: ObjectId) {
+        if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
+            return;
+        }
+        if let Some(&entry) = self.memory.copies.readable(object).first() {
+            let contains = self.directory.contains_something(object);
+            self.directory.resolve(object, SharedValue::Stored { entry, contains });
         }
     }
 

@@ -5,7 +5,7 @@
 //! 1. An import belongs to a live process that stands for another node, and its object is known.
 //! 2. What waits is handed up once at a time: there is no second question before the first is answered.
 
-use super::roster::Role;
+use super::roster::{Role, Stage};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::directory::Value;
@@ -82,6 +82,23 @@ impl Peers {
 }
 
 impl Node {
+    /// There is a link to another node: gives the place of the process that stands for it, if there is one left.
+    pub fn open_peer(&mut self) -> Option<ProcessSlot> {
+        let slot = self.roster.add(Role::Peer)?;
+        self.roster.get_mut(slot).expect("just added").stage = Stage::Alive;
+        Some(slot)
+    }
+
+    /// Nobody will answer what was handed up.
+    pub(super) fn on_places_lost(&mut self, now: Time) {
+        let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
+        for hand_up in self.peers.shapes.values_mut().chain(self.peers.actors.values_mut()) {
+            if *hand_up == HandUp::Asked {
+                *hand_up = again;
+            }
+        }
+    }
+
     pub(super) fn is_peer(&self, process: ProcessSlot) -> bool {
         self.roster.get(process).is_some_and(|peer| peer.role == Role::Peer)
     }
