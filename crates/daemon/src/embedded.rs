@@ -6,9 +6,9 @@ use crate::node_thread::{NodeThread, Shared};
 use crate::output::{Forwarder, WriteOutput};
 use crate::shell::Shell;
 use crate::template::{Keeper, TemplateProgram, TemplateStatus};
-use aktis_logic::machine::node::NodeConfig;
+use aktis_logic::machine::node::{NodeConfig, ProgramConfig};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{ProcessSlot, Resources, SessionId, limits};
+use aktis_protocol::{ProcessSlot, ProgramId, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -123,7 +123,10 @@ impl EmbeddedNode {
             store_bytes: options.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
-            shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
+            driver: Some(ProgramConfig {
+                program: ProgramId::default(),
+                shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
+            }),
         };
         let directory = options.spill_directory;
         let mut shell =

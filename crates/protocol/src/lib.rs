@@ -9,6 +9,7 @@ pub mod hot;
 pub mod ids;
 pub mod limits;
 pub mod output;
+pub mod program;
 pub mod resources;
 pub mod state;
 pub mod template;
@@ -16,7 +17,8 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
-    ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, SessionId,
+    ShapeId, ShardIndex, TaskId, TaskKey,
 };
+pub use program::{LAYOUT, ProgramKind, ProgramSpec};
 pub use resources::{Amount, Resources, Shape};

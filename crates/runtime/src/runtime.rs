@@ -17,7 +17,8 @@ use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::control::FoundActor;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
+    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
+    limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
     pub(crate) executor: Option<Executor>,
+    /// What the workers run that this process submits to.
+    pub(crate) program: ProgramId,
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
@@ -96,6 +99,7 @@ pub(crate) struct Parts {
     pub(crate) queued_tasks_max: usize,
     pub(crate) resources: Resources,
     pub(crate) default_shape: Arc<Shape>,
+    pub(crate) program: ProgramId,
 }
 
 impl Inner {
@@ -121,8 +125,9 @@ impl Inner {
             outbox: Outbox::default(),
             pump: Pump::default(),
             executor: parts.executor,
-            // The node starts its first worker in this place.
-            shared_worker: AtomicU32::new(1),
+            program: parts.program,
+            // A node inside a driver starts its first worker in place 1; others are told.
+            shared_worker: AtomicU32::new(u32::from(parts.me.0 == 0)),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
@@ -239,6 +244,7 @@ impl Runtime {
             queued_tasks_max: config.queued_tasks_max,
             resources: config.resources,
             default_shape: config.default_shape,
+            program: ProgramId::default(),
         });
         let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
         let inner = inner?;
