@@ -1,7 +1,7 @@
-//! The one argument that makes a program a worker: `--aktis-worker=slot,session,kind,parent`.
+//! The one argument that makes a program a worker: `--aktis-worker=slot,session,kind,parent,program`.
 
 use aktis_logic::machine::node::WorkerKind;
-use aktis_protocol::{ProcessSlot, SessionId};
+use aktis_protocol::{ProcessSlot, ProgramId, SessionId};
 use std::fmt;
 
 const PREFIX: &str = "--aktis-worker=";
@@ -14,6 +14,8 @@ pub(crate) struct WorkerArguments {
     pub(crate) kind: WorkerKind,
     /// The process that started it, without which it must not live.
     pub(crate) parent: u32,
+    /// What it runs, by the name that its node has for it.
+    pub(crate) program: ProgramId,
 }
 
 impl WorkerArguments {
@@ -34,6 +36,7 @@ impl WorkerArguments {
                 _ => return None,
             },
             parent: fields.next()?.parse().ok()?,
+            program: fields.next()?.parse().ok()?,
         };
         fields.next().is_none().then_some(arguments)
     }
@@ -45,7 +48,8 @@ impl fmt::Display for WorkerArguments {
             WorkerKind::Shared => "shared",
             WorkerKind::Isolated => "isolated",
         };
-        write!(f, "{PREFIX}{},{:x},{kind},{}", self.slot.0, self.session.0, self.parent)
+        let Self { slot, session, parent, program, .. } = self;
+        write!(f, "{PREFIX}{},{:x},{kind},{parent},{program}", slot.0, session.0)
     }
 }
 
@@ -56,12 +60,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
         for kind in [WorkerKind::Shared, WorkerKind::Isolated] {
-            let written =
-                WorkerArguments { slot: ProcessSlot(12), session: SessionId(u64::MAX), kind, parent: 77 };
+            let (slot, session, program) =
+                (ProcessSlot(12), SessionId(u64::MAX), ProgramId::from_words([1, 2]));
+            let written = WorkerArguments { slot, session, kind, parent: 77, program };
             assert_eq!(WorkerArguments::parse(&written.to_string()), Some(Ok(written)));
         }
         assert_eq!(WorkerArguments::parse("--help"), None);
-        for wrong in ["", "1,2,shared", "1,2,other,3", "x,2,shared,3", "1,2,shared,3,4"] {
+        let some = |middle: &str| format!("1,2,{middle},{}", ProgramId::default());
+        assert!(matches!(WorkerArguments::parse(&format!("{PREFIX}{}", some("shared,3"))), Some(Ok(_))));
+        for wrong in
+            ["", "1,2,shared", "1,2,shared,3", "1,2,shared,3,4", &some("other,3"), &some("shared,3,4")]
+        {
             assert!(matches!(WorkerArguments::parse(&format!("{PREFIX}{wrong}")), Some(Err(_))), "{wrong}");
         }
     }

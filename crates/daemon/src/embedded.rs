@@ -6,9 +6,9 @@ use crate::node_thread::{NodeThread, Shared};
 use crate::output::{Forwarder, WriteOutput};
 use crate::shell::{DRIVER, Elsewhere, Shell};
 use crate::template::{Keeper, TemplateProgram, TemplateStatus};
-use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{DeathCause, ProcessSlot, Resources, SessionId, limits};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -125,7 +125,10 @@ impl EmbeddedNode {
             store_bytes: options.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
-            shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
+            driver: Some(ProgramConfig {
+                program: ProgramId::default(),
+                shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
+            }),
             clustered: options.clustered,
         };
         let directory = options.spill_directory;
@@ -138,7 +141,8 @@ impl EmbeddedNode {
         let forwarder =
             output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
         let closing = AtomicBool::new(false);
-        let shared = Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing, locals: Mutex::default() });
+        let shared =
+            Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing, locals: Mutex::default() });
         let (keeper, template) = match options.workers {
             WorkerProgram::ThisProgram => (None, None),
             WorkerProgram::Template { command, environment } => {

@@ -28,6 +28,6 @@ pub mod template;
 
 pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, StartError, WorkerProgram};
 pub use link::{LinkError, WorkerLink};
-pub use shell::Elsewhere;
 pub use output::{Stream, WriteOutput, write_directly};
+pub use shell::Elsewhere;
 pub use template::{ForkOutcome, ForkedWorker, serve_template};

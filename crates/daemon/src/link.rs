@@ -6,7 +6,7 @@ use crate::peer::MESSAGE_BYTES_MAX;
 use crate::spawn::{GREETING, GREETING_DESCRIPTORS};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{self, FromNode, ToNode};
-use aktis_protocol::{ProcessSlot, SessionId, limits};
+use aktis_protocol::{ProcessSlot, ProgramId, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
@@ -97,6 +97,11 @@ impl WorkerLink {
     /// The session it belongs to.
     pub fn session(&self) -> SessionId {
         self.arguments.session
+    }
+
+    /// The program it runs, by the name that its node has for it.
+    pub fn program(&self) -> ProgramId {
+        self.arguments.program
     }
 
     /// What kind of worker it is.

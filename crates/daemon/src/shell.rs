@@ -323,10 +323,12 @@ impl Shell {
     fn carry_out(&mut self, effect: NodeEffect) {
         match effect {
             NodeEffect::Send { to, message } => self.send(to, message),
-            NodeEffect::StartWorker { process, kind, gpus, environment } => {
+            NodeEffect::StartWorker { process, kind, program, gpus, environment } => {
                 self.peers.insert(process, Peer::default());
-                self.spawn_orders.push_back(SpawnOrder { process, kind, gpus, environment });
+                self.spawn_orders.push_back(SpawnOrder { process, kind, program, gpus, environment });
             }
+            // Nobody attaches to a node inside a driver, and its program stays.
+            NodeEffect::Admit { .. } | NodeEffect::TurnAway { .. } | NodeEffect::ForgetProgram { .. } => {}
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {
                     peer.kill();

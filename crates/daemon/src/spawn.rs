@@ -9,7 +9,7 @@ use crate::output::{Output, Stream};
 use crate::peer::PeerLink;
 use crate::template::wait_for_end;
 use aktis_logic::machine::node::WorkerKind;
-use aktis_protocol::{DeathCause, ProcessSlot, SessionId};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -36,12 +36,19 @@ const GPU_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 pub(crate) struct SpawnOrder {
     pub(crate) process: ProcessSlot,
     pub(crate) kind: WorkerKind,
+    pub(crate) program: ProgramId,
     pub(crate) gpus: Vec<u32>,
     /// How it is to be set up; only a forked worker is told.
     pub(crate) environment: String,
 }
 
 impl SpawnOrder {
+    /// What the worker is told when it is started by this process.
+    pub(crate) fn arguments(&self, session: SessionId, parent: u32) -> WorkerArguments {
+        let (slot, kind, program) = (self.process, self.kind, self.program);
+        WorkerArguments { slot, session, kind, parent, program }
+    }
+
     /// Environment variables that are different in the worker.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         if self.gpus.is_empty() {
@@ -98,8 +105,7 @@ impl WorkerProcess {
     /// with the thread.
     pub(crate) fn spawn(order: &SpawnOrder, session: SessionId) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
-        let arguments =
-            WorkerArguments { slot: order.process, session, kind: order.kind, parent: std::process::id() };
+        let arguments = order.arguments(session, std::process::id());
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("aktis-worker")

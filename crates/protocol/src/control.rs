@@ -7,8 +7,8 @@
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupPlace, GroupSpec, GroupState};
 use crate::ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex,
-    TaskId,
+    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
+    ShardIndex, TaskId,
 };
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
@@ -59,6 +59,8 @@ pub enum ActorPlace {
 pub struct ActorSpec {
     /// The actor.
     pub actor: ActorId,
+    /// The program whose workers it lives in; a process that names none means its own.
+    pub program: ProgramId,
     /// Its constructor.
     pub constructor: FunctionId,
     /// The constructor's encoded arguments.

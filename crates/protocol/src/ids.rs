@@ -162,6 +162,12 @@ wide_id!(
     NodeId
 );
 
+wide_id!(
+    /// One program that workers run: a hash of its content. All zeros are the program of the driver that a node is
+    /// embedded in.
+    ProgramId
+);
+
 const INDEX_MASK: u64 = 0xffff_ffff;
 
 impl TaskId {
@@ -216,6 +222,14 @@ impl ActorId {
     /// The actor that `task` creates.
     pub const fn created_by(task: TaskId) -> Self {
         Self { high: task.high, low: task.low }
+    }
+}
+
+impl ProgramId {
+    /// The id from a hash of the program's content.
+    pub const fn from_hash(hash: [u8; 16]) -> Self {
+        let [high, low] = [u128::from_be_bytes(hash) >> 64, u128::from_be_bytes(hash)];
+        Self { high: high as u64, low: low as u64 }
     }
 }
 

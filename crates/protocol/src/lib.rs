@@ -13,6 +13,7 @@ pub mod member;
 pub mod output;
 pub mod peer;
 pub mod placement;
+pub mod program;
 pub mod resources;
 pub mod state;
 pub mod template;
@@ -20,8 +21,9 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, SessionId,
-    ShapeId, ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId,
+    SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
 };
 pub use placement::{Labels, Strategy};
+pub use program::{LAYOUT, ProgramKind, ProgramSpec};
 pub use resources::{Amount, Resources, Shape};

@@ -9,6 +9,8 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
+/// Programs that one node serves at the same time.
+pub const PROGRAMS_MAX: usize = 64;
 /// Different resource shapes that one session may use.
 pub const SHAPES_MAX: usize = 256;
 /// Queues of tasks (one per submitting process, shard of it, and shape) that one node may have.

@@ -1,6 +1,7 @@
 //! Amounts of resources, in fixed-point integers with a precision of 0.0001, and the shapes of tasks.
 
 use crate::groups::GroupPlace;
+use crate::ids::ProgramId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -158,13 +159,21 @@ pub struct Shape {
     pub environment: String,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// The program whose workers run it; a process that names none means its own.
+    pub program: ProgramId,
 }
 
 impl Default for Shape {
     /// One CPU, in a shared worker process.
     fn default() -> Self {
         let resources = Resources::none().with(CPU, Amount::ONE);
-        Self { resources, isolated: false, environment: String::new(), group: None }
+        Self {
+            resources,
+            isolated: false,
+            environment: String::new(),
+            group: None,
+            program: ProgramId::default(),
+        }
     }
 }
 

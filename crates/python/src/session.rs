@@ -29,7 +29,7 @@ thread_local! {
 
 /// The shape of a task: Python's workers run one thing at a time.
 pub(crate) fn shape(resources: Resources, environment: String, group: Option<GroupPlace>) -> Shape {
-    Shape { resources, isolated: true, environment, group }
+    Shape { resources, isolated: true, environment, group, ..Shape::default() }
 }
 
 #[pymethods]

@@ -103,6 +103,7 @@ impl Inner {
         let id = ActorId::created_by(self.next_task());
         let spec = ActorSpec {
             actor: id,
+            program: self.program,
             constructor: constructor.id,
             arguments: bytes,
             type_name: options.type_name.clone().unwrap_or_else(|| constructor.name.to_owned()),

@@ -18,7 +18,8 @@ use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::control::FoundActor;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
+    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
+    limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
     pub(crate) executor: Option<Executor>,
+    /// What the workers run that this process submits to.
+    pub(crate) program: ProgramId,
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
@@ -99,6 +102,7 @@ pub(crate) struct Parts {
     pub(crate) queued_tasks_max: usize,
     pub(crate) resources: Resources,
     pub(crate) default_shape: Arc<Shape>,
+    pub(crate) program: ProgramId,
 }
 
 impl Inner {
@@ -124,8 +128,9 @@ impl Inner {
             outbox: Outbox::default(),
             pump: Pump::default(),
             executor: parts.executor,
-            // The node starts its first worker in this place.
-            shared_worker: AtomicU32::new(1),
+            program: parts.program,
+            // A node inside a driver starts its first worker in place 1; others are told.
+            shared_worker: AtomicU32::new(u32::from(parts.me.0 == 0)),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             bridge: OnceLock::new(),
             session: parts.session,
@@ -244,6 +249,7 @@ impl Runtime {
             queued_tasks_max: config.queued_tasks_max,
             resources: config.resources,
             default_shape: config.default_shape,
+            program: ProgramId::default(),
         });
         let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
         let inner = inner?;
@@ -292,6 +298,7 @@ impl Runtime {
             control: Arc::new(control),
             arena: Arc::new(arena.map_err(|error| Error::Store(error.to_string()))?),
             executor: None,
+            program: like.program,
             lineage: false,
             queued_tasks_max: like.queued_tasks_max,
             resources: like.resources.clone(),

@@ -17,8 +17,8 @@ use aktis_logic::machine::submitter::{
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskId,
-    TaskKey, limits,
+    ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex,
+    TaskId, TaskKey, limits,
 };
 use aktis_store::LaneProducer;
 use aktis_store::lane::TASK_PAYLOAD_BYTES_MAX;
@@ -492,12 +492,18 @@ impl Inner {
         if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
             self.lane_of(shard, &self.default_shape)?;
         }
-        let (wanted, shard_index) = ((**shape).clone(), shard.index);
+        let (wanted, shard_index) = (self.of_this_program(shape), shard.index);
         match self.request(|request| ToNode::LaneWanted { request, shape: wanted, shard: shard_index })? {
             FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shard, shape, lane)),
             FromNode::LaneOpened { lane: Err(failure), .. } => Err(failure.into()),
             other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
         }
+    }
+
+    /// The shape as the node is told: who names no program means this one.
+    fn of_this_program(&self, shape: &Shape) -> Shape {
+        let program = if shape.program == ProgramId::default() { self.program } else { shape.program };
+        Shape { program, ..shape.clone() }
     }
 
     /// Takes a new lane into use.

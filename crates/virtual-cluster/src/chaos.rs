@@ -6,12 +6,15 @@
 
 use crate::random::Random;
 use crate::town::Town;
-use crate::wanderer::Wanderer;
+use crate::wanderer::{PROGRAMS, Wanderer};
 use crate::world::{DRIVER, killed};
-use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{Amount, ObjectId, Resources};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Drivers and other nodes that are attached at a time.
+const GUESTS_MAX: usize = 3;
 
 /// One run.
 struct Chaos {
@@ -33,7 +36,9 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
-        shared_worker: random.chance(60),
+        driver: random
+            .chance(80)
+            .then(|| ProgramConfig { program: PROGRAMS[0], shared_worker: random.chance(60) }),
         clustered: false,
     };
     let mut town = Town::new(config, random);
@@ -88,6 +93,7 @@ impl Chaos {
                 }
             }
             98 if town.random.chance(60) => self.kill_one(),
+            99 if town.random.chance(40) => self.attach_one(),
             _ => {
                 let full = town.random.chance(30);
                 town.world.disk_error = full.then(|| "no space left on device".into());
@@ -102,6 +108,22 @@ impl Chaos {
             let queued = town.random.below(4) as u32;
             town.world.input(NodeInput::LaneDemand { lane, queued });
         }
+    }
+
+    /// A driver of a known or new program, or another node.
+    fn attach_one(&mut self) {
+        let world = &mut self.town.world;
+        let guests = world.workers.values().filter(|worker| worker.kind.is_none() && worker.running);
+        if guests.count() >= GUESTS_MAX {
+            return;
+        }
+        let index = self.town.random.below(4) as usize;
+        let Some(&program) = PROGRAMS.get(index) else {
+            world.attach(Guest::Peer).expect("there is a place");
+            return;
+        };
+        world.input(NodeInput::ProgramAdded(ProgramConfig { program, shared_worker: index % 2 == 1 }));
+        world.attach(Guest::Driver(program)).expect("there is a place");
     }
 
     fn kill_one(&mut self) {
@@ -149,7 +171,7 @@ impl Chaos {
         for _ in 0..2000 {
             self.tidy_up();
             if self.is_over() {
-                return;
+                return self.end_guests();
             }
         }
         let node = &self.town.world.node;
@@ -163,6 +185,23 @@ impl Chaos {
             node.groups(),
             node.spilled_bytes()
         );
+    }
+
+    /// Without drivers, their programs end and are forgotten.
+    fn end_guests(&mut self) {
+        let guests = self.town.world.workers.iter().filter(|(_, worker)| worker.kind.is_none());
+        for slot in guests.map(|(&slot, _)| slot).collect::<Vec<_>>() {
+            self.town.world.kill(slot, killed(slot));
+        }
+        for _ in 0..200 {
+            self.tidy_up();
+            self.town.world.pass(500_000);
+        }
+        let world = &self.town.world;
+        // A daemon has lanes for many programs, and keeps them.
+        assert!(world.program.is_none() || world.node.programs() == 1, "a program is left");
+        let strange = world.running().into_iter().find(|slot| world.program_of(*slot) != world.program);
+        assert_eq!(strange, None, "a worker of another program is left");
     }
 
     fn tidy_up(&mut self) {

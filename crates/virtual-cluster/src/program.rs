@@ -7,8 +7,8 @@ use crate::index::Index;
 use crate::random::Random;
 use aktis_logic::Time;
 use aktis_logic::machine::node::WorkerKind;
-use aktis_protocol::ProcessSlot;
 use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::{ProcessSlot, ProgramId};
 
 /// What a program does.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ pub trait Program {
     /// What programs write to each other, past the node.
     type Letter;
 
-    /// A program for a process that begins.
-    fn begin(kind: Option<WorkerKind>) -> Self;
+    /// A program for a process that begins: what kind of worker it is, if one, and which program it runs or is.
+    fn begin(kind: Option<WorkerKind>, program: Option<ProgramId>) -> Self;
 
     /// The node sent something.
     fn on_message(&mut self, around: &mut Surroundings<'_, Self::Letter>, message: FromNode);

@@ -3,7 +3,8 @@
 //! A line is a command with words, `key=value` options and, at its end, `by PROCESS` to say who does it
 //! (the driver if nobody is named). `#` begins a comment. After each command, everything that it caused
 //! is carried out. Processes are called `driver`, `worker` (the shared one), `isolated` (the youngest of
-//! these), or `p3` by place. CONTRIBUTING.md shows how to write one; `commands` and `expectations` list
+//! these), `worker:NAME` and `isolated:NAME`
+//! (those of a program), what they were called when they attached, or `p3` by place. CONTRIBUTING.md shows how to write one; `commands` and `expectations` list
 //! all that can be said.
 
 mod commands;

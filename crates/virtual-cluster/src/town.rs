@@ -27,20 +27,21 @@ pub struct Town<P: Program> {
 impl<P: Program> Town<P> {
     /// A town in which only the driver runs.
     pub fn new(config: NodeConfig, random: Random) -> Self {
-        let programs = BTreeMap::from([(DRIVER, P::begin(None))]);
-        Self { world: World::new(config), programs, random, letters: BTreeMap::new() }
+        let world = World::new(config);
+        let programs = BTreeMap::from([(DRIVER, P::begin(None, world.program))]);
+        Self { world, programs, random, letters: BTreeMap::new() }
     }
 
-    /// The workers that were ordered and have not said that they are ready.
+    /// The workers and guests that have not said that they are ready.
     pub fn starting(&self) -> Vec<ProcessSlot> {
         let running = self.world.running();
         running.into_iter().filter(|slot| !self.programs.contains_key(slot)).collect()
     }
 
-    /// A worker becomes ready.
+    /// A worker or guest becomes ready.
     pub fn start(&mut self, slot: ProcessSlot) {
-        let kind = self.world.workers[&slot].kind;
-        self.programs.insert(slot, P::begin(Some(kind)));
+        let worker = &self.world.workers[&slot];
+        self.programs.insert(slot, P::begin(worker.kind, worker.program));
         self.world.send(slot, ToNode::Started);
     }
 

@@ -7,7 +7,7 @@ mod hosting;
 use crate::program::{Deed, Program, Surroundings};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, ObjectId, ProcessSlot, ProgramId};
 pub use belongings::Belongings;
 pub use hosting::Hosting;
 use std::collections::BTreeSet;
@@ -22,6 +22,10 @@ pub enum Letter {
     /// The receiver's result, in the store: it holds it already.
     Result(ObjectId, EntryRef),
 }
+
+/// The programs that wanderers run: the first is the one of a driver that a node is embedded in.
+pub const PROGRAMS: [ProgramId; 3] =
+    [ProgramId::from_words([0, 0]), ProgramId::from_words([0, 1]), ProgramId::from_words([0, 2])];
 
 /// The surroundings of a wanderer.
 pub type Around<'a> = Surroundings<'a, Letter>;
@@ -40,10 +44,10 @@ pub struct Wanderer {
 impl Program for Wanderer {
     type Letter = Letter;
 
-    fn begin(kind: Option<WorkerKind>) -> Self {
+    fn begin(kind: Option<WorkerKind>, program: Option<ProgramId>) -> Self {
         Self {
             belongings: Belongings::default(),
-            hosting: Hosting::new(kind),
+            hosting: Hosting::new(kind, program),
             closing: false,
             deaths: BTreeSet::new(),
         }

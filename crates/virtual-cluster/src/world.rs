@@ -5,13 +5,13 @@
 //! are carried out in order. Time passes when the caller says so.
 
 use crate::index::{Entry, Index};
-use aktis_logic::machine::node::{Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal, WorkerKind};
+use aktis_logic::machine::node::{Guest, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal, WorkerKind};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{DeathCause, EntryRef, LaneId, ProcessSlot, ShapeId};
+use aktis_protocol::{DeathCause, EntryRef, LaneId, ProcessSlot, ProgramId, ShapeId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The driver's place.
+/// The place of the process that the node lives in: a driver, or a daemon.
 pub const DRIVER: ProcessSlot = ProcessSlot(0);
 
 /// What waits to be seen by the node.
@@ -30,11 +30,13 @@ pub enum Io {
     Restore(EntryRef, u64),
 }
 
-/// A worker process.
+/// A process that the node has started or admitted.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// What kind.
-    pub kind: WorkerKind,
+    /// What kind of worker; none if it is a driver, or stands for another node.
+    pub kind: Option<WorkerKind>,
+    /// The program that it runs, or is; none if it stands for another node.
+    pub program: Option<ProgramId>,
     /// The GPUs it sees.
     pub gpus: Vec<u32>,
     /// How it was set up.
@@ -49,7 +51,9 @@ pub struct World {
     pub node: Node,
     /// Shared memory: the index of objects, and pins.
     pub index: Index,
-    /// Worker processes, dead ones until their place is freed.
+    /// The program of the driver that the node lives in.
+    pub program: Option<ProgramId>,
+    /// Worker processes and guests, dead ones until their place is freed.
     pub workers: BTreeMap<ProcessSlot, Worker>,
     /// Queues: who submits, and which shape.
     pub lanes: BTreeMap<LaneId, (ProcessSlot, ShapeId)>,
@@ -64,17 +68,23 @@ pub struct World {
     /// Entries of which the node wants to know whether somebody reads them; answered at once.
     looks: VecDeque<EntryRef>,
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
+    /// What became of the one who attached last.
+    admission: Option<Result<ProcessSlot, String>>,
+    /// Programs that the node has forgotten.
+    pub forgotten: Vec<ProgramId>,
 }
 
 impl World {
     /// A virtual node that has just been started.
     pub fn new(config: NodeConfig) -> Self {
+        let program = config.driver.map(|driver| driver.program);
         let mut node = Node::new(config);
         let mut effects = Vec::new();
         node.start(Time(0), &mut effects);
         let mut world = Self {
             node,
             index: Index::default(),
+            program,
             workers: BTreeMap::new(),
             lanes: BTreeMap::new(),
             disk_error: None,
@@ -85,6 +95,8 @@ impl World {
             io: VecDeque::new(),
             looks: VecDeque::new(),
             channels: BTreeSet::new(),
+            admission: None,
+            forgotten: Vec::new(),
         };
         world.carry_out(effects);
         world
@@ -104,6 +116,26 @@ impl World {
     pub fn running(&self) -> Vec<ProcessSlot> {
         let workers = self.workers.iter().filter(|(_, worker)| worker.running).map(|(&slot, _)| slot);
         std::iter::once(DRIVER).chain(workers).collect()
+    }
+
+    /// The program of a process.
+    pub fn program_of(&self, process: ProcessSlot) -> Option<ProgramId> {
+        if process == DRIVER { self.program } else { self.workers.get(&process)?.program }
+    }
+
+    /// Somebody attaches: its place, or why there is none.
+    pub fn attach(&mut self, guest: Guest) -> Result<ProcessSlot, String> {
+        self.input(NodeInput::Attached { guest, pid: 1 });
+        let process = self.admission.take().expect("whoever attaches gets an answer")?;
+        let program = match guest {
+            Guest::Driver(program) => Some(program),
+            Guest::Peer => None,
+        };
+        let guest =
+            Worker { kind: None, program, gpus: Vec::new(), environment: String::new(), running: true };
+        assert!(self.workers.insert(process, guest).is_none(), "{process} is taken");
+        self.mail.insert(process, VecDeque::new());
+        Ok(process)
     }
 
     /// A process sends something; the node sees it later.
@@ -137,9 +169,9 @@ impl World {
         self.mail.get(&process).is_some_and(|mail| !mail.is_empty())
     }
 
-    /// A worker dies at once. What it sent before still arrives; what it was sent is lost.
+    /// A process dies at once. What it sent before still arrives; what it was sent is lost.
     pub fn kill(&mut self, process: ProcessSlot, cause: DeathCause) {
-        let worker = self.workers.get_mut(&process).expect("only workers are killed");
+        let worker = self.workers.get_mut(&process).expect("only workers and guests are killed");
         if !std::mem::replace(&mut worker.running, false) {
             return;
         }
@@ -210,11 +242,15 @@ impl World {
         for effect in effects {
             match effect {
                 NodeEffect::Send { to, message } => self.deliver(to, message),
-                NodeEffect::StartWorker { process, kind, gpus, environment } => {
-                    let worker = Worker { kind, gpus, environment, running: true };
+                NodeEffect::StartWorker { process, kind, program, gpus, environment } => {
+                    let (kind, program) = (Some(kind), Some(program));
+                    let worker = Worker { kind, program, gpus, environment, running: true };
                     assert!(self.workers.insert(process, worker).is_none(), "{process} is taken");
                     self.mail.insert(process, VecDeque::new());
                 }
+                NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
+                NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
+                NodeEffect::ForgetProgram { program } => self.forgotten.push(program),
                 NodeEffect::KillWorker { process } => self.kill(process, killed(process)),
                 NodeEffect::FreeProcess { process } => {
                     let worker = self.workers.remove(&process).expect("a process that was started");

@@ -1,11 +1,11 @@
 //! Placement groups come and go: the numbers of their shapes and lanes are used again.
 
-use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, ProcessSlot, Resources,
-    SessionId, Shape, ShardIndex, TaskId, limits,
+    Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, ProcessSlot, ProgramId,
+    Resources, SessionId, Shape, ShardIndex, TaskId, limits,
 };
 use aktis_virtual_cluster::world::{DRIVER, World};
 
@@ -17,7 +17,7 @@ fn world() -> World {
         store_bytes: 1 << 20,
         entries_max: 16,
         spill_bytes_max: 0,
-        shared_worker: false,
+        driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false }),
         clustered: false,
     });
     world.send(WORKER, ToNode::Started);

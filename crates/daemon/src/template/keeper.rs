@@ -4,7 +4,6 @@
 //! time; others wait here.
 
 use super::{receive, send};
-use crate::arguments::WorkerArguments;
 use crate::inbox;
 use crate::output::{Forwarder, Output, Stream};
 use crate::spawn::{Ending, SpawnOrder, WorkerProcess, watch};
@@ -283,8 +282,7 @@ impl Template {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let (stdout, their_stdout) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, their_stderr) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let arguments =
-            WorkerArguments { slot: order.process, session, kind: order.kind, parent: self.child.id() };
+        let arguments = order.arguments(session, self.child.id());
         let request = ForkRequest {
             process: order.process,
             arguments: arguments.to_string(),

@@ -4,6 +4,7 @@
 //! Its parts, each in a file of its own:
 //!
 //! - `roster` and `processes`: which processes there are, and what follows from a death;
+//! - `programs`: what workers run, for whose drivers, and when nobody needs it any more;
 //! - `stock` and `groups`: what there is, and what of it is set aside for whom;
 //! - `leases`, `lanes` and `supply`: who may run tasks of which shape, and who gets what is free;
 //! - `actors`: where actors live, and whether they live again;
@@ -30,6 +31,7 @@ mod memory;
 mod objects;
 mod peers;
 mod processes;
+mod programs;
 mod roster;
 mod state;
 mod stock;
@@ -40,7 +42,8 @@ use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{ActorSpec, FromNode, ToNode};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, Resources, Shape, ShapeId,
+    ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, Shape,
+    ShapeId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +52,7 @@ pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
 pub use peers::PATIENCE_MICROSECONDS;
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
+pub use programs::{PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS};
 pub use supply::TENURE_MICROSECONDS_MIN;
 pub use view::ProcessView;
 
@@ -62,6 +66,16 @@ pub enum NodeInput {
         /// What.
         message: ToNode,
     },
+    /// There is a program that workers may run. Nothing if it is known, or there is no room for another.
+    ProgramAdded(ProgramConfig),
+    /// Somebody who was not started by this node wants a place in it. Answer: [`NodeEffect::Admit`] or
+    /// [`NodeEffect::TurnAway`], before all other effects.
+    Attached {
+        /// Who.
+        guest: Guest,
+        /// Its process id.
+        pid: u32,
+    },
     /// The process ordered by `StartWorker` runs (it has not said `Started` yet).
     WorkerSpawned {
         /// Which.
@@ -69,7 +83,7 @@ pub enum NodeInput {
         /// Its process id.
         pid: u32,
     },
-    /// A process (ordered by `StartWorker`) ended, or could not be started (pid 0, reason in `stderr_tail`).
+    /// A process (ordered by `StartWorker`, or admitted) ended, or could not be started (pid 0, reason in `stderr_tail`).
     ProcessDied {
         /// Which.
         process: ProcessSlot,
@@ -120,6 +134,25 @@ pub enum NodeInput {
     Ticked,
 }
 
+/// Who may attach to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guest {
+    /// A driver of this program, which must be known.
+    Driver(ProgramId),
+    /// What stands for another node here.
+    Peer,
+}
+
+/// A program, as far as the node has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramConfig {
+    /// Its name.
+    pub program: ProgramId,
+    /// Whether one worker of it runs tasks and actors on many threads. If not, all its workers are isolated, and some
+    /// are started ahead of demand.
+    pub shared_worker: bool,
+}
+
 /// Why an object was not spilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpillRefusal {
@@ -167,10 +200,27 @@ pub enum NodeEffect {
         process: ProcessSlot,
         /// What kind.
         kind: WorkerKind,
+        /// What it runs.
+        program: ProgramId,
         /// GPUs it may see (isolated workers).
         gpus: Vec<u32>,
         /// How it is to be set up (isolated workers).
         environment: String,
+    },
+    /// Give the one who has just attached this place. It says `Started` when it is ready.
+    Admit {
+        /// The place.
+        process: ProcessSlot,
+    },
+    /// There is no place for the one who has just attached.
+    TurnAway {
+        /// Why.
+        reason: String,
+    },
+    /// Nothing refers to the program any more: end what its workers are forked from.
+    ForgetProgram {
+        /// The program.
+        program: ProgramId,
     },
     /// Kill a worker process (`kill -9`); its death is reported as usual.
     KillWorker {
@@ -292,14 +342,13 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
-    /// Whether one worker runs tasks and actors on many threads. If not, all workers are isolated, and some
-    /// are started ahead of demand.
-    pub shared_worker: bool,
+    /// The program of the driver that the node lives in; none if it lives in a daemon.
+    pub driver: Option<ProgramConfig>,
     /// Whether there may be other nodes, to which work can be handed up.
     pub clustered: bool,
 }
 
-/// Isolated workers that are started ahead of demand at most, where there is no shared one.
+/// Isolated workers of a program that are started ahead of demand at most, where there is no shared one.
 pub const PRESTARTED_WORKERS_MAX: usize = 8;
 
 /// The machine.
@@ -307,15 +356,11 @@ pub const PRESTARTED_WORKERS_MAX: usize = 8;
 pub struct Node {
     stock: stock::Stock,
     roster: roster::Roster,
-    /// Whether there is to be a shared worker.
-    shared_wanted: bool,
-    /// How many workers of the default shape are kept though nothing is queued.
+    programs: programs::Programs,
+    /// How many workers of a default shape are kept though nothing is queued, where there is no shared one.
     prestarted: usize,
-    shared_failures: leases::StartFailures,
-    /// Whether a shared worker has ever been ready.
-    shared_ever_started: bool,
-    /// When the next shared worker is to be started, while there is none.
-    shared_due: Option<Time>,
+    /// The program that is there from the start.
+    first_program: Option<ProgramConfig>,
     leases: leases::Leases,
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
     /// Who waits for resources or for a process, the oldest first.
@@ -333,26 +378,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with nothing on it but the driver.
+    /// A node with nothing on it but the process that it lives in.
     pub fn new(config: NodeConfig) -> Self {
-        let mut leases = leases::Leases::default();
-        let shared_wanted = config.shared_worker;
-        let default = leases.intern(&Shape { isolated: !shared_wanted, ..Shape::default() });
-        debug_assert_eq!(default, Some(leases::DEFAULT_SHAPE));
         Self {
             memory: memory::Memory::new(&config),
-            prestarted: if shared_wanted {
-                0
-            } else {
-                whole_cpus(&config.resources).min(PRESTARTED_WORKERS_MAX)
-            },
-            shared_wanted,
+            programs: programs::Programs::default(),
+            prestarted: whole_cpus(&config.resources).min(PRESTARTED_WORKERS_MAX),
+            first_program: config.driver,
             stock: stock::Stock::new(config.resources),
-            roster: roster::Roster::new(),
-            shared_failures: leases::StartFailures::default(),
-            shared_ever_started: false,
-            shared_due: None,
-            leases,
+            roster: roster::Roster::new(config.driver.map(|driver| driver.program)),
+            leases: leases::Leases::default(),
             channels: BTreeSet::new(),
             claims: VecDeque::new(),
             warm_due: false,
@@ -367,9 +402,8 @@ impl Node {
 
     /// Orders the first workers.
     pub fn start(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        match self.shared_wanted {
-            true => self.start_shared(now, out),
-            false => self.prestart(out),
+        if let Some(program) = self.first_program.take() {
+            self.on_program_added(now, program, out);
         }
     }
 
@@ -465,6 +499,8 @@ impl Machine for Node {
     fn step(&mut self, now: Time, input: NodeInput, out: &mut Effects<NodeEffect>) {
         match input {
             NodeInput::Received { from, message } => self.on_received(now, from, message, out),
+            NodeInput::ProgramAdded(program) => self.on_program_added(now, program, out),
+            NodeInput::Attached { guest, pid } => self.on_attached(now, guest, pid, out),
             NodeInput::WorkerSpawned { process, pid } => self.on_worker_spawned(process, pid),
             NodeInput::ProcessDied { process, cause } => self.on_process_died(now, process, &cause, out),
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
@@ -482,6 +518,7 @@ impl Machine for Node {
     fn next_wakeup(&self) -> Option<Time> {
         let orphans = self.orphans.values().copied();
         self.process_deadlines()
+            .chain(self.program_deadlines())
             .chain(self.groups.deadlines())
             .chain(orphans)
             .chain(self.peers.deadlines())
@@ -499,6 +536,7 @@ impl Machine for Node {
         self.directory.check(|process| self.roster.is_live(process));
         self.check_actors();
         self.check_claims();
+        self.check_programs();
         self.keys.check();
         self.check_peers();
         for (from, to) in &self.channels {
@@ -519,6 +557,7 @@ impl Node {
         }
         self.memory.on_ticked(now, out);
         self.on_groups_due(now, out);
+        self.on_programs_due(now, out);
         self.on_processes_due(now, out);
         self.on_orphans_due(now, out);
     }

@@ -77,6 +77,7 @@ fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, main_only: bool) -
         queued_tasks_max: limits::QUEUED_TASKS_MAX,
         resources: Resources::none(),
         default_shape,
+        program: link.program(),
     };
     let inner = Inner::new(parts).unwrap_or_else(|error| give_up(&error));
     let _ = inner.link.set(Link::Worker(link.clone()));

@@ -3,12 +3,12 @@
 use super::line::{Line, parse_bytes, parse_duration, parse_number};
 use super::stage::Stage;
 use crate::world::World;
-use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
-    Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, ProcessSlot, Resources,
-    Shape, ShardIndex,
+    Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, ProcessSlot, ProgramId,
+    Resources, Shape, ShardIndex,
 };
 
 impl Stage {
@@ -40,6 +40,8 @@ impl Stage {
                 self.send(by, ToNode::DeathHandled { process })
             }
             "disk" => self.set_disk(line.word(1)?),
+            "program" => self.add_program(line),
+            "attach" => self.attach(line),
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
@@ -55,10 +57,34 @@ impl Stage {
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
-            shared_worker: line.word(1) != Ok("template"),
+            driver: match line.word(1) {
+                Ok("daemon") => None,
+                word => {
+                    Some(ProgramConfig { program: Self::program(""), shared_worker: word != Ok("template") })
+                }
+            },
             clustered: false,
         };
         self.world = Some(World::new(config));
+        self.settle()
+    }
+
+    /// `program NAME [template]`.
+    fn add_program(&mut self, line: &Line) -> Result<(), String> {
+        let program = Self::program(line.word(1)?);
+        let added = ProgramConfig { program, shared_worker: !line.says("template") };
+        self.world()?.input(NodeInput::ProgramAdded(added));
+        self.settle()
+    }
+
+    /// `attach NAME [program=NAME]`: a driver of that program, or another node.
+    fn attach(&mut self, line: &Line) -> Result<(), String> {
+        let guest = match line.option("program") {
+            Some(program) => Guest::Driver(Self::program(program)),
+            None => Guest::Peer,
+        };
+        let process = self.world()?.attach(guest)?;
+        self.guests.insert(line.word(1)?.to_owned(), process);
         self.settle()
     }
 
@@ -90,10 +116,11 @@ impl Stage {
         match line.command() {
             "lane" => {
                 let shape = Shape {
-                    resources: resources(line, &["env", "group", "bundle"])?,
+                    resources: resources(line, &["env", "group", "bundle", "program"])?,
                     isolated: line.says("isolated"),
                     environment: environment(line),
                     group: group_place(line)?,
+                    program: self.program_for(line, by)?,
                 };
                 self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
@@ -153,11 +180,20 @@ impl Stage {
         self.send(by, message)
     }
 
+    /// `program=NAME`; else that of the process.
+    fn program_for(&mut self, line: &Line, by: ProcessSlot) -> Result<ProgramId, String> {
+        let own = self.world()?.program_of(by).unwrap_or_default();
+        Ok(line.option("program").map_or(own, Self::program))
+    }
+
     fn perform_on_actor(&mut self, line: &Line, by: ProcessSlot) -> Result<(), String> {
         let name = line.word(1)?;
         let actor = Self::actor(name);
         let message = match line.command() {
-            "actor" => ToNode::ActorWanted { spec: Box::new(actor_spec(line, name)?) },
+            "actor" => {
+                let spec = ActorSpec { program: self.program_for(line, by)?, ..actor_spec(line, name)? };
+                ToNode::ActorWanted { spec: Box::new(spec) }
+            }
             "constructed" => {
                 let incarnation = self.hosted_incarnation(by, name)?;
                 ToNode::ActorStarted { actor, incarnation }
@@ -295,11 +331,15 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         groups: Vec::new(),
         looped: false,
         actor: Stage::actor(name),
+        program: ProgramId::default(),
         constructor: FunctionId(1),
         arguments: Vec::new(),
         type_name: "Counter".into(),
         name: line.option("name").map(str::to_owned),
-        resources: resources(line, &["name", "restarts", "env", "placed-cpus", "group", "bundle"])?,
+        resources: resources(
+            line,
+            &["name", "restarts", "env", "placed-cpus", "group", "bundle", "program"],
+        )?,
         placement: Resources::none().with(CPU, Amount::units(line.number("placed-cpus", 0)?)),
         environment: environment(line),
         isolated: line.says("isolated"),

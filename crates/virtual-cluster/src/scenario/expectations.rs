@@ -38,6 +38,8 @@ impl Stage {
             "names" => self.expect_names(line),
             "group" => self.expect_group(line),
             "removed" => self.expect_removed(line),
+            "programs" => same_number(parse_number(line.word(2)?)?, self.world()?.node.programs() as u64),
+            "shared-worker" => self.expect_shared_worker(line),
             "groups" => same_number(parse_number(line.word(2)?)?, self.world()?.node.groups() as u64),
             "actor" => self.expect_actor(line),
             "found" => self.expect_found(line),
@@ -108,6 +110,21 @@ impl Stage {
         let process = self.process(line.word(2)?)?;
         let worker = self.world()?.workers.get(&process);
         same(line.word(3)?, worker.map(|worker| worker.environment.as_str()).unwrap_or_default())
+    }
+
+    /// `expect shared-worker PROCESS|none by PROCESS`: what it was told last.
+    fn expect_shared_worker(&mut self, line: &Line) -> Result<(), String> {
+        let process = self.process(line.by())?;
+        let told = self.told.get(&process).into_iter().flatten();
+        let heard = told.rev().find_map(|message| match message {
+            FromNode::SharedWorker { process } => Some(*process),
+            _ => None,
+        });
+        let expected = match line.word(2)? {
+            "none" => None,
+            name => Some(self.process(name)?),
+        };
+        same(&format!("{expected:?}"), &format!("{heard:?}"))
     }
 
     /// `expect names NAME…`: what the node answers who asks for all names.

@@ -1,10 +1,10 @@
 //! Where a story takes place: a world, the names used in the story, and what every process was told.
 
-use crate::world::{DRIVER, World, killed};
+use crate::world::{DRIVER, Worker, World, killed};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{
-    ActorId, DeathCause, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId,
+    ActorId, DeathCause, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, SessionId,
 };
 use aktis_protocol::{ShapeId, TaskId};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub(super) struct Stage {
     pub(super) told: BTreeMap<ProcessSlot, Vec<FromNode>>,
     /// Leases that each process holds.
     pub(super) leases: BTreeMap<ProcessSlot, Vec<(LeaseId, ShapeId)>>,
+    /// Drivers and other nodes that have attached, by name.
+    pub(super) guests: BTreeMap<String, ProcessSlot>,
     pub(super) lanes: BTreeMap<String, LaneId>,
     /// The last entry granted for each object.
     pub(super) entries: BTreeMap<ObjectId, EntryRef>,
@@ -36,10 +38,19 @@ impl Stage {
 
     /// The process with this name that runs now.
     pub(super) fn process(&mut self, name: &str) -> Result<ProcessSlot, String> {
+        if let Some(&guest) = self.guests.get(name) {
+            return Ok(guest);
+        }
         let world = self.world()?;
+        let (name, program) = name.split_once(':').map_or((name, None), |(name, of)| (name, Some(of)));
+        let program = program.map(Self::program);
         let youngest = |kind: WorkerKind| {
-            let mut workers = world.workers.iter();
-            workers.rfind(|(_, worker)| worker.running && worker.kind == kind).map(|(&slot, _)| slot)
+            let alike = |worker: &Worker| {
+                worker.running
+                    && worker.kind == Some(kind)
+                    && (program.is_none() || worker.program == program)
+            };
+            world.workers.iter().rfind(|(_, worker)| alike(worker)).map(|(&slot, _)| slot)
         };
         let found = match name {
             "driver" => Some(DRIVER),
@@ -61,6 +72,12 @@ impl Stage {
 
     pub(super) fn group(name: &str) -> GroupId {
         GroupId::created_by(task(name))
+    }
+
+    /// The program with this name; an empty one is that of the driver which the node lives in.
+    pub(super) fn program(name: &str) -> ProgramId {
+        let number = name.bytes().fold(0, |number: u64, byte| number.wrapping_mul(257) + u64::from(byte));
+        ProgramId::from_words([0, number])
     }
 
     pub(super) fn lane(&self, name: &str) -> Result<LaneId, String> {

@@ -7,7 +7,7 @@ use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::state::StateKind;
 use aktis_protocol::{
     ActorId, Amount, Failure, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId,
-    LeaseId, Resources, SessionId, Shape, ShapeId, ShardIndex, TaskId,
+    LeaseId, ProgramId, Resources, SessionId, Shape, ShapeId, ShardIndex, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug)]
 pub struct Hosting {
     kind: Option<WorkerKind>,
+    program: Option<ProgramId>,
     leases: Vec<(LeaseId, ShapeId)>,
     blocked: BTreeSet<LeaseId>,
     /// Leases that the node asked for.
@@ -33,9 +34,10 @@ pub struct Hosting {
 
 impl Hosting {
     /// Nothing yet.
-    pub fn new(kind: Option<WorkerKind>) -> Self {
+    pub fn new(kind: Option<WorkerKind>, program: Option<ProgramId>) -> Self {
         Self {
             kind,
+            program,
             leases: Vec::new(),
             blocked: BTreeSet::new(),
             asked: VecDeque::new(),
@@ -95,9 +97,15 @@ impl Hosting {
             isolated: around.random.chance(30),
             environment: some_environment(around),
             group: self.some_group(around),
+            program: self.some_program(around),
         };
         let shard = ShardIndex(around.random.below(2) as u32);
         around.tell(ToNode::LaneWanted { request: 0, shape, shard });
+    }
+
+    /// Its own; of one that has none, any, also one that the node does not know.
+    fn some_program(&self, around: &mut Around<'_>) -> ProgramId {
+        self.program.or_else(|| around.random.pick(&super::PROGRAMS)).expect("there are some")
     }
 
     fn want_group(&mut self, around: &mut Around<'_>) {
@@ -141,6 +149,7 @@ impl Hosting {
             groups: Vec::new(),
             looped: false,
             actor,
+            program: self.some_program(around),
             constructor: FunctionId(1),
             arguments: Vec::new(),
             type_name: "Wandering".into(),
@@ -255,7 +264,8 @@ impl Hosting {
                 }
             }
             FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
-            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } => {}
+            // A wanderer that stands for another node knows no objects but those that all know.
+            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } | FromNode::Sought { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
     }

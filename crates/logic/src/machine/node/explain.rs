@@ -5,7 +5,7 @@ use super::{Node, NodeEffect};
 use crate::Effects;
 use crate::ledger::{Allocation, Source};
 use aktis_protocol::control::{FromNode, RequestId};
-use aktis_protocol::{LaneId, ProcessSlot, ShapeId};
+use aktis_protocol::{LaneId, ProcessSlot, ProgramId, ShapeId};
 
 impl Node {
     pub(super) fn on_shape_question(
@@ -24,7 +24,7 @@ impl Node {
 
     fn shape_text(&self, shape: ShapeId) -> String {
         let queued = self.leases.queued(shape);
-        let isolated = self.leases.shape(shape).isolated;
+        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
         let want = self.leases.want(shape);
         let wanted = &want.resources;
         let are_queued = match queued {
@@ -35,8 +35,8 @@ impl Node {
         if !self.stock.is_feasible(&want) {
             return format!("{are_queued}; {}", self.infeasible_text(&want));
         }
-        if !isolated && self.roster.shared().is_none() {
-            return format!("{are_queued}; {}", self.shared_text());
+        if !isolated && self.roster.shared(program).is_none() {
+            return format!("{are_queued}; {}", self.shared_text(program));
         }
         if self.leases.starting(shape, &self.roster) > 0 {
             return format!("{are_queued}; a worker process is being started");
@@ -96,11 +96,11 @@ impl Node {
         }
     }
 
-    /// Why there is no shared worker.
-    pub(super) fn shared_text(&self) -> String {
-        match self.shared_failures.count {
-            0 => "a worker process is being started".into(),
-            count => start_text(count, &self.shared_failures.last),
+    /// Why there is no shared worker of a program.
+    pub(super) fn shared_text(&self, program: ProgramId) -> String {
+        match self.programs.failures(program) {
+            None => "a worker process is being started".into(),
+            Some((count, last)) => start_text(count, last),
         }
     }
 }

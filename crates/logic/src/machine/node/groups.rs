@@ -8,7 +8,6 @@
 //! 2. What uses a group belongs to one that is ready, or to one that is being removed and is told to end.
 
 use super::leases::Removal;
-use super::roster::Role;
 use super::stock::{Lack, Want};
 use super::supply::{Claim, Served};
 use super::{Node, NodeEffect};
@@ -303,7 +302,13 @@ impl Node {
     }
 
     /// Asks for all leases of a shape, as far as that has not been done.
-    fn revoke_all(&mut self, now: Time, holder: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+    pub(super) fn revoke_all(
+        &mut self,
+        now: Time,
+        holder: ProcessSlot,
+        shape: ShapeId,
+        out: &mut Effects<NodeEffect>,
+    ) {
         let leases = self.leases.leases.values();
         let held = leases.filter(|lease| lease.holder == holder && lease.shape == shape).count() as u32;
         for _ in self.leases.asked(holder, shape)..held {
@@ -344,9 +349,8 @@ impl Node {
             *kill_at = None;
             let shapes = self.leases.shapes_of(group);
             let leases = self.leases.leases.values().filter(|lease| shapes.contains(&lease.shape));
-            let isolated = |slot: &ProcessSlot| {
-                self.roster.get(*slot).is_some_and(|process| process.role != Role::Shared)
-            };
+            let isolated =
+                |slot: &ProcessSlot| self.roster.get(*slot).is_some_and(|process| process.role.is_isolated());
             for process in leases.map(|lease| lease.holder).filter(isolated).collect::<BTreeSet<_>>() {
                 out.push(NodeEffect::KillWorker { process });
             }

@@ -38,7 +38,10 @@ impl Node {
         if shape.environment.len() > limits::ENVIRONMENT_BYTES_MAX {
             return Err(environment_too_large(shape.environment.len()));
         }
-        let isolated = shape.isolated || !self.shared_wanted;
+        let Some(shares) = self.programs.shares(shape.program) else {
+            return Err(super::programs::unknown(shape.program));
+        };
+        let isolated = shape.isolated || !shares;
         let Some(shape) = self.leases.intern(&Shape { isolated, ..shape.clone() }) else {
             return Err(format!(
                 "this session uses {} different combinations of resources, which is the limit\n\
@@ -146,7 +149,7 @@ impl Node {
         }
         // A default lease that comes back by itself is not needed now: handing it out again would only
         // send it to and fro.
-        self.warm_due |= held.shape != super::leases::DEFAULT_SHAPE;
+        self.warm_due |= !self.programs.is_default(held.shape);
         self.serve(now, out);
     }
 

@@ -1,7 +1,7 @@
 //! Shapes, the lanes that tasks of a shape wait in, and the leases to run them.
 //!
 //! Invariants:
-//! 1. A shape's number does not change while anything refers to it; number 0 is the default shape.
+//! 1. A shape's number does not change while anything refers to it.
 //! 2. One lane per submitter, shard of it, and shape.
 //! 3. A holder is never asked for more leases of a shape than it has.
 
@@ -10,11 +10,10 @@ use super::stock::Want;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
 use aktis_protocol::resources::GPU;
-use aktis_protocol::{Amount, GroupId, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits};
+use aktis_protocol::{
+    Amount, GroupId, LaneId, LeaseId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex, limits,
+};
 use std::collections::BTreeMap;
-
-/// The shape of tasks that say nothing about what they need.
-pub(super) const DEFAULT_SHAPE: ShapeId = ShapeId(0);
 
 /// Leases at a time for a shape that needs no resources, which would otherwise set the bound.
 pub const FREE_SHAPE_LEASES_MAX: usize = 64;
@@ -157,6 +156,12 @@ impl Leases {
         (0..).map(ShapeId).zip(&self.shapes).filter(|(_, shape)| inside(shape)).map(|(id, _)| id).collect()
     }
 
+    /// The shapes of a program.
+    pub(super) fn shapes_for(&self, program: ProgramId) -> impl Iterator<Item = ShapeId> {
+        let of_it = move |shape: &Option<Shape>| shape.as_ref().is_some_and(|shape| shape.program == program);
+        (0..).map(ShapeId).zip(&self.shapes).filter(move |(_, shape)| of_it(shape)).map(|(id, _)| id)
+    }
+
     /// The number of a shape that nothing refers to may be used for another.
     pub(super) fn forget_shape(&mut self, id: ShapeId) {
         self.start_failures.remove(&id);
@@ -165,12 +170,13 @@ impl Leases {
         }
     }
 
-    /// Whether a worker that was started for one shape may run tasks of the other: it was set up as they want it, and
-    /// no GPUs were chosen for it.
+    /// Whether a worker that was started for one shape may run tasks of the other: it runs their program, it was set up
+    /// as they want it, and no GPUs were chosen for it.
     pub(super) fn is_interchangeable(&self, one: ShapeId, other: ShapeId) -> bool {
         let (a, b) = (self.shape(one), self.shape(other));
         let without_gpus = |shape: &Shape| shape.resources.get(GPU) == Amount::ZERO;
-        one == other || (a.environment == b.environment && without_gpus(a) && without_gpus(b))
+        let alike = a.program == b.program && a.environment == b.environment;
+        one == other || (alike && without_gpus(a) && without_gpus(b))
     }
 
     /// The lane of one of a process's submitters for a shape, and whether it is new; `None` if there are too
@@ -238,9 +244,9 @@ impl Leases {
         self.leases.values().any(|lease| lease.holder == process)
     }
 
-    /// How many idle workers stay however long they are idle.
-    pub(super) fn kept(&self) -> usize {
-        self.idle.values().filter(|idle| idle.until.is_none()).count()
+    /// How many idle workers of a shape stay however long they are idle.
+    pub(super) fn kept(&self, shape: ShapeId) -> usize {
+        self.idle.values().filter(|idle| idle.shape == shape && idle.until.is_none()).count()
     }
 
     /// Whether the shape may have another lease, as far as bounds other than resources go.

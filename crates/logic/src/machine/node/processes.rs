@@ -1,8 +1,8 @@
 //! Starting workers, ending them, and what follows when one dies.
 
-use super::leases::{DEFAULT_SHAPE, IdleWorker};
-use super::roster::{DRIVER, Role, Stage};
-use super::{Node, NodeEffect, START_FAILURES_FREE, WorkerKind};
+use super::leases::IdleWorker;
+use super::roster::{HOST, Role, Stage};
+use super::{Node, NodeEffect};
 use crate::ledger::GpuShare;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
@@ -14,18 +14,6 @@ pub const IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
 pub const LEAVING_MICROSECONDS_MAX: u64 = 5_000_000;
 
 impl Node {
-    pub(super) fn start_shared(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        self.shared_due = None;
-        match self.roster.add(Role::Shared) {
-            Some(process) => {
-                let (gpus, environment) = (Vec::new(), String::new());
-                out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Shared, gpus, environment });
-            }
-            // All places are taken by processes whose death is still being dealt with.
-            None => self.shared_due = Some(Time(now.0 + 10_000)),
-        }
-    }
-
     pub(super) fn on_worker_spawned(&mut self, process: ProcessSlot, pid: u32) {
         if let Some(process) = self.roster.get_mut(process) {
             process.pid = pid;
@@ -39,13 +27,12 @@ impl Node {
         }
         process.stage = Stage::Alive;
         match process.role {
-            Role::Driver | Role::Peer => {}
-            Role::Shared => {
-                self.shared_ever_started = true;
-                self.shared_failures = Default::default();
+            Role::Daemon | Role::Driver(_) | Role::Peer => {}
+            Role::Shared(program) => {
+                self.programs.on_shared_started(program);
                 self.warm_due = true;
-                let everybody: Vec<_> = self.roster.live().collect();
-                for to in everybody {
+                let kin = self.roster.live().filter(|&slot| self.program_of(slot) == Some(program));
+                for to in kin.collect::<Vec<_>>() {
                     self.send(to, FromNode::SharedWorker { process: from }, out);
                 }
             }
@@ -59,7 +46,8 @@ impl Node {
             Role::ActorHost(actor) => self.host_on(actor, from, out),
             Role::Retired => self.end_process(now, from, out),
         }
-        if let Some(shared) = self.roster.shared().filter(|&shared| shared != from) {
+        let shared = self.program_of(from).and_then(|program| self.roster.shared(program));
+        if let Some(shared) = shared.filter(|&shared| shared != from) {
             self.send(from, FromNode::SharedWorker { process: shared }, out);
         }
         self.serve(now, out);
@@ -81,8 +69,7 @@ impl Node {
 
     /// Only isolated workers: the shared one runs other people's work, too.
     pub(super) fn on_worker_killed(&mut self, process: ProcessSlot, out: &mut Effects<NodeEffect>) {
-        let isolated = |role| matches!(role, Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired);
-        if self.roster.get(process).is_some_and(|worker| worker.is_live() && isolated(worker.role)) {
+        if self.roster.get(process).is_some_and(|worker| worker.is_live() && worker.role.is_isolated()) {
             out.push(NodeEffect::KillWorker { process });
         }
     }
@@ -95,7 +82,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(process) = self.roster.get(dead) else { return };
-        if dead == DRIVER || matches!(process.stage, Stage::Dead { .. }) {
+        if dead == HOST || matches!(process.stage, Stage::Dead { .. }) {
             return;
         }
         let (role, starting) = (process.role, process.stage == Stage::Starting);
@@ -115,34 +102,15 @@ impl Node {
         self.on_host_died(now, dead, cause, out);
         self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {
-            Role::Shared => self.replace_shared(now, starting, cause, out),
+            Role::Shared(program) => self.on_shared_died(now, program, starting, cause, out),
+            Role::Driver(program) => self.on_driver_died(now, program),
             Role::TaskRunner(shape) if starting => {
                 self.leases.start_failures.entry(shape).or_default().add(now, cause.to_string());
             }
-            Role::Driver | Role::Peer | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
+            Role::Daemon | Role::Peer | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
         }
         self.warm_due = true;
         self.serve(now, out);
-    }
-
-    /// A crash loop must not burn the machine, nor let everybody wait without a word.
-    fn replace_shared(
-        &mut self,
-        now: Time,
-        starting: bool,
-        cause: &DeathCause,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        if starting {
-            self.shared_failures.add(now, cause.to_string());
-        }
-        if !self.shared_ever_started && self.shared_failures.count >= START_FAILURES_FREE {
-            self.fail_waiting_actors(now, cause, out);
-        }
-        match self.shared_failures.not_before {
-            None => self.start_shared(now, out),
-            due => self.shared_due = due,
-        }
     }
 
     pub(super) fn on_death_handled(
@@ -172,16 +140,11 @@ impl Node {
             _ => None,
         });
         let idle = self.leases.idle.values().filter_map(|idle| idle.until);
-        let failures = self.leases.start_failures.get(&DEFAULT_SHAPE).filter(|_| self.prestarted > 0);
-        let prestart = failures.and_then(|failures| failures.not_before);
         let claims = self.claim_deadlines().chain(self.leases.answer_deadlines());
-        leaving.chain(idle).chain(self.shared_due).chain(prestart).chain(claims)
+        leaving.chain(idle).chain(claims)
     }
 
     pub(super) fn on_processes_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        if self.shared_due.is_some_and(|due| due <= now) {
-            self.start_shared(now, out);
-        }
         for failures in self.leases.start_failures.values_mut() {
             failures.not_before = failures.not_before.filter(|due| now < *due);
         }
@@ -202,35 +165,10 @@ impl Node {
         self.serve(now, out);
     }
 
-    /// Orders workers of the default shape ahead of demand, so that the first tasks run at once. They have no lease
-    /// until there is a task for them.
-    pub(super) fn prestart(&mut self, out: &mut Effects<NodeEffect>) {
-        let failures = self.leases.start_failures.get(&DEFAULT_SHAPE);
-        if failures.is_some_and(|failures| failures.not_before.is_some()) {
-            return;
-        }
-        for _ in self.roster.runners(DEFAULT_SHAPE).count()..self.prestarted {
-            let Some(process) = self.roster.add(Role::TaskRunner(DEFAULT_SHAPE)) else { return };
-            let (gpus, environment) = (Vec::new(), String::new());
-            out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus, environment });
-        }
-    }
-
     /// The worker has nothing to do. It is ended after a while, unless it is one of those that are kept.
     pub(super) fn set_idle(&mut self, now: Time, slot: ProcessSlot, shape: ShapeId, gpus: Vec<GpuShare>) {
-        let kept = shape == DEFAULT_SHAPE && self.leases.kept() < self.prestarted;
+        let kept = self.leases.kept(shape) < self.kept_of(shape);
         let until = (!kept).then_some(Time(now.0 + IDLE_MICROSECONDS_MAX));
         self.leases.idle.insert(slot, IdleWorker { shape, gpus, until });
-    }
-
-    /// Leases of the default shape are given out ahead of demand, so that the first tasks run at once.
-    pub(super) fn warm_up(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        let Some(shared) = self.roster.shared() else { return };
-        self.warm_due = false;
-        let want = self.leases.want(DEFAULT_SHAPE);
-        while self.leases.has_room(DEFAULT_SHAPE) {
-            let Some(allocation) = self.stock.allocate(&want) else { return };
-            self.grant(now, DEFAULT_SHAPE, shared, allocation, out);
-        }
     }
 }

@@ -1,36 +1,48 @@
 //! The places for processes, and what is in each of them.
 //!
 //! Invariants:
-//! 1. Place 0 is the driver's, and the driver is always alive.
+//! 1. Place 0 is that of the process which the node lives in, a driver or a daemon. It is always alive.
 //! 2. A place is used again only after every process that was alive at a death has dealt with it: until
 //!    then, its number still means the dead process to somebody.
-//! 3. At most one shared worker starts or lives at a time.
+//! 3. At most one shared worker of a program starts or lives at a time.
 
 use crate::Time;
-use aktis_protocol::{ActorId, ProcessSlot, ShapeId, limits};
+use aktis_protocol::{ActorId, ProcessSlot, ProgramId, ShapeId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The driver's place.
-pub(super) const DRIVER: ProcessSlot = ProcessSlot(0);
+/// The place of the process that the node lives in.
+pub(super) const HOST: ProcessSlot = ProcessSlot(0);
 
-/// Places that isolated workers may not take, so that a shared worker can always be started again.
+/// Places that only shared workers may take, so that a shared worker can always be started again.
 const PLACES_KEPT: usize = 2;
 
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The user's program.
-    Driver,
-    /// Runs tasks and actors on many threads.
-    Shared,
+    /// The node's own process, where that is not a driver.
+    Daemon,
+    /// A user's program.
+    Driver(ProgramId),
+    /// Another node, as the process that stands for it here.
+    Peer,
+    /// Runs tasks and actors of a program on many threads.
+    Shared(ProgramId),
     /// Runs tasks of one shape, one at a time.
     TaskRunner(ShapeId),
     /// Runs one actor.
     ActorHost(ActorId),
     /// Ran tasks of a shape that is gone, and ends.
     Retired,
-    /// Stands for another node.
-    Peer,
+}
+
+impl Role {
+    /// Whether it is a worker that runs nothing but one thing at a time, and may be killed for that.
+    pub(super) fn is_isolated(self) -> bool {
+        match self {
+            Self::TaskRunner(_) | Self::ActorHost(_) | Self::Retired => true,
+            Self::Daemon | Self::Driver(_) | Self::Peer | Self::Shared(_) => false,
+        }
+    }
 }
 
 /// How far a process has come.
@@ -72,9 +84,10 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    pub(super) fn new() -> Self {
-        let driver = Process { role: Role::Driver, stage: Stage::Alive, pid: 0 };
-        Self { processes: BTreeMap::from([(DRIVER, driver)]) }
+    /// A roster with nobody on it but the node's own process, which is a driver of this program or a daemon.
+    pub(super) fn new(driver: Option<ProgramId>) -> Self {
+        let host = Process { role: driver.map_or(Role::Daemon, Role::Driver), stage: Stage::Alive, pid: 0 };
+        Self { processes: BTreeMap::from([(HOST, host)]) }
     }
 
     pub(super) fn get(&self, slot: ProcessSlot) -> Option<&Process> {
@@ -98,9 +111,16 @@ impl Roster {
         self.iter().filter(|(_, process)| process.is_live()).map(|(slot, _)| slot)
     }
 
-    /// The shared worker, if it takes work.
-    pub(super) fn shared(&self) -> Option<ProcessSlot> {
-        let takes_work = |process: &Process| process.role == Role::Shared && process.stage == Stage::Alive;
+    /// How many drivers of a program there are.
+    pub(super) fn drivers(&self, program: ProgramId) -> usize {
+        let role = Role::Driver(program);
+        self.iter().filter(|(_, process)| process.role == role && process.is_not_dead()).count()
+    }
+
+    /// The shared worker of a program, if it takes work.
+    pub(super) fn shared(&self, program: ProgramId) -> Option<ProcessSlot> {
+        let role = Role::Shared(program);
+        let takes_work = |process: &Process| process.role == role && process.stage == Stage::Alive;
         self.iter().find(|(_, process)| takes_work(process)).map(|(slot, _)| slot)
     }
 
@@ -135,7 +155,7 @@ impl Roster {
 
     /// Takes the lowest free place for a process that is about to be started; `None` if all are taken.
     pub(super) fn add(&mut self, role: Role) -> Option<ProcessSlot> {
-        let kept = if role == Role::Shared { 0 } else { PLACES_KEPT };
+        let kept = if let Role::Shared(_) = role { 0 } else { PLACES_KEPT };
         if self.processes.len() + kept >= limits::PROCESSES_MAX {
             return None;
         }
@@ -174,9 +194,10 @@ impl Roster {
     }
 
     pub(super) fn check(&self) {
-        let driver = self.get(DRIVER).expect("roster invariant 1");
-        assert!(driver.role == Role::Driver && driver.stage == Stage::Alive, "roster invariant 1");
-        let mut shared = 0;
+        let host = self.get(HOST).expect("roster invariant 1");
+        assert!(matches!(host.role, Role::Daemon | Role::Driver(_)), "roster invariant 1");
+        assert!(host.stage == Stage::Alive, "roster invariant 1");
+        let mut shared = BTreeSet::new();
         for (slot, process) in self.iter() {
             match &process.stage {
                 Stage::Dead { awaiting } => {
@@ -186,10 +207,13 @@ impl Roster {
                         "roster: {slot} awaits the dead"
                     );
                 }
-                _ => shared += u32::from(process.role == Role::Shared),
+                _ => {
+                    if let Role::Shared(program) = process.role {
+                        assert!(shared.insert(program), "roster invariant 3: {program}");
+                    }
+                }
             }
         }
-        assert!(shared <= 1, "roster invariant 3");
         assert!(self.processes.len() <= limits::PROCESSES_MAX);
     }
 }

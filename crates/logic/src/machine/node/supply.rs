@@ -15,7 +15,7 @@ use crate::ledger::GpuShare;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::resources::GPU;
-use aktis_protocol::{ActorId, Amount, GroupId, LeaseId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{ActorId, Amount, GroupId, LeaseId, ProcessSlot, ProgramId, Resources, Shape, ShapeId};
 use std::collections::BTreeSet;
 
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
@@ -72,7 +72,7 @@ impl Node {
                 }
             }
         }
-        if self.warm_due && !self.leases.want(super::leases::DEFAULT_SHAPE).takes_any(&lacking) {
+        if self.warm_due && !Want::of_node(Shape::default().resources).takes_any(&lacking) {
             self.warm_up(now, out);
         }
         self.prestart(out);
@@ -91,7 +91,7 @@ impl Node {
             return Served::Satisfied;
         }
         let nothing_lacks = Served::Waits(Vec::new());
-        let isolated = self.leases.shape(shape).isolated;
+        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
         let want = self.leases.want(shape);
         let held_up =
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
@@ -99,9 +99,12 @@ impl Node {
             || held_up
             || !self.leases.has_room(shape)
             || !self.stock.is_feasible(&want)
-            || (!isolated && self.roster.shared().is_none())
             || want.takes_any(kept_back)
         {
+            return nothing_lacks;
+        }
+        if !isolated && self.roster.shared(program).is_none() {
+            self.ensure_shared(now, program, out);
             return nothing_lacks;
         }
         if !self.stock.fits(&want) {
@@ -123,7 +126,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let waits = Served::Waits(Vec::new());
-        let Some(shared) = self.roster.shared() else { return waits };
+        let Some(shared) = self.roster.shared(self.leases.shape(shape).program) else { return waits };
         let Some(allocation) = self.stock.allocate(want) else { return waits };
         self.grant(now, shape, shared, allocation, out);
         Served::Granted
@@ -151,8 +154,8 @@ impl Node {
         let started = match unbound {
             Some((slot, _)) => self.stock.allocate(want).map(|allocation| (slot, allocation)),
             None => {
-                let environment = self.leases.shape(shape).environment.clone();
-                self.start_isolated(now, Role::TaskRunner(shape), want, environment, out)
+                let Shape { program, environment, .. } = self.leases.shape(shape).clone();
+                self.start_isolated(now, Role::TaskRunner(shape), want, (program, environment), out)
             }
         };
         match started {
@@ -179,7 +182,7 @@ impl Node {
         now: Time,
         role: Role,
         want: &Want,
-        environment: String,
+        (program, environment): (ProgramId, String),
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ProcessSlot, crate::ledger::Allocation)> {
         if !self.stock.fits(want) {
@@ -196,7 +199,8 @@ impl Node {
         };
         let allocation = self.stock.allocate(want).expect("it fits");
         let gpus = allocation.gpu_indices();
-        out.push(NodeEffect::StartWorker { process, kind: WorkerKind::Isolated, gpus, environment });
+        let kind = WorkerKind::Isolated;
+        out.push(NodeEffect::StartWorker { process, kind, program, gpus, environment });
         Some((process, allocation))
     }
 

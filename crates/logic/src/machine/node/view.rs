@@ -109,6 +109,11 @@ impl Node {
         self.groups.table.len()
     }
 
+    /// How many programs the node knows.
+    pub fn programs(&self) -> usize {
+        self.programs.len()
+    }
+
     /// How many leases of a shape are held.
     pub fn leases(&self, shape: ShapeId) -> usize {
         self.leases.count(shape)

@@ -25,7 +25,9 @@ impl Node {
             true => Life::Alive { host, allocation: Allocation::default() },
             false => Life::Dead(Failure::new(FailureKind::ActorDied, "the actor died with its process")),
         };
-        let known = self.actors.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), life));
+        let program = self.program_of(host).unwrap_or_default();
+        let fresh = || Actor::new(light_spec(actor, program), life);
+        let known = self.actors.table.entry(actor).or_insert_with(fresh);
         known.holders.insert(from);
         if known.host() != Some(host) {
             self.tell_one(actor, from, out);

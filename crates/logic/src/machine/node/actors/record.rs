@@ -3,7 +3,7 @@
 use super::super::leases::StartFailures;
 use crate::ledger::Allocation;
 use aktis_protocol::control::{ActorPlace, ActorSpec};
-use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, ProcessSlot, limits};
+use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, ProcessSlot, ProgramId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of an actor that is being ended.
@@ -158,17 +158,20 @@ impl Actors {
         self.table.iter().filter(|(_, known)| here(known)).map(|(&actor, _)| actor).collect()
     }
 
-    /// The actors without a host that may live in the shared worker.
-    pub(in super::super) fn waiting_for_shared(&self) -> Vec<ActorId> {
-        let waits = |known: &Actor| matches!(known.life, Life::Waiting { .. }) && !known.spec.isolated;
+    /// The actors without a host that may live in the shared worker of a program.
+    pub(in super::super) fn waiting_for_shared(&self, program: ProgramId) -> Vec<ActorId> {
+        let alike = |spec: &ActorSpec| spec.program == program && !spec.isolated;
+        let waits = |known: &Actor| matches!(known.life, Life::Waiting { .. }) && alike(&known.spec);
         self.table.iter().filter(|(_, known)| waits(known)).map(|(&actor, _)| actor).collect()
     }
 
     /// One more object contains a handle. A handle of an actor that has ended and been forgotten keeps
     /// nothing alive, but is counted.
     pub(in super::super) fn contain(&mut self, actor: ActorId) {
-        let known =
-            self.table.entry(actor).or_insert_with(|| Actor::new(light_spec(actor), Life::Dead(unknown())));
+        let known = self
+            .table
+            .entry(actor)
+            .or_insert_with(|| Actor::new(light_spec(actor, ProgramId::default()), Life::Dead(unknown())));
         known.containers += 1;
     }
 
@@ -196,6 +199,6 @@ impl Actors {
 }
 
 /// What is known of an actor that its creator started by itself: it cannot be started again.
-pub(in super::super) fn light_spec(actor: ActorId) -> ActorSpec {
-    ActorSpec { actor, concurrency: 1, ..ActorSpec::default() }
+pub(in super::super) fn light_spec(actor: ActorId, program: ProgramId) -> ActorSpec {
+    ActorSpec { actor, program, concurrency: 1, ..ActorSpec::default() }
 }

@@ -3,6 +3,7 @@
 use super::super::explain::start_text;
 use super::super::lanes::environment_too_large;
 use super::super::leases::StartFailures;
+use super::super::programs::unknown;
 use super::super::roster::Role;
 use super::super::stock::{Lack, Want};
 use super::super::supply::{Claim, Served};
@@ -10,7 +11,7 @@ use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::control::{ActorSpec, FromNode};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, limits};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
 use std::collections::BTreeSet;
 
 impl Node {
@@ -22,7 +23,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let actor = spec.actor;
-        spec.isolated |= !self.shared_wanted;
+        spec.isolated |= self.programs.shares(spec.program) == Some(false);
         if let Some(known) = self.actors.table.get_mut(&actor)
             && !matches!(known.life, Life::Dead(_))
         {
@@ -58,6 +59,9 @@ impl Node {
 
     /// Why there cannot be such an actor, if so.
     fn refusal(&self, spec: &ActorSpec) -> Option<Failure> {
+        if self.programs.shares(spec.program).is_none() {
+            return Some(Failure::new(FailureKind::ActorDied, unknown(spec.program)));
+        }
         if spec.environment.len() > limits::ENVIRONMENT_BYTES_MAX {
             let text = environment_too_large(spec.environment.len());
             return Some(Failure::new(FailureKind::ActorDied, text));
@@ -80,7 +84,7 @@ impl Node {
         if !matches!(known.life, Life::Waiting { .. }) {
             return Served::Satisfied;
         }
-        let (want, isolated) = (needed(&known.spec), known.spec.isolated);
+        let (want, isolated, program) = (needed(&known.spec), known.spec.isolated, known.spec.program);
         known.start_failures.not_before = known.start_failures.not_before.filter(|due| now < *due);
         if known.start_failures.not_before.is_some() {
             let text = start_text(known.start_failures.count, &known.start_failures.last);
@@ -89,8 +93,9 @@ impl Node {
         if !self.stock.is_feasible(&want) {
             return self.put_off(actor, self.infeasible_text(&want), out);
         }
-        if !isolated && self.roster.shared().is_none() {
-            return self.put_off(actor, self.shared_text(), out);
+        if !isolated && self.roster.shared(program).is_none() {
+            self.ensure_shared(now, program, out);
+            return self.put_off(actor, self.shared_text(program), out);
         }
         if want.takes_any(kept_back) || !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
@@ -106,8 +111,9 @@ impl Node {
     }
 
     fn place_shared(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
-        let Some(host) = self.roster.shared() else { return Served::Waits(Vec::new()) };
-        let allocation = self.stock.allocate(&held(&self.actors.table[&actor].spec)).expect("it fits");
+        let spec = &self.actors.table[&actor].spec;
+        let Some(host) = self.roster.shared(spec.program) else { return Served::Waits(Vec::new()) };
+        let allocation = self.stock.allocate(&held(spec)).expect("it fits");
         self.set_life(actor, Life::Starting { host, allocation, asked: false });
         self.host_on(actor, host, out);
         Served::Satisfied
@@ -115,8 +121,8 @@ impl Node {
 
     fn place_isolated(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let spec = &self.actors.table[&actor].spec;
-        let (want, environment) = (held(spec), spec.environment.clone());
-        match self.start_isolated(now, Role::ActorHost(actor), &want, environment, out) {
+        let (want, set_up) = (held(spec), (spec.program, spec.environment.clone()));
+        match self.start_isolated(now, Role::ActorHost(actor), &want, set_up, out) {
             Some((host, allocation)) => {
                 self.set_life(actor, Life::Starting { host, allocation, asked: false });
                 Served::Satisfied
@@ -317,10 +323,11 @@ impl Node {
     pub(in super::super) fn fail_waiting_actors(
         &mut self,
         now: Time,
+        program: ProgramId,
         cause: &DeathCause,
         out: &mut Effects<NodeEffect>,
     ) {
-        for actor in self.actors.waiting_for_shared() {
+        for actor in self.actors.waiting_for_shared(program) {
             let text = format!("no worker process could be started for the actor: {cause}");
             self.claims.retain(|claim| *claim != Claim::Actor(actor));
             self.on_gone(now, actor, Failure::new(FailureKind::ActorDied, text), out);
