@@ -154,6 +154,15 @@ wide_id!(
     GroupId
 );
 
+wide_id!(
+    /// One machine's daemon, or a driver's seat at one: random, and named by its certificate.
+    NodeId
+);
+wide_id!(
+    /// One cluster: the beginning of the fingerprint of its authority's certificate.
+    ClusterId
+);
+
 const INDEX_MASK: u64 = 0xffff_ffff;
 
 impl TaskId {

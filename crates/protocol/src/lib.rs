@@ -16,7 +16,7 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, SessionId, ShapeId,
-    ShardIndex, TaskId, TaskKey,
+    ActorId, ClusterId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,
+    SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
 };
 pub use resources::{Amount, Resources, Shape};

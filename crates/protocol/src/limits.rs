@@ -47,3 +47,21 @@ pub const STDERR_LINES_KEPT: usize = 20;
 pub const STDERR_LINE_BYTES_MAX: usize = 500;
 /// Objects that the store of one node may hold, in memory and on disk together.
 pub const STORED_OBJECTS_MAX: u32 = 1 << 20;
+/// The version of all that nodes say to each other. Both ends of a connection have the same one.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Bytes of one frame between two nodes.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a frame from somebody who has not shown a certificate.
+pub const STRANGER_FRAME_BYTES_MAX: usize = 4096;
+/// Bytes that a node says with its wish for a link.
+pub const GREETING_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of frames that one link keeps: not yet sent, or not yet acknowledged.
+pub const LINK_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Links that one node has at the same time.
+pub const LINKS_MAX: usize = 4096;
+/// Connections at the same time that have not shown who they are.
+pub const HANDSHAKES_MAX: usize = 256;
+/// Such connections from one address.
+pub const HANDSHAKES_PER_ADDRESS_MAX: usize = 32;
+/// Connections through which one node serves objects at the same time.
+pub const BULK_CONNECTIONS_MAX: usize = 1024;
