@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+pub mod proxy;
+
 use aktis_io::{
     Authority, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd, LinkEvents, Peer,
     Role, Timing, random_node_id,
