@@ -11,19 +11,22 @@
 mod accept;
 mod complaints;
 mod gate;
+mod servings;
 
-use crate::authority::Authority;
 use crate::bell::Bell;
+use crate::bulk::{self, Pool, PullError, Serve};
 use crate::hello::{Hello, LinkId};
 use crate::identity::{Identity, IdentityError, Name, Role};
+use crate::join::Door;
 use crate::link::{self, DialError, Link, LinkEvents, Peer, Shared};
 use crate::timing::Timing;
 use crate::tls::{Configurations, Service};
 use crate::wire::WireError;
-use aktis_protocol::{NodeId, limits};
+use aktis_protocol::{NodeId, ObjectId, limits};
 use complaints::Complaints;
 use gate::Gate;
 use parking_lot::Mutex;
+use servings::Servings;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -71,6 +74,10 @@ pub struct EndpointOptions {
     pub timing: Timing,
     /// Where complaints about refused connections go; standard error if nothing is said.
     pub log: Option<Log>,
+    /// The objects that others can pull.
+    pub objects: Option<Arc<dyn Serve>>,
+    /// Where others can join.
+    pub door: Option<Door>,
 }
 
 /// A node's or driver's place in the network.
@@ -87,6 +94,10 @@ struct Inner {
     events: Arc<dyn EndpointEvents>,
     timing: Timing,
     links: Mutex<HashMap<LinkId, Arc<Shared>>>,
+    objects: Option<Arc<dyn Serve>>,
+    door: Option<Door>,
+    pool: Pool,
+    servings: Servings,
     gate: Arc<Gate>,
     complaints: Complaints,
     bell: Bell,
@@ -105,12 +116,19 @@ impl Endpoint {
         let listener = TcpListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true)?;
         let inner = Arc::new(Inner {
-            configurations: Configurations::new(&identity, None::<&Authority>)?,
+            configurations: Configurations::new(
+                &identity,
+                options.door.as_ref().map(|door| &*door.authority),
+            )?,
             identity,
             address: listener.local_addr()?,
             events,
             timing: options.timing,
             links: Mutex::default(),
+            objects: options.objects,
+            door: options.door,
+            pool: Pool::default(),
+            servings: Servings::default(),
             gate: Gate::new(),
             complaints: Complaints::new(options.log),
             bell: Bell::new()?,
@@ -163,6 +181,21 @@ impl Endpoint {
         Ok(link)
     }
 
+    /// Fills `destination` with the bytes of an object that `node` has, over so many connections at most. Blocks until
+    /// it is all there, or has failed.
+    pub fn pull(
+        &self,
+        node: NodeId,
+        address: SocketAddr,
+        object: ObjectId,
+        destination: &mut [u8],
+        streams: usize,
+    ) -> Result<(), PullError> {
+        let Inner { configurations, pool, timing, .. } = &*self.inner;
+        let means = (configurations.client(Service::Bulk), pool, timing);
+        bulk::pull((node, address), object, destination, streams, means)
+    }
+
     /// How many links there are.
     pub fn links(&self) -> usize {
         self.inner.links.lock().len()
@@ -175,6 +208,8 @@ impl Endpoint {
         for link in self.inner.links.lock().values() {
             Link(Arc::clone(link)).close(reason);
         }
+        self.inner.servings.close();
+        self.inner.pool.clear();
         if let Some(acceptor) = self.acceptor.take() {
             // It panics only if something here is wrong, and then has said so.
             let _ = acceptor.join();

@@ -61,6 +61,7 @@ pub(crate) struct JoinRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinAnswer {
     pub(crate) certificate: Vec<u8>,
+    pub(crate) authority: Vec<u8>,
     pub(crate) head: NodeId,
 }
 

@@ -149,11 +149,6 @@ impl Wire {
         &self.socket
     }
 
-    /// Where the other side is.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.peer_addr()
-    }
-
     /// Who the other side is.
     pub(crate) fn peer(&self) -> Result<Name, WireError> {
         let certificates = self.tls.peer_certificates().unwrap_or_default();

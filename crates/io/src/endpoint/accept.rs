@@ -3,8 +3,9 @@
 use super::Inner;
 use super::complaints::Kind as Complaint;
 use super::gate::Pass;
+use crate::bulk;
 use crate::frame::{FrameError, Kind};
-use crate::hello::{Hello, HelloError, LinkId, Refusal, Welcome};
+use crate::hello::{Hello, HelloError, JoinRequest, LinkId, Refusal, Welcome};
 use crate::identity::Name;
 use crate::link::{self, Link, Peer, Shared};
 use crate::tls::Service;
@@ -20,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// How long nothing is accepted after the system refused to: it lacks descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Bytes of a hello beside its greeting.
-const HELLO_BYTES_MAX: usize = limits::STRANGER_FRAME_BYTES_MAX;
 
 /// Accepts until the endpoint is closed.
 pub(super) fn run(inner: &Arc<Inner>, listener: &TcpListener) {
@@ -105,8 +104,10 @@ impl Guest {
 
     fn shake_hands(self, socket: TcpStream, deadline: Instant) -> Result<(), Refused> {
         let (mut wire, service) = Wire::accept(socket, &self.inner.configurations, deadline)?;
-        let peer = wire.peer()?;
-        let limit = HELLO_BYTES_MAX + limits::GREETING_BYTES_MAX;
+        // Whoever joins has no name yet, and gets no further than that.
+        let peer = if service == Service::Join { None } else { Some(wire.peer()?) };
+        let limit =
+            limits::STRANGER_FRAME_BYTES_MAX + if peer.is_some() { limits::GREETING_BYTES_MAX } else { 0 };
         let (kind, payload) = wire.receive_frame(limit, deadline)?;
         if kind != Kind::Hello {
             return Err(WireError::Unexpected.into());
@@ -118,13 +119,15 @@ impl Guest {
             }
             Err(error) => return Err(Refused::Told(wire.into(), Complaint::Hello, error.into())),
         };
-        match (service, hello) {
-            (Service::Link, Hello::Open { link, greeting }) => {
+        match (service, peer, hello) {
+            (Service::Link, Some(peer), Hello::Open { link, greeting }) => {
                 self.open(peer, link, &greeting, wire, deadline)
             }
-            (Service::Link, Hello::Resume { link, attempt, received }) => {
+            (Service::Link, Some(peer), Hello::Resume { link, attempt, received }) => {
                 self.resume(peer, link, attempt, received, wire)
             }
+            (Service::Bulk, Some(peer), Hello::Bulk) => self.serve_objects(peer, wire),
+            (Service::Join, None, Hello::Join(request)) => self.let_join(&request, wire, deadline),
             _ => Err(WireError::Unexpected.into()),
         }
     }
@@ -170,6 +173,36 @@ impl Guest {
         let told = |wire: Wire, refusal| Refused::Told(wire.into(), Complaint::Unwanted, refusal);
         let Some(link) = link else { return Err(told(wire, Refusal::UnknownLink)) };
         link.resume(peer, wire, attempt, received).map_err(|(wire, refusal)| told(wire, refusal))
+    }
+
+    /// Parts of objects, which this thread serves from now on.
+    fn serve_objects(self, peer: Name, wire: Wire) -> Result<(), Refused> {
+        let Self { inner, pass, .. } = self;
+        let told = |wire: Wire, why: &str| {
+            Refused::Told(wire.into(), Complaint::Unwanted, Refusal::Other(why.into()))
+        };
+        let Some(objects) = &inner.objects else { return Err(told(wire, "there are no objects here")) };
+        let socket = Arc::clone(wire.socket());
+        let Some(_serving) = inner.servings.begin(&socket) else {
+            return Err(told(wire, "too many connections for objects"));
+        };
+        drop(pass);
+        // However it ends, whoever pulls knows, and pulls again if he likes.
+        let _ = bulk::serve(wire, peer.node, &**objects, &inner.timing);
+        Ok(())
+    }
+
+    /// A certificate for somebody who has a token.
+    fn let_join(self, request: &JoinRequest, mut wire: Wire, deadline: Instant) -> Result<(), Refused> {
+        let Some(door) = &self.inner.door else { return Err(WireError::Protocol.into()) };
+        match door.answer(request, self.address, self.inner.identity.node()) {
+            Ok(answer) => Ok(wire.send_frame(Kind::Welcome, &answer, deadline)?),
+            Err(refusal) => {
+                let is_token = matches!(refusal, Refusal::Token(_));
+                let kind = if is_token { Complaint::Token } else { Complaint::Unwanted };
+                Err(Refused::Told(wire.into(), kind, refusal))
+            }
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 pub mod proxy;
 
 use aktis_io::{
-    Authority, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd, LinkEvents, Peer,
-    Role, Timing, random_node_id,
+    Admission, Authority, Door, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd,
+    LinkEvents, Peer, Role, Timing, random_node_id,
 };
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -141,7 +141,7 @@ impl Station {
 
 /// A new authority, in a directory that goes with it.
 pub struct Cluster {
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
     _directory: tempfile::TempDir,
 }
 
@@ -149,7 +149,7 @@ impl Cluster {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let authority = Authority::create(&directory.path().join("cluster")).expect("an authority");
-        Self { authority, _directory: directory }
+        Self { authority: Arc::new(authority), _directory: directory }
     }
 
     pub fn identity(&self, role: Role) -> Identity {
@@ -159,6 +159,15 @@ impl Cluster {
     pub fn station(&self, timing: Timing) -> Station {
         let options = EndpointOptions { timing, ..EndpointOptions::default() };
         Station::new(self.identity(Role::Node), options)
+    }
+
+    /// A station where others can join.
+    pub fn head(&self, timing: Timing, admission: Arc<dyn Admission>) -> Station {
+        let door = Some(Door { authority: Arc::clone(&self.authority), admission });
+        Station::new(
+            self.identity(Role::Node),
+            EndpointOptions { timing, door, ..EndpointOptions::default() },
+        )
     }
 
     pub fn pair(&self, timing: Timing) -> (Station, Station) {
