@@ -157,15 +157,20 @@ wide_id!(
     /// One placement group: the id of the task that created it.
     GroupId
 );
-wide_id!(
-    /// One node of a cluster: a random number.
-    NodeId
-);
 
 wide_id!(
     /// One program that workers run: a hash of its content. All zeros are the program of the driver that a node is
     /// embedded in.
     ProgramId
+);
+
+wide_id!(
+    /// One machine's daemon, or a driver's seat at one: random, and named by its certificate.
+    NodeId
+);
+wide_id!(
+    /// One cluster: the beginning of the fingerprint of its authority's certificate.
+    ClusterId
 );
 
 const INDEX_MASK: u64 = 0xffff_ffff;

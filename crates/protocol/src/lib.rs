@@ -21,8 +21,8 @@ pub mod template;
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId,
-    SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
+    ActorId, ClusterId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,
+    ProgramId, SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
 };
 pub use placement::{Labels, Strategy};
 pub use program::{LAYOUT, ProgramKind, ProgramSpec};

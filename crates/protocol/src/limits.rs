@@ -81,3 +81,21 @@ pub const DEMAND_TASKS_MAX: u32 = 10_000;
 pub const DEMAND_INPUTS_MAX: usize = 64;
 /// Bundles of one placement group.
 pub const BUNDLES_MAX: usize = 4096;
+/// The version of all that nodes say to each other. Both ends of a connection have the same one.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Bytes of one frame between two nodes.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a frame from somebody who has not shown a certificate.
+pub const STRANGER_FRAME_BYTES_MAX: usize = 4096;
+/// Bytes that a node says with its wish for a link.
+pub const GREETING_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of frames that one link keeps: not yet sent, or not yet acknowledged.
+pub const LINK_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Links that one node has at the same time.
+pub const LINKS_MAX: usize = 4096;
+/// Connections at the same time that have not shown who they are.
+pub const HANDSHAKES_MAX: usize = 256;
+/// Such connections from one address.
+pub const HANDSHAKES_PER_ADDRESS_MAX: usize = 32;
+/// Connections through which one node serves objects at the same time.
+pub const BULK_CONNECTIONS_MAX: usize = 1024;
