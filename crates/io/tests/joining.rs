@@ -122,7 +122,7 @@ fn a_machine_notices_that_it_talks_to_the_head_of_another_cluster() {
 }
 
 #[test]
-fn a_node_cannot_pose_as_the_head() {
+fn only_the_head_lets_others_join() {
     let cluster = Cluster::new();
     let node = cluster.station(Timing::default());
     let error = try_join(&node, &cluster.authority.token(HOUR), random_node_id()).expect_err("not the head");

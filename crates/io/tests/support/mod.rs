@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+pub mod attacker;
 pub mod proxy;
 
 use aktis_io::{
