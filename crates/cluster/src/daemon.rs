@@ -145,6 +145,22 @@ impl Daemon {
     pub fn stop(&self) {
         self.state.stop();
     }
+
+    /// What other threads can stop it with, without keeping it alive.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.state.clone())
+    }
+}
+
+/// Stops a daemon; see [`Daemon::stopper`].
+#[derive(Clone)]
+pub struct Stopper(Arc<State>);
+
+impl Stopper {
+    /// As [`Daemon::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
 }
 
 impl Drop for Daemon {

@@ -7,5 +7,5 @@ mod peer;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
-pub use daemon::{Daemon, DaemonConfig, DaemonError, Role};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper};
 pub use directory::{Directory, DirectoryError};

@@ -267,3 +267,17 @@ fn a_daemon_has_its_directory_until_it_is_stopped() {
     assert!(matches!(Client::connect(&path), Err(ClientError::NoDaemon { .. })));
     Daemon::start(config(&path)).expect("started again");
 }
+
+#[test]
+fn who_asked_for_the_end_is_answered_before_it_comes() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let path = parent.path().join("d");
+    for _ in 0..50 {
+        let daemon = Daemon::start(config(&path)).expect("started");
+        let client = Client::connect(&path).expect("connected");
+        let stopping = std::thread::spawn(move || client.stop(StopScope::Node, PATIENCE));
+        daemon.wait();
+        drop(daemon);
+        assert!(stopping.join().expect("no panic").expect("answered"));
+    }
+}

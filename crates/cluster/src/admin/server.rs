@@ -56,7 +56,7 @@ impl AdminServer {
 }
 
 impl Drop for AdminServer {
-    /// Closes all connections, and waits for their threads.
+    /// Ends all connections, and waits for their threads.
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.shared.closing, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -64,7 +64,8 @@ impl Drop for AdminServer {
         }
         let connections = std::mem::take(&mut *self.shared.connections.lock());
         for connection in connections.values() {
-            let _ = connection.stream.shutdown(Shutdown::Both);
+            // They hear no more, but finish what they say: the one who asked for the end gets an answer.
+            let _ = connection.stream.shutdown(Shutdown::Read);
         }
         for thread in connections.into_values().filter_map(|connection| connection.thread) {
             // What `Admin` panicked with was printed; the daemon ends regardless.
