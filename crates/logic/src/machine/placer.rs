@@ -34,6 +34,7 @@ use crate::estimate::Estimates;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::placement::{FromPlacer, NodeInfo, ToPlacer};
 use aktis_protocol::{Epoch, GroupSpec, NodeId};
+use requests::Change;
 
 pub use groups::{GROUP_PATIENCE_MICROSECONDS, PATIENT_MICROSECONDS_MAX, PREPARE_MICROSECONDS_MAX};
 pub use nodes::{BANDWIDTH_DEFAULT, RUN_MICROSECONDS_DEFAULT, SETTLE_MICROSECONDS};
@@ -121,14 +122,14 @@ impl Placer {
             self.on_node_left(now, info.node, out);
         }
         self.nodes.join(info);
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     fn on_node_left(&mut self, now: Time, node: NodeId, out: &mut Effects<PlacerEffect>) {
         self.nodes.leave(node);
         self.requests.forget_node(node);
         self.on_group_node_left(now, node, out);
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     fn on_received(
@@ -146,7 +147,7 @@ impl Placer {
             ToPlacer::Reported { report } => {
                 report.run_times.iter().for_each(|run_times| self.estimates.on_run(run_times));
                 self.nodes.on_reported(now, from, report);
-                self.requests.note_change();
+                self.requests.note_change(Change::Load);
             }
             ToPlacer::PlaceWanted { request, demand } => {
                 self.on_place_wanted(now, from, request, demand, out);
@@ -154,7 +155,7 @@ impl Placer {
             ToPlacer::PlaceWithdrawn { request } => self.requests.remove((from, request)),
             ToPlacer::PlaceUnused { request, node, count } => {
                 self.nodes.on_unused((from, request), node, count);
-                self.requests.note_change();
+                self.requests.note_change(Change::Load);
             }
             ToPlacer::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
             ToPlacer::GroupWatched { group } => self.on_group_watched(from, group, out),
@@ -189,14 +190,18 @@ impl Machine for Placer {
             PlacerInput::Ticked => {}
         }
         self.on_groups_due(now, out);
-        if self.requests.is_sweep_due(now, self.groups.are_waiting()) {
+        if self.requests.is_sweep_due(now, self.groups.are_waiting(), self.nodes.len()) {
             self.serve_groups(now, out);
             self.sweep(now, out);
         }
     }
 
     fn next_wakeup(&self) -> Option<Time> {
-        self.requests.next_wakeup(self.groups.are_waiting()).into_iter().chain(self.groups.deadlines()).min()
+        self.requests
+            .next_wakeup(self.groups.are_waiting(), self.nodes.len())
+            .into_iter()
+            .chain(self.groups.deadlines())
+            .min()
     }
 
     fn check(&self) {

@@ -19,8 +19,10 @@ const FORWARD_MICROSECONDS: u64 = 500;
 /// Why a demand gets no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
-    /// Nobody could take it as things are.
-    Infeasible(String),
+    /// Nobody is large enough.
+    TooLarge(String),
+    /// Nobody can take it as long as others keep what they have.
+    Occupied(String),
     /// All who could take it have too much to do.
     NoRoom,
 }
@@ -67,7 +69,7 @@ impl Placer {
         demand: &Demand,
         waited_microseconds: u64,
     ) -> Result<BTreeMap<NodeId, u32>, NoPlace> {
-        let mut candidates = self.candidates(key.0, demand).map_err(NoPlace::Infeasible)?;
+        let mut candidates = self.candidates(key.0, demand)?;
         let spread = demand.strategy == Strategy::Spread;
         let run = expectation(&self.estimates, demand.function);
         let bound_max = HORIZON_MICROSECONDS.saturating_add(waited_microseconds);
@@ -102,8 +104,9 @@ impl Placer {
     }
 
     /// The nodes that could run such a task, or why there are none.
-    fn candidates(&self, from: NodeId, demand: &Demand) -> Result<Vec<Candidate>, String> {
-        let parts = demand.group.map(|place| self.group_parts(place)).transpose()?;
+    fn candidates(&self, from: NodeId, demand: &Demand) -> Result<Vec<Candidate>, NoPlace> {
+        let parts =
+            demand.group.map(|place| self.group_parts(place)).transpose().map_err(NoPlace::TooLarge)?;
         let part = |known: &Known| match &parts {
             None => Some(None),
             Some(parts) => parts.get(&known.info.node).map(|bundles| Some(bundles.as_slice())),
@@ -127,7 +130,7 @@ impl Placer {
         let mut candidates: Vec<Candidate> = eligible.iter().filter_map(candidate).collect();
         if candidates.is_empty() {
             let nodes: Vec<&Known> = eligible.iter().map(|(known, _)| *known).collect();
-            return Err(self.no_place_text(demand, &nodes));
+            return Err(self.no_place(demand, &nodes));
         }
         candidates.retain(|one| self.nodes.get(one.node).is_some_and(Known::takes_more));
         Ok(candidates)

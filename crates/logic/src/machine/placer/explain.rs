@@ -1,31 +1,32 @@
 //! Why something has no place, in words, from the state that decides it.
 
 use super::Placer;
+use super::choice::NoPlace;
 use super::nodes::Known;
 use aktis_protocol::placement::{Demand, LabelRule};
 use aktis_protocol::{Amount, Resources, Strategy};
 
 impl Placer {
     /// Why none of these nodes, the only ones that a demand may go to, can take it.
-    pub(super) fn no_place_text(&self, demand: &Demand, eligible: &[&Known]) -> String {
+    pub(super) fn no_place(&self, demand: &Demand, eligible: &[&Known]) -> NoPlace {
         let which = match &demand.strategy {
             Strategy::Default | Strategy::Spread | Strategy::Node { soft: true, .. } => String::new(),
             Strategy::Node { node, soft: false } => format!(" that is {node}"),
             Strategy::Labels { hard, .. } => format!(" with {}", rules_text(hard)),
         };
         if let Some(place) = demand.group {
-            return self.group_place_text(place, &demand.needs, &which);
+            return NoPlace::TooLarge(self.group_place_text(place, &demand.needs, &which));
         }
         if eligible.is_empty() {
-            return format!("the cluster has no node{which}");
+            return NoPlace::TooLarge(format!("the cluster has no node{which}"));
         }
         let totals: Vec<&Resources> = eligible.iter().map(|known| &known.info.resources).collect();
         match infeasible_text(&demand.needs, &totals, &which) {
-            Some(text) => text,
-            None => {
-                let needs = &demand.needs;
-                format!("actors and placement groups have so much that no node{which} can free {needs}")
-            }
+            Some(text) => NoPlace::TooLarge(text),
+            None => NoPlace::Occupied(format!(
+                "actors and placement groups have so much that no node{which} can free {}",
+                demand.needs
+            )),
         }
     }
 }

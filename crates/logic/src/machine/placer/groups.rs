@@ -14,6 +14,7 @@ mod exchange;
 use super::explain::infeasible_text;
 use super::nodes::Known;
 use super::packing::{self, Room, Wanted};
+use super::requests::Change;
 use super::{Placer, PlacerEffect};
 use crate::{Effects, Time};
 use aktis_protocol::placement::FromPlacer;
@@ -127,7 +128,7 @@ impl Placer {
             return self.send(from, FromPlacer::GroupChanged { group, state, nodes: Vec::new() }, out);
         }
         self.insert_group(now, spec, from, BTreeSet::from([from]), BTreeMap::new());
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     fn refusal(&self, spec: &GroupSpec) -> Option<String> {
@@ -192,7 +193,7 @@ impl Placer {
     ) {
         let places = (0..).zip(nodes).take(spec.bundles.len()).collect();
         self.insert_group(now, spec, creator, BTreeSet::new(), places);
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     pub(super) fn on_group_watched(&mut self, from: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {

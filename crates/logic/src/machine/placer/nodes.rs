@@ -18,6 +18,7 @@ pub const SETTLE_MICROSECONDS: u64 = 20_000;
 pub const BANDWIDTH_DEFAULT: u64 = 1_000_000_000;
 /// How long a task runs, while nothing at all is known about run times.
 pub const RUN_MICROSECONDS_DEFAULT: u64 = 10_000;
+const HOUR_MICROSECONDS: u64 = 3_600_000_000;
 /// Assumptions about one node; with so many it gets nothing more until it reports.
 const ASSUMPTIONS_MAX: usize = 4096;
 
@@ -179,7 +180,7 @@ impl Known {
             |needs: &Resources| parts.iter().map(|part| part.times(needs)).fold(0, u64::saturating_add);
         let slots = slots_of(&demand.needs);
         let group = demand.group.map(|place| place.group);
-        let (mut wait, mut ahead, mut running, mut running_work) = (Wait::default(), 0, 0, 0);
+        let (mut wait, mut ahead, mut running, mut ends_per_hour) = (Wait::default(), 0, 0, 0);
         let competing = |row: &&QueueRow| {
             row.group.map(|place| place.group) == group && row.needs.shares_any(&demand.needs)
         };
@@ -194,16 +195,17 @@ impl Known {
             wait.add(run, u64::from(queued), row_slots);
             ahead += u64::from(queued);
             running += u64::from(row.running);
-            running_work += run.mean_microseconds.saturating_mul(u64::from(row.running));
+            ends_per_hour += HOUR_MICROSECONDS * u64::from(row.running) / run.mean_microseconds.max(1);
         }
         let free = match group {
             Some(_) => slots.saturating_sub(ahead + running),
             None => self.view.free.times(&demand.needs).min(slots),
         };
         if free == 0 && slots > 0 {
-            let next = match running {
-                0 => expectation(estimates, demand.function).mean_microseconds / slots,
-                _ => running_work / running / running,
+            // Among long tasks, a short one ends soon.
+            let next = match HOUR_MICROSECONDS.checked_div(ends_per_hour) {
+                Some(next) => next,
+                None => expectation(estimates, demand.function).mean_microseconds / slots,
             };
             wait.mean = wait.mean.saturating_add(next);
             wait.cautious = wait.cautious.saturating_add(next);
@@ -260,6 +262,10 @@ impl Nodes {
 
     pub(super) fn get(&self, node: NodeId) -> Option<&Known> {
         self.table.get(&node)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// All, in order of id.

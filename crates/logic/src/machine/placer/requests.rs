@@ -17,18 +17,41 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const HORIZON_MICROSECONDS: u64 = 2 * limits::NODE_REPORT_MICROSECONDS;
 /// How long a place that was given may be used.
 pub const CREDIT_MICROSECONDS: u64 = 500_000;
-/// How often, at most, all who wait are looked at again.
+/// How long, at least, between two looks at all who wait.
 pub const SWEEP_MICROSECONDS: u64 = 1_000;
+/// And so much longer for each node there is, since each is looked at.
+const SWEEP_NODE_MICROSECONDS: u64 = 20;
 
 /// Who asked, and by which name.
 pub(super) type RequestKey = (NodeId, RequestId);
+
+/// What has happened that may help somebody who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// Somebody has more or less to do.
+    Load,
+    /// Nodes or groups have come or gone.
+    Members,
+}
+
+/// What a demand waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// That those who could take it have less to do.
+    Room,
+    /// That actors or groups go.
+    Ends,
+    /// Other nodes or groups.
+    Members,
+}
 
 #[derive(Debug)]
 struct Request {
     demand: Demand,
     since: Time,
     turn: u64,
-    /// What its node was told about why it waits, if that is not just for room.
+    awaited: Awaited,
+    /// What its node was told last about why it waits.
     told: Option<String>,
 }
 
@@ -40,9 +63,11 @@ pub(super) struct Requests {
     turns_given: u64,
     /// How many wait just for room.
     roomless: usize,
-    /// Whether something has happened since the last sweep that may help somebody.
-    changed: bool,
+    /// What has happened since the last sweep, at most.
+    change: Option<Change>,
     swept_at: Option<Time>,
+    /// When those were looked at who wait for actors or groups to go.
+    ends_swept_at: Time,
 }
 
 impl Requests {
@@ -51,30 +76,32 @@ impl Requests {
     }
 
     /// Something has happened that may help somebody.
-    pub(super) fn note_change(&mut self) {
-        self.changed = true;
+    pub(super) fn note_change(&mut self, change: Change) {
+        self.change = self.change.max(Some(change));
     }
 
-    pub(super) fn is_sweep_due(&self, now: Time, others_wait: bool) -> bool {
-        self.next_wakeup(others_wait).is_some_and(|due| due <= now)
+    pub(super) fn is_sweep_due(&self, now: Time, groups_wait: bool, nodes: usize) -> bool {
+        self.next_wakeup(groups_wait, nodes).is_some_and(|due| due <= now)
     }
 
     /// When to look again. Those who wait for room may be bound further ahead as time passes.
-    pub(super) fn next_wakeup(&self, others_wait: bool) -> Option<Time> {
-        let swept_at = self.swept_at.unwrap_or_default();
-        let after = |microseconds| Some(Time(swept_at.0 + microseconds));
-        match (self.changed, self.roomless > 0 || others_wait) {
-            (true, _) if self.swept_at.is_none() => Some(Time(0)),
-            (true, _) => after(SWEEP_MICROSECONDS),
-            (false, true) => after(limits::NODE_REPORT_MICROSECONDS),
-            (false, false) => None,
+    pub(super) fn next_wakeup(&self, groups_wait: bool, nodes: usize) -> Option<Time> {
+        let Some(swept_at) = self.swept_at else { return self.change.map(|_| Time(0)) };
+        let somebody_waits = groups_wait || !self.table.is_empty();
+        let soon = swept_at.0 + SWEEP_MICROSECONDS + SWEEP_NODE_MICROSECONDS * nodes as u64;
+        match self.change {
+            Some(_) if somebody_waits => Some(Time(soon)),
+            None if groups_wait || self.roomless > 0 => {
+                Some(Time(swept_at.0 + limits::NODE_REPORT_MICROSECONDS))
+            }
+            _ => None,
         }
     }
 
     pub(super) fn remove(&mut self, key: RequestKey) {
         let Some(request) = self.table.remove(&key) else { return };
         self.turns.remove(&request.turn);
-        self.roomless -= usize::from(request.told.is_none());
+        self.roomless -= usize::from(request.awaited == Awaited::Room);
     }
 
     pub(super) fn forget_node(&mut self, node: NodeId) {
@@ -93,20 +120,43 @@ impl Requests {
         }
         self.turns_given += 1;
         self.turns.insert(self.turns_given, key);
-        self.table.insert(key, Request { demand, since: now, turn: self.turns_given, told: None });
+        self.table.insert(
+            key,
+            Request { demand, since: now, turn: self.turns_given, awaited: Awaited::Room, told: None },
+        );
         self.roomless += 1;
     }
 
-    /// Notes why it waits; true if that is news for its node.
-    fn note_reason(&mut self, key: RequestKey, reason: Option<&str>) -> bool {
-        let Some(request) = self.table.get_mut(&key).filter(|request| request.told.as_deref() != reason)
-        else {
-            return false;
+    /// Notes what it waits for, and why; gives the reason if that is news for its node.
+    fn note_wait(&mut self, key: RequestKey, no_place: &NoPlace) -> Option<String> {
+        let request = self.table.get_mut(&key)?;
+        self.roomless -= usize::from(request.awaited == Awaited::Room);
+        let (awaited, reason) = match no_place {
+            NoPlace::NoRoom => (Awaited::Room, None),
+            NoPlace::Occupied(reason) => (Awaited::Ends, Some(reason)),
+            NoPlace::TooLarge(reason) => (Awaited::Members, Some(reason)),
         };
-        self.roomless -= usize::from(request.told.is_none());
-        request.told = reason.map(str::to_owned);
-        self.roomless += usize::from(request.told.is_none());
-        reason.is_some()
+        request.awaited = awaited;
+        self.roomless += usize::from(awaited == Awaited::Room);
+        let news = reason.filter(|reason| request.told.as_ref() != Some(reason))?;
+        request.told = Some(news.clone());
+        request.told.clone()
+    }
+
+    /// Whom to look at, in order, now that so much has happened.
+    fn begin_sweep(&mut self, now: Time) -> Vec<RequestKey> {
+        let change = self.change.take();
+        self.swept_at = Some(now);
+        let ends_due = now.0 >= self.ends_swept_at.0 + limits::NODE_REPORT_MICROSECONDS;
+        if ends_due {
+            self.ends_swept_at = now;
+        }
+        let is_due = |key: &&RequestKey| match self.table[key].awaited {
+            Awaited::Room => true,
+            Awaited::Ends => ends_due || change == Some(Change::Members),
+            Awaited::Members => change == Some(Change::Members),
+        };
+        self.turns.values().filter(is_due).copied().collect()
     }
 
     pub(super) fn check(&self, is_known: impl Fn(NodeId) -> bool) {
@@ -119,7 +169,7 @@ impl Requests {
             *by_node.entry(key.0).or_default() += 1;
         }
         assert!(by_node.values().all(|count| *count <= limits::DEMANDS_MAX), "requests invariant 2");
-        let roomless = self.table.values().filter(|request| request.told.is_none()).count();
+        let roomless = self.table.values().filter(|request| request.awaited == Awaited::Room).count();
         assert_eq!(roomless, self.roomless);
     }
 }
@@ -152,18 +202,16 @@ impl Placer {
         self.requests.insert(now, key, demand);
         match others_wait {
             // They are looked at first.
-            true => self.requests.note_change(),
+            true => self.requests.note_change(Change::Load),
             false => drop(self.try_place(now, key, out)),
         }
     }
 
     /// Looks at all who wait, the oldest first.
     pub(super) fn sweep(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
-        (self.requests.changed, self.requests.swept_at) = (false, Some(now));
         // What is like one that found no room, and younger, finds none either.
         let mut full: BTreeSet<(Resources, Option<GroupPlace>, Strategy)> = BTreeSet::new();
-        let keys: Vec<RequestKey> = self.requests.turns.values().copied().collect();
-        for key in keys {
+        for key in self.requests.begin_sweep(now) {
             let Demand { needs, group, strategy, inputs, .. } = &self.requests.table[&key].demand;
             let alike = inputs.is_empty().then(|| (needs.clone(), *group, strategy.clone()));
             if alike.as_ref().is_some_and(|alike| full.contains(alike)) {
@@ -205,12 +253,9 @@ impl Placer {
                     self.requests.insert(now, key, demand);
                 }
             }
-            Err(NoPlace::NoRoom) => {
-                self.requests.note_reason(key, None);
-            }
-            Err(NoPlace::Infeasible(reason)) => {
-                if self.requests.note_reason(key, Some(reason)) {
-                    self.send(from, FromPlacer::Waiting { request, reason: reason.clone() }, out);
+            Err(no_place) => {
+                if let Some(reason) = self.requests.note_wait(key, no_place) {
+                    self.send(from, FromPlacer::Waiting { request, reason }, out);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! How bundles are set aside and given back: the exchange between the placer and the nodes of a group.
 
 use super::super::packing::Wanted;
+use super::super::requests::Change;
 use super::super::{Placer, PlacerEffect};
 use super::{Group, Stage};
 use crate::{Effects, Time};
@@ -75,7 +76,7 @@ impl Placer {
             self.send(node, FromPlacer::Commit { group, attempt }, out);
         }
         self.tell_group(group, out);
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     /// Not all could be set aside: all give back what they were asked for in this attempt.
@@ -119,7 +120,7 @@ impl Placer {
             *known.returning.entry(node).or_default() += 1;
             self.send(node, FromPlacer::Return { group, bundles }, out);
         }
-        self.requests.note_change();
+        self.requests.note_change(Change::Members);
     }
 
     pub(in super::super) fn on_returned(&mut self, from: NodeId, group: GroupId) {
