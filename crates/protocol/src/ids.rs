@@ -154,6 +154,11 @@ wide_id!(
     GroupId
 );
 
+wide_id!(
+    /// One node of a cluster.
+    NodeId
+);
+
 const INDEX_MASK: u64 = 0xffff_ffff;
 
 impl TaskId {

@@ -1,4 +1,5 @@
 //! One machine per role that speaks to others.
 
 pub mod node;
+pub mod shard;
 pub mod submitter;
