@@ -155,7 +155,7 @@ wide_id!(
 );
 
 wide_id!(
-    /// One node of a cluster.
+    /// One machine's daemon, or a driver's seat at one: random, and named by its certificate.
     NodeId
 );
 

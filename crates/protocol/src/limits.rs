@@ -78,3 +78,9 @@ pub const EVENTS_MAX: usize = 10_000;
 pub const SUBSCRIPTIONS_MAX: usize = 65_536;
 /// Rows, objects or events in one answer of a shard.
 pub const ANSWER_ROWS_MAX: u32 = 10_000;
+/// Bytes of batches that wait for one shard of the control store; who brings more waits.
+pub const SHARD_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of records that wait to be written to one log.
+pub const LOG_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one record of a log or piece of a snapshot.
+pub const LOG_RECORD_BYTES_MAX: usize = 1 << 30;
