@@ -61,7 +61,7 @@ pub const STORE_NODES_MAX: usize = 65_535;
 /// Bytes of a row of the control store: a description of a node, an actor, a group.
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of all rows of one shard, keys included.
-pub const ROWS_BYTES_MAX: usize = 1 << 30;
+pub const ROWS_BYTES_MAX: usize = 256 << 20;
 /// Objects that one shard knows.
 pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
 /// Bytes of the record of one task in the control store.

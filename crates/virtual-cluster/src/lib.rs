@@ -5,6 +5,7 @@
 //! - [`program`] is what runs in a virtual process, and [`town`] a world with programs in it;
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
+//! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
@@ -12,6 +13,7 @@ pub mod index;
 pub mod program;
 pub mod random;
 pub mod scenario;
+pub mod shard;
 pub mod submitter;
 pub mod town;
 pub mod wanderer;
