@@ -99,9 +99,18 @@ impl ControlStore {
 
     /// Makes a batch. `done` is called when it is on disk, with [`Answer::Applied`] or [`Answer::Rejected`].
     ///
-    /// A batch is made whole in each shard that it concerns; whoever gets no answer sends it again. Waits while too much
-    /// waits for a shard.
+    /// A batch is made whole in each shard that it concerns; whoever gets no answer sends it again. The caller waits
+    /// while too much waits for a shard, and should hold no lock that a callback wants.
     pub fn apply(&self, batch: Batch, done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static) {
+        self.wait_for_room();
+        self.apply_now(batch, done);
+    }
+
+    fn wait_for_room(&self) {
+        self.inner.queues.iter().for_each(|queue| queue.wait_for_room());
+    }
+
+    fn apply_now(&self, batch: Batch, done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static) {
         let completion = Completion::new(done);
         let bytes: usize = batch.changes.iter().map(Change::bytes).sum();
         if batch.changes.len() > limits::BATCH_CHANGES_MAX || bytes > limits::BATCH_BYTES_MAX {
@@ -284,11 +293,13 @@ impl StoreWriter {
         changes: Vec<Change>,
         done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static,
     ) {
+        // Not under the lock: a callback may write, too.
+        self.store.wait_for_room();
         // Numbers must reach the shards in their order.
         let mut next = self.next.lock();
         let batch = Batch { sender: self.sender, sequence: *next, changes };
         *next += 1;
-        self.store.apply(batch, done);
+        self.store.apply_now(batch, done);
     }
 }
 

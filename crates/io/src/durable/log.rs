@@ -294,3 +294,123 @@ fn read(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    type Records = Vec<(u64, Vec<u8>)>;
+
+    fn open(folder: &Path, from: u64) -> Result<(Log, Records, Receiver<u64>), DurableError> {
+        let (sender, receiver) = channel();
+        let mut records = Vec::new();
+        let record = |number, bytes: &[u8]| {
+            records.push((number, bytes.to_vec()));
+            Ok(())
+        };
+        let on_persisted = Box::new(move |outcome: Result<u64, _>| {
+            let _ = outcome.map(|up_to| sender.send(up_to));
+        });
+        let log = Log::open(folder, 100, from, record, on_persisted)?;
+        Ok((log, records, receiver))
+    }
+
+    fn text(number: u64) -> Vec<u8> {
+        format!("record {number}").into_bytes()
+    }
+
+    /// A log with so many records, in groups of three, which are on disk.
+    fn filled(folder: &Path, records: u64) {
+        let (mut log, found, persisted) = open(folder, 0).expect("a log");
+        assert_eq!(found, []);
+        for number in 1..=records {
+            assert_eq!(log.next(), number);
+            log.append(&text(number));
+            if number % 3 == 0 || number == records {
+                log.commit();
+                while persisted.recv().expect("it is written") < number {}
+            }
+        }
+    }
+
+    fn last_segment(folder: &Path) -> PathBuf {
+        files::numbered(folder, PREFIX).expect("a folder").pop().expect("a segment").1
+    }
+
+    fn is_as_written(records: &[(u64, Vec<u8>)], first: u64) -> bool {
+        records.iter().zip(first..).all(|((found, bytes), number)| *found == number && *bytes == text(number))
+    }
+
+    #[test]
+    fn records_are_found_again_across_segments() {
+        let folder = tempfile::tempdir().expect("a folder");
+        filled(folder.path(), 100);
+        assert!(files::numbered(folder.path(), PREFIX).expect("a folder").len() > 10);
+        for from in [0, 7, 99, 100] {
+            let (log, records, _) = open(folder.path(), from).expect("a log");
+            assert_eq!((records.len() as u64, log.next()), (100 - from, 101));
+            assert!(is_as_written(&records, from + 1), "invariant 1");
+        }
+    }
+
+    #[test]
+    fn a_tail_that_is_torn_anywhere_is_cut_and_written_over() {
+        let original = tempfile::tempdir().expect("a folder");
+        filled(original.path(), 10);
+        let name = last_segment(original.path()).file_name().expect("a name").to_owned();
+        let length = std::fs::metadata(original.path().join(&name)).expect("a file").len();
+        for cut in 0..length {
+            let folder = tempfile::tempdir().expect("a folder");
+            for (_, path) in files::numbered(original.path(), PREFIX).expect("a folder") {
+                std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("copied");
+            }
+            let file = OpenOptions::new().write(true).open(folder.path().join(&name)).expect("a file");
+            file.set_len(cut).expect("cut");
+            // What was never flushed may also be there as zeros.
+            file.set_len(cut + cut % 3).expect("longer again");
+            let (mut log, records, _) = open(folder.path(), 0).expect("a log");
+            assert!(records.len() < 10 && is_as_written(&records, 1), "cut at {cut}");
+            let next = log.next();
+            log.append(b"instead");
+            drop(log);
+            let (_, records, _) = open(folder.path(), 0).expect("a log");
+            assert_eq!(records.last(), Some(&(next, b"instead".to_vec())), "cut at {cut}");
+            assert!(is_as_written(&records[..records.len() - 1], 1), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn damage_before_the_last_segment_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        filled(folder.path(), 30);
+        let (_, path) = files::numbered(folder.path(), PREFIX).expect("a folder")[1].clone();
+        let whole = std::fs::read(&path).expect("a file");
+        for at in [0, whole.len() / 2, whole.len() - 1] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(&path, damaged).expect("written");
+            let error = open(folder.path(), 0).map(|_| ()).expect_err("invariant 2 of the store");
+            assert!(matches!(error, DurableError::Damaged { .. }), "{error}");
+        }
+        std::fs::remove_file(&path).expect("removed");
+        let error = open(folder.path(), 0).map(|_| ()).expect_err("a segment is missing");
+        assert!(matches!(error, DurableError::Missing { .. }), "{error}");
+    }
+
+    #[test]
+    fn segments_are_forgotten_when_nothing_in_them_is_needed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        filled(folder.path(), 100);
+        let before = files::numbered(folder.path(), PREFIX).expect("a folder").len();
+        forget_until(folder.path(), 50).expect("forgotten");
+        let after = files::numbered(folder.path(), PREFIX).expect("a folder");
+        assert!(after.len() < before && after[0].0 <= 51 && after[1].0 > 51);
+        let (_, records, _) = open(folder.path(), 50).expect("a log");
+        assert!(records.len() == 50 && is_as_written(&records, 51));
+        let error = open(folder.path(), 40).map(|_| ()).expect_err("forgotten");
+        assert!(matches!(error, DurableError::Missing { wanted: 41, .. }), "{error}");
+        forget_until(folder.path(), 1000).expect("forgotten");
+        assert_eq!(files::numbered(folder.path(), PREFIX).expect("a folder").len(), 1, "the last one stays");
+    }
+}

@@ -56,13 +56,18 @@ thread_local! {
 }
 
 impl Queue {
-    /// Adds an errand. Waits while too much waits, except on threads of the store.
-    pub(super) fn push(&self, errand: Errand) {
-        let bytes = weight(&errand);
+    /// Waits while too much waits; not on threads of the store, which would wait for themselves.
+    pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while state.bytes > limits::SHARD_QUEUE_BYTES_MAX && !IS_SHARD.get() {
             self.room.wait(&mut state);
         }
+    }
+
+    /// Adds an errand.
+    pub(super) fn push(&self, errand: Errand) {
+        let bytes = weight(&errand);
+        let mut state = self.state.lock();
         state.bytes += bytes;
         state.errands.push(errand);
         let was_empty = state.errands.len() == 1;
