@@ -1,4 +1,5 @@
-//! Between machines: who they are, how they join, links of frames that survive reconnects, and bulk transfers.
+//! Between machines and disks: who they are, how they join, links of frames that survive reconnects, bulk transfers, and
+//! the durable control store.
 //!
 //! Plain threads that poll; nothing here knows what the frames mean. Everything between two machines is TLS 1.3,
 //! and both sides show a certificate that the cluster's authority has signed.
@@ -6,6 +7,7 @@
 mod authority;
 mod bell;
 mod bulk;
+pub mod durable;
 mod endpoint;
 mod files;
 mod frame;

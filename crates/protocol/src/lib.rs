@@ -14,8 +14,11 @@ pub mod output;
 pub mod peer;
 pub mod placement;
 pub mod program;
+pub mod records;
 pub mod resources;
+pub mod slots;
 pub mod state;
+pub mod tables;
 pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind};

@@ -99,3 +99,40 @@ pub const HANDSHAKES_MAX: usize = 256;
 pub const HANDSHAKES_PER_ADDRESS_MAX: usize = 32;
 /// Connections through which one node serves objects at the same time.
 pub const BULK_CONNECTIONS_MAX: usize = 1024;
+
+/// Slots that the ids of the control store are divided into; a power of two.
+pub const SLOTS: usize = 1024;
+/// Changes that one batch may have.
+pub const BATCH_CHANGES_MAX: usize = 65_536;
+/// Bytes that the changes of one batch may have together.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Batches of a sender that may be unanswered: of so many, a repeated one is told again what was refused.
+pub const BATCHES_UNANSWERED_MAX: u64 = 1024;
+/// Nodes that one shard of the control store can tell apart, those that have left lately included.
+pub const STORE_NODES_MAX: usize = 65_535;
+/// Bytes of a row of the control store: a description of a node, an actor, a group.
+pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of all rows of one shard, keys included.
+pub const ROWS_BYTES_MAX: usize = 256 << 20;
+/// Objects that one shard knows.
+pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
+/// Bytes of the record of one task in the control store.
+pub const TASK_RECORD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all records of tasks in one shard.
+pub const TASK_RECORDS_BYTES_MAX: usize = 4 << 30;
+/// Objects that a task in the control store makes.
+pub const TASK_RETURNS_MAX: u32 = 1024;
+/// Bytes of the text of one event.
+pub const EVENT_BYTES_MAX: usize = 4096;
+/// Events that one shard keeps; the oldest go first.
+pub const EVENTS_MAX: usize = 10_000;
+/// Subscriptions that one shard serves.
+pub const SUBSCRIPTIONS_MAX: usize = 65_536;
+/// Rows, objects or events in one answer of a shard.
+pub const ANSWER_ROWS_MAX: u32 = 10_000;
+/// Bytes of batches that wait for one shard of the control store; who brings more waits.
+pub const SHARD_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of records that wait to be written to one log.
+pub const LOG_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one record of a log or piece of a snapshot.
+pub const LOG_RECORD_BYTES_MAX: usize = 1 << 30;

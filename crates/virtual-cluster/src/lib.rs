@@ -6,6 +6,7 @@
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
+//! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
@@ -14,6 +15,7 @@ pub mod placement;
 pub mod program;
 pub mod random;
 pub mod scenario;
+pub mod shard;
 pub mod submitter;
 pub mod town;
 pub mod wanderer;

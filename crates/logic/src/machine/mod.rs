@@ -2,4 +2,5 @@
 
 pub mod node;
 pub mod placer;
+pub mod shard;
 pub mod submitter;
