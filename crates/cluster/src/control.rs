@@ -6,7 +6,11 @@
 mod members;
 mod names;
 
-use aktis_io::{Authority, Endpoint, EndpointEvents, EndpointOptions, Frames, Link, LinkEnd, LinkEvents, Peer, Role};
+use aktis_io::{
+    AdmitAll, Authority, Door, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd, LinkEvents,
+    Peer,
+};
+use crate::daemon::DaemonError;
 use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use aktis_logic::membership::Membership;
 use aktis_logic::{Machine, Time};
@@ -51,8 +55,7 @@ struct State {
 
 impl Control {
     /// Starts to listen for nodes, with the authority of this cluster.
-    pub fn start(listen: SocketAddr, authority: Authority) -> Result<Self, super::DaemonError> {
-        let identity = authority.issue(control_id(&authority), Role::Node)?;
+    pub fn start(listen: SocketAddr, authority: Authority, identity: Identity) -> Result<Self, DaemonError> {
         // Epochs only grow, also over restarts: time does.
         let first = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
         let state = State {
@@ -64,7 +67,8 @@ impl Control {
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), began: Instant::now() });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
-        let options = EndpointOptions { authority: Some(Arc::new(authority)), ..EndpointOptions::default() };
+        let door = Door { authority: Arc::new(authority), admission: Arc::new(AdmitAll) };
+        let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
         let endpoint = Endpoint::bind(listen, identity, events, options)?;
         let clock = {
             let shared = shared.clone();
@@ -72,7 +76,7 @@ impl Control {
             std::thread::Builder::new()
                 .name("aktis-control".into())
                 .spawn(run)
-                .map_err(|source| super::DaemonError::System { what: "a thread", source })?
+                .map_err(|source| DaemonError::System { what: "a thread", source })?
         };
         Ok(Self { shared, endpoint: Some(endpoint), clock: Some(clock) })
     }
@@ -81,16 +85,6 @@ impl Control {
     pub fn address(&self) -> SocketAddr {
         self.endpoint.as_ref().expect("open until dropped").address()
     }
-}
-
-/// The id under which the control process of a cluster is dialled.
-pub(crate) fn control_id(authority: &Authority) -> NodeId {
-    control_id_of(authority.cluster())
-}
-
-/// The same, for those who know the cluster only.
-pub(crate) fn control_id_of(cluster: aktis_io::ClusterId) -> NodeId {
-    NodeId::from_words(cluster.to_words())
 }
 
 impl Drop for Control {

@@ -3,6 +3,11 @@
 pub mod admin;
 pub mod daemon;
 pub mod directory;
+mod control;
+mod elsewhere;
+mod host;
+mod member;
+mod neighbours;
 mod peer;
 
 /// The signals that ask a program to end, as an event that can be waited for.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// What takes the node's answers in the driver.
-pub(crate) type Deliver = Box<dyn Fn(FromNode) + Send + Sync>;
+pub type Deliver = Box<dyn Fn(FromNode) + Send + Sync>;
 
 pub(crate) struct Delivery {
     deliver: Deliver,

@@ -1,22 +1,16 @@
 //! The node inside a driver: what `init` starts and `shutdown` ends.
 
-use crate::bell::Bell;
 use crate::delivery::{Deliver, Delivery};
-use crate::node_thread::{NodeThread, Shared};
-use crate::output::{Forwarder, WriteOutput};
-use crate::shell::{DRIVER, Elsewhere, Shell};
-use crate::template::{Keeper, TemplateProgram, TemplateStatus};
-use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig};
+use crate::host::{Beginning, Host, LocalLink, StartError};
+use crate::output::WriteOutput;
+use crate::programs::Launch;
+use crate::template::{TemplateProgram, TemplateStatus};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, Resources, SessionId, limits};
-use aktis_store::{Arena, Control, StoreError};
-use parking_lot::Mutex;
+use aktis_protocol::{ProcessSlot, Resources, SessionId};
+use aktis_store::{Arena, Control};
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 /// What worker processes run.
@@ -72,183 +66,74 @@ pub struct NodeOptions {
     pub clustered: bool,
 }
 
-/// Why a node did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// There is no object store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// There is no shared memory for queues.
-    #[error(
-        "no shared memory for the queues between processes: {0}\n\
-         hint: raise the limits on address space (ulimit -v) and on the size of files (ulimit -f)"
-    )]
-    Control(io::Error),
-    /// The system is out of descriptors or threads.
-    #[error(
-        "the system refused {what}: {source}\n\
-         hint: raise the limits on open files (ulimit -n) and on processes (ulimit -u)"
-    )]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// What it said.
-        source: io::Error,
-    },
-}
-
 /// A node that lives on a thread of the driver's process.
 pub struct EmbeddedNode {
-    session: SessionId,
-    control: Arc<Control>,
-    arena: Arc<Arena>,
-    shared: Arc<Shared>,
+    host: Host,
+    link: LocalLink,
     template: Option<Arc<TemplateStatus>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    thread_id: ThreadId,
-    pid: u32,
 }
 
 impl EmbeddedNode {
     /// Starts a node. Its answers to the driver go to `deliver`, one at a time and in order, on any thread.
     /// Worker processes are being started when this returns.
     pub fn start(options: NodeOptions, deliver: Deliver) -> Result<Arc<Self>, StartError> {
-        let system = |what| move |source| StartError::System { what, source };
-        let session = random_session().map_err(system("random bytes"))?;
-        let control = Arc::new(Control::create().map_err(StartError::Control)?);
-        let arena = Arc::new(Arena::create(options.store_bytes, limits::STORED_OBJECTS_MAX)?);
-        let bell = Arc::new(Bell::new().map_err(system("an event descriptor"))?);
-        let delivery = Arc::new(Delivery::new(deliver));
-        let config = NodeConfig {
-            resources: options.resources,
-            store_bytes: options.store_bytes,
-            entries_max: limits::STORED_OBJECTS_MAX,
-            spill_bytes_max: options.spill_bytes_max,
-            driver: Some(ProgramConfig {
-                program: ProgramId::default(),
-                shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
-            }),
-            clustered: options.clustered,
-        };
-        let directory = options.spill_directory;
-        let mut shell =
-            Shell::new(config, control.clone(), arena.clone(), directory, delivery.clone(), bell.clone())
-                .map_err(system("sockets"))?;
-        let inbox = shell.inbox_descriptor().map_err(system("sockets"))?;
-        shell.begin();
-        let output = options.output;
-        let forwarder =
-            output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
-        let closing = AtomicBool::new(false);
-        let shared =
-            Arc::new(Shared { shell: Mutex::new(shell), delivery, bell, closing, locals: Mutex::default() });
-        let (keeper, template) = match options.workers {
-            WorkerProgram::ThisProgram => (None, None),
+        let (launch, template) = match options.workers {
+            WorkerProgram::ThisProgram => (Launch::ThisProgram, None),
             WorkerProgram::Template { command, environment } => {
                 let status = Arc::<TemplateStatus>::default();
-                let program = TemplateProgram { command, environment };
-                (Some(Keeper::new(program, session, status.clone())), Some(status))
+                let program = Arc::new(TemplateProgram { command, environment });
+                (Launch::Template { program, status: status.clone() }, Some(status))
             }
         };
-        let node_thread = NodeThread::new(shared.clone(), inbox, session, keeper, forwarder);
-        let builder = std::thread::Builder::new().name("aktis-node".to_owned());
-        let thread = builder.spawn(move || node_thread.run()).map_err(system("a thread"))?;
-        let thread_id = thread.thread().id();
-        let pid = std::process::id();
-        let thread = Mutex::new(Some(thread));
-        Ok(Arc::new(Self { session, control, arena, shared, template, thread, thread_id, pid }))
+        let beginning = Beginning {
+            resources: options.resources,
+            store_bytes: options.store_bytes,
+            spill_directory: options.spill_directory,
+            spill_bytes_max: options.spill_bytes_max,
+            output: options.output,
+            clustered: options.clustered,
+        };
+        let delivery = Arc::new(Delivery::new(deliver));
+        let host = Host::begin(beginning, Some((launch, delivery)))?;
+        let link = host.own_link();
+        Ok(Arc::new(Self { host, link, template }))
+    }
+
+    /// The node itself.
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The session: a random number.
     pub fn session(&self) -> SessionId {
-        self.session
+        self.host.session()
     }
 
     /// The queues between processes.
     pub fn control(&self) -> &Arc<Control> {
-        &self.control
+        self.link.control()
     }
 
     /// The object store.
     pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+        self.link.arena()
     }
 
     /// Tells the node something, as the driver. What workers have sent before is taken in first. Answers that are there
     /// at once have been given to `deliver` when this returns, unless another thread is giving them right now.
     pub fn send(&self, message: ToNode) {
-        self.send_from(DRIVER, message);
-    }
-
-    /// The same, as another process that lives in this one.
-    pub fn send_from(&self, from: ProcessSlot, message: ToNode) {
-        self.step(|shell| shell.on_local_message(from, message));
-    }
-
-    /// Adds a process that lives in this one and stands for another node. What the node says to it goes to `deliver`.
-    pub fn open_peer(&self, deliver: Deliver) -> Option<ProcessSlot> {
-        let delivery = Arc::new(Delivery::new(deliver));
-        let slot = self.step(|shell| shell.open_peer(delivery.clone()))?;
-        self.shared.locals.lock().push(delivery);
-        Some(slot)
-    }
-
-    /// Ends a process that [`Self::open_peer`] has added.
-    pub fn close_peer(&self, process: ProcessSlot, cause: DeathCause) {
-        let delivery = self.step(|shell| shell.close_peer(process, cause));
-        if let Some(delivery) = delivery {
-            self.shared.locals.lock().retain(|local| !Arc::ptr_eq(local, &delivery));
-        }
-    }
-
-    /// Hands what other nodes have to do with to `elsewhere`, from now on.
-    pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
-        self.shared.shell.lock().set_elsewhere(elsewhere);
-    }
-
-    /// Something that other nodes have to do with has happened.
-    pub fn feed(&self, input: NodeInput) {
-        self.step(|shell| shell.on_elsewhere(input));
-    }
-
-    /// Has the machine do something, and what follows from it.
-    fn step<R: Default>(&self, act: impl FnOnce(&mut Shell) -> R) -> R {
-        if self.is_forked() {
-            return R::default();
-        }
-        let mut shell = self.shared.shell.lock();
-        let result = act(&mut shell);
-        let wake = shell.must_wake();
-        drop(shell);
-        if wake {
-            self.shared.bell.ring();
-        }
-        self.shared.deliver();
-        result
+        self.link.send(message);
     }
 
     /// Ends the session: workers are told to end and killed if they do not, threads are waited for. Idempotent;
     /// called by `deliver` on the node's own thread it does not wait.
     pub fn shutdown(&self) {
-        if self.is_forked() {
-            return;
-        }
-        self.shared.closing.store(true, Ordering::Release);
-        self.shared.bell.ring();
-        if std::thread::current().id() == self.thread_id {
-            return;
-        }
-        // The lock is kept meanwhile: who comes second returns when all is over, too.
-        let mut thread = self.thread.lock();
-        if let Some(thread) = thread.take() {
-            let _ = thread.join();
-        }
+        self.host.shutdown();
     }
 
     /// The worker processes that run, and their process ids.
     pub fn processes(&self) -> Vec<(ProcessSlot, u32)> {
-        self.shared.shell.lock().processes()
+        self.host.processes()
     }
 
     /// Waits until the template can fork workers, if they are forked. The error says why it cannot: at once if it has
@@ -261,21 +146,4 @@ impl EmbeddedNode {
     pub fn template_pid(&self) -> Option<u32> {
         self.template.as_ref().and_then(|template| template.pid())
     }
-
-    /// A child made by `fork` has none of the threads, and its parent's workers are not its own.
-    fn is_forked(&self) -> bool {
-        std::process::id() != self.pid
-    }
-}
-
-impl Drop for EmbeddedNode {
-    fn drop(&mut self) {
-        self.shutdown();
-    }
-}
-
-fn random_session() -> io::Result<SessionId> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(SessionId(u64::from_ne_bytes(bytes)))
 }

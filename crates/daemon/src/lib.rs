@@ -1,8 +1,9 @@
 //! The node of Aktis as it runs: the shell around its machine, its worker processes, their sockets and
 //! their end.
 //!
-//! [`EmbeddedNode`] is the node inside a driver; [`WorkerLink`] is a worker process's end of it. What the
-//! node decides is in `aktis_logic`; here is only what carries it out.
+//! [`Host`] is the node inside a daemon, [`EmbeddedNode`] the one inside a driver; [`WorkerLink`] is a worker process's
+//! end of it, [`DriverLink`] that of a driver which has attached, [`LocalLink`] that of a place in the node's own
+//! process. What the node decides is in `aktis_logic`; here is only what carries it out.
 //!
 //! Invariants:
 //! 1. Messages of all processes reach the machine in an order that respects cause and effect.
@@ -12,22 +13,29 @@
 //! 4. No descriptor of the node is inherited by processes that users start.
 
 mod arguments;
+pub mod attach;
 mod bell;
 mod delivery;
 mod demand;
 mod disk;
 pub mod embedded;
+pub mod host;
 mod inbox;
 pub mod link;
 mod node_thread;
 mod output;
 mod peer;
+pub mod programs;
 mod shell;
 mod spawn;
 pub mod template;
 
-pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, StartError, WorkerProgram};
+pub use attach::{AttachError, DriverLink};
+pub use delivery::Deliver;
+pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
+pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, StartError};
 pub use link::{LinkError, WorkerLink};
 pub use output::{Stream, WriteOutput, write_directly};
 pub use shell::Elsewhere;
+pub use programs::{ProgramError, ProgramSource};
 pub use template::{ForkOutcome, ForkedWorker, serve_template};

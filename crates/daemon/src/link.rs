@@ -45,14 +45,80 @@ pub enum LinkError {
     TooLarge(usize),
 }
 
-/// A worker process's end of its node.
-pub struct WorkerLink {
-    arguments: WorkerArguments,
+/// What connects a process with its node: shared memory, the inbox, and the socket on which the node speaks.
+pub(crate) struct Wire {
+    slot: ProcessSlot,
     control: Arc<Control>,
     arena: Arc<Arena>,
     inbox: OwnedFd,
     socket: OwnedFd,
     buffer: Mutex<Vec<u8>>,
+}
+
+impl Wire {
+    /// Maps what the descriptors stand for, as the process in this place.
+    pub(crate) fn open(
+        slot: ProcessSlot,
+        socket: OwnedFd,
+        [inbox, control, index, arena]: [OwnedFd; GREETING_DESCRIPTORS],
+    ) -> Result<Self, LinkError> {
+        Ok(Self {
+            slot,
+            control: Arc::new(Control::open(control, slot)?),
+            arena: Arc::new(Arena::open(index, arena, slot)?),
+            inbox,
+            socket,
+            buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
+        })
+    }
+
+    pub(crate) fn slot(&self) -> ProcessSlot {
+        self.slot
+    }
+
+    pub(crate) fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Sends a message to the node; waits while there is no room.
+    pub(crate) fn send(&self, message: &ToNode) -> Result<(), LinkError> {
+        inbox::send(&self.inbox, self.slot, message).map_err(|error| match error {
+            SendError::TooLarge(bytes) => LinkError::TooLarge(bytes),
+            SendError::NodeGone => LinkError::DriverGone,
+        })
+    }
+
+    /// Waits for the next message of the node; `None` when it is gone.
+    pub(crate) fn receive(&self) -> Option<FromNode> {
+        let mut buffer = self.buffer.lock();
+        loop {
+            let received = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::TRUNC)
+            });
+            let length = received.ok()?.1;
+            if length == 0 {
+                return None;
+            }
+            match buffer.get(..length).map(control::decode) {
+                Some(Ok(message)) => return Some(message),
+                _ => eprintln!("aktis: dropped an unreadable message of the node of {length} bytes"),
+            }
+        }
+    }
+}
+
+/// A worker process's end of its node.
+pub struct WorkerLink {
+    arguments: WorkerArguments,
+    wire: Wire,
 }
 
 impl WorkerLink {
@@ -78,15 +144,8 @@ impl WorkerLink {
 
     /// Waits for the node's first message.
     fn greeted(arguments: WorkerArguments, socket: OwnedFd) -> Result<Self, LinkError> {
-        let [inbox, control, index, arena] = receive_greeting(&socket)?;
-        Ok(Self {
-            control: Arc::new(Control::open(control, arguments.slot)?),
-            arena: Arc::new(Arena::open(index, arena, arguments.slot)?),
-            inbox,
-            socket,
-            buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
-            arguments,
-        })
+        let descriptors = receive_greeting(&socket)?;
+        Ok(Self { wire: Wire::open(arguments.slot, socket, descriptors)?, arguments })
     }
 
     /// The place of this process.
@@ -111,38 +170,22 @@ impl WorkerLink {
 
     /// The queues between processes.
     pub fn control(&self) -> &Arc<Control> {
-        &self.control
+        &self.wire.control
     }
 
     /// The object store.
     pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+        &self.wire.arena
     }
 
     /// Sends a message to the node; waits while there is no room.
     pub fn send(&self, message: &ToNode) -> Result<(), LinkError> {
-        inbox::send(&self.inbox, self.arguments.slot, message).map_err(|error| match error {
-            SendError::TooLarge(bytes) => LinkError::TooLarge(bytes),
-            SendError::NodeGone => LinkError::DriverGone,
-        })
+        self.wire.send(message)
     }
 
-    /// Waits for the next message of the node. `None` when the driver is gone: the process must end at once.
+    /// Waits for the next message of the node. `None` when the node is gone: the process must end at once.
     pub fn receive(&self) -> Option<FromNode> {
-        let mut buffer = self.buffer.lock();
-        loop {
-            let received = rustix::io::retry_on_intr(|| {
-                rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::TRUNC)
-            });
-            let length = received.ok()?.1;
-            if length == 0 {
-                return None;
-            }
-            match buffer.get(..length).map(control::decode) {
-                Some(Ok(message)) => return Some(message),
-                _ => eprintln!("aktis: dropped an unreadable message of the node of {length} bytes"),
-            }
-        }
+        self.wire.receive()
     }
 }
 

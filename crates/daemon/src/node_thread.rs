@@ -1,20 +1,21 @@
-//! The node's thread: parent of all workers or of their template, it waits for their messages, their words and their end.
+//! The node's thread: parent of all workers or of their templates, it waits for their messages, their words and their end.
+//! It also sees the end of drivers that have attached.
 //!
 //! Workers are started here and nowhere else, because the system ends them when the *thread* that started them ends.
 
 use crate::bell::Bell;
-use crate::delivery::Delivery;
 use crate::output::Forwarder;
-use crate::shell::{Plan, Shell};
-use crate::spawn::WorkerProcess;
+use crate::programs::Launch;
+use crate::shell::{GuestProcess, Plan, Shell, TemplateNews};
+use crate::spawn::{SpawnOrder, WorkerProcess};
 use crate::template::{Keeper, Tidings};
-use aktis_protocol::control::FromNode;
-use aktis_protocol::{ProcessSlot, SessionId};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,19 +28,30 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What the node's thread shares with the driver's threads.
 pub(crate) struct Shared {
     pub(crate) shell: Mutex<Shell>,
-    pub(crate) delivery: Arc<Delivery>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) closing: AtomicBool,
-    /// Other processes' ends that live in this one.
-    pub(crate) locals: Mutex<Vec<Arc<Delivery>>>,
 }
 
 impl Shared {
-    /// Brings what the node has to say to those who live in this process. No lock is held.
-    pub(crate) fn deliver(&self) {
-        self.delivery.run();
-        let locals = self.locals.lock().clone();
-        locals.iter().for_each(|local| local.run());
+    /// Tells the shell something; then wakes the node's thread if it has to know, and delivers what there is to
+    /// deliver in this process.
+    pub(crate) fn with_shell<T>(&self, tell: impl FnOnce(&mut Shell) -> T) -> T {
+        let (told, wake, ready) = {
+            let mut shell = self.shell.lock();
+            let told = tell(&mut shell);
+            (told, shell.must_wake(), shell.take_ready())
+        };
+        if wake {
+            self.bell.ring();
+        }
+        ready.iter().for_each(|delivery| delivery.run());
+        told
+    }
+
+    /// Delivers what there is to deliver in this process.
+    fn deliver(&self) {
+        let ready = self.shell.lock().take_ready();
+        ready.iter().for_each(|delivery| delivery.run());
     }
 }
 
@@ -48,8 +60,10 @@ pub(crate) struct NodeThread {
     inbox: OwnedFd,
     session: SessionId,
     workers: Vec<WorkerProcess>,
-    /// What workers are forked from, if they are.
-    template: Option<Keeper>,
+    /// What workers are forked from, where they are.
+    templates: Vec<(ProgramId, Keeper)>,
+    /// Drivers that have attached.
+    guests: Vec<GuestProcess>,
     forwarder: Option<Forwarder>,
 }
 
@@ -65,7 +79,9 @@ struct News {
 #[derive(Default)]
 struct AllNews {
     workers: Vec<News>,
-    template: bool,
+    templates: bool,
+    /// Which of the guests are gone.
+    guests: Vec<bool>,
 }
 
 impl NodeThread {
@@ -73,40 +89,80 @@ impl NodeThread {
         shared: Arc<Shared>,
         inbox: OwnedFd,
         session: SessionId,
-        template: Option<Keeper>,
         forwarder: Option<Forwarder>,
     ) -> Self {
-        Self { shared, inbox, session, workers: Vec::new(), template, forwarder }
+        let (workers, templates, guests) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, inbox, session, workers, templates, guests, forwarder }
     }
 
     /// Runs until the session closes, and then ends everything.
     pub(crate) fn run(mut self) {
         let _alarm = Alarm(self.shared.clone());
         while !self.shared.closing.load(Ordering::Acquire) {
+            self.hear_shell();
             self.start_workers();
             let plan = self.shared.shell.lock().plan();
             let news = self.wait(&plan);
             self.take_in(&news);
             self.listen(&news);
             self.bury(&news);
+            self.see_off(&news);
             self.shared.shell.lock().on_wakeup();
             self.shared.deliver();
         }
         self.close();
     }
 
+    /// Takes over whom and what it has to watch.
+    fn hear_shell(&mut self) {
+        let (arrived, news) = {
+            let mut shell = self.shared.shell.lock();
+            (shell.take_arrived(), shell.take_template_news())
+        };
+        self.guests.extend(arrived);
+        for news in news {
+            match news {
+                TemplateNews::Added(of, Launch::Template { program, status }) => {
+                    self.templates.push((of, Keeper::new(program, self.session, status)));
+                }
+                TemplateNews::Added(..) => {}
+                TemplateNews::Forgotten(program) => {
+                    self.template_of(program).into_iter().for_each(Keeper::leave);
+                }
+            }
+        }
+    }
+
+    fn template_of(&mut self, program: ProgramId) -> Option<&mut Keeper> {
+        let mut templates = self.templates.iter_mut();
+        let found = templates.find(|(of, keeper)| *of == program && !keeper.is_leaving());
+        found.map(|(_, keeper)| keeper)
+    }
+
     fn start_workers(&mut self) {
         loop {
             // Not under the lock: starting a process takes its time.
             let Some(order) = self.shared.shell.lock().next_spawn_order() else { break };
-            match &mut self.template {
-                Some(template) => template.order(order),
-                None => self.on_spawned(order.process, WorkerProcess::spawn(&order, self.session)),
-            }
+            self.start_worker(order);
         }
-        if let Some(template) = &mut self.template {
-            let tidings = template.turn();
-            self.on_tidings(tidings);
+        let tidings: Vec<_> = self.templates.iter_mut().flat_map(|(_, template)| template.turn()).collect();
+        self.on_tidings(tidings);
+    }
+
+    fn start_worker(&mut self, order: SpawnOrder) {
+        let path = match &order.launch {
+            Launch::ThisProgram => Path::new("/proc/self/exe"),
+            Launch::Copy(path) => path,
+            Launch::Template { .. } => return self.have_forked(order),
+        };
+        let spawned = WorkerProcess::spawn(&order, self.session, path);
+        self.on_spawned(order.process, spawned);
+    }
+
+    fn have_forked(&mut self, order: SpawnOrder) {
+        match self.template_of(order.program) {
+            Some(template) => template.order(order),
+            None => self.on_spawned(order.process, Err(io::Error::other("its template is gone"))),
         }
     }
 
@@ -121,12 +177,16 @@ impl NodeThread {
         }
     }
 
-    /// Hears what the template has to say.
+    /// Hears what templates have to say.
     fn listen(&mut self, news: &AllNews) {
-        if let Some(template) = self.template.as_mut().filter(|_| news.template) {
-            let tidings = template.listen(self.forwarder.as_ref());
-            self.on_tidings(tidings);
+        if !news.templates {
+            return;
         }
+        let forwarder = self.forwarder.as_ref();
+        let tidings = self.templates.iter_mut().flat_map(|(_, template)| template.listen(forwarder));
+        let tidings: Vec<_> = tidings.collect();
+        self.templates.retain(|(_, template)| !template.is_gone());
+        self.on_tidings(tidings);
     }
 
     fn on_tidings(&mut self, tidings: Vec<Tidings>) {
@@ -147,9 +207,12 @@ impl NodeThread {
         let full = self.forwarder.as_ref().is_some_and(Forwarder::is_full);
         let mut descriptors = vec![readable(&self.shared.bell), readable(&self.inbox)];
         descriptors.extend(plan.blocked.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)));
-        let of_template = descriptors.len();
-        let template = self.template.iter().flat_map(|template| template.descriptors(full));
-        descriptors.extend(template.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+        let of_templates = descriptors.len();
+        let templates = self.templates.iter().flat_map(|(_, template)| template.descriptors(full));
+        descriptors.extend(templates.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+        let of_guests = descriptors.len();
+        descriptors
+            .extend(self.guests.iter().flat_map(|guest| [readable(&guest.socket), readable(&guest.pidfd)]));
         // For each watched descriptor: whose it is, and what it tells.
         let mut watched = Vec::new();
         let first = descriptors.len();
@@ -172,20 +235,21 @@ impl NodeThread {
             self.shared.bell.hear();
         }
         let heard = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
-        let template = descriptors[of_template..first].iter().any(heard);
+        let templates = descriptors[of_templates..of_guests].iter().any(heard);
+        let guests = descriptors[of_guests..first].chunks(2).map(|of_one| of_one.iter().any(heard)).collect();
         let mut news = vec![News::default(); self.workers.len()];
         for (descriptor, (position, tells)) in descriptors[first..].iter().zip(watched) {
             if heard(descriptor) {
                 tells(&mut news[position]);
             }
         }
-        AllNews { workers: news, template }
+        AllNews { workers: news, templates, guests }
     }
 
     /// How long to wait at most.
     fn timeout(&self, plan: &Plan) -> Option<Duration> {
-        let template = self.template.as_ref().and_then(Keeper::due);
-        let due = self.workers.iter().filter_map(WorkerProcess::due).chain(template).min();
+        let templates = self.templates.iter().filter_map(|(_, template)| template.due());
+        let due = self.workers.iter().filter_map(WorkerProcess::due).chain(templates).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         [plan.timeout, left].into_iter().flatten().min()
     }
@@ -221,6 +285,18 @@ impl NodeThread {
         }
     }
 
+    /// Reports the drivers that have ended or left.
+    fn see_off(&mut self, news: &AllNews) {
+        for position in (0..self.guests.len()).rev() {
+            if news.guests.get(position) == Some(&true) {
+                let guest = self.guests.swap_remove(position);
+                let cause =
+                    DeathCause { pid: guest.pid, signal: None, exit_code: None, stderr_tail: Vec::new() };
+                self.shared.shell.lock().on_process_died(guest.process, cause);
+            }
+        }
+    }
+
     /// Ends all workers, softly and then not, and all threads of the node.
     fn close(&mut self) {
         let disk = self.shared.shell.lock().close();
@@ -232,7 +308,7 @@ impl NodeThread {
             worker.stderr.finish(self.forwarder.as_ref());
         }
         self.workers.clear();
-        if let Some(template) = &mut self.template {
+        for (_, template) in &mut self.templates {
             template.close(self.forwarder.as_ref());
         }
         if let Some(disk) = disk {
@@ -285,8 +361,8 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.closing.store(true, Ordering::Release);
-            self.0.delivery.push(FromNode::Shutdown);
-            self.0.delivery.run();
+            self.0.shell.lock().tell_locals_of_the_end();
+            self.0.deliver();
         }
     }
 }

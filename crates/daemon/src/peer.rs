@@ -1,13 +1,13 @@
-//! A worker process as the node speaks to it: messages go out at once, or wait for room.
+//! A worker or driver process as the node speaks to it: messages go out at once, or wait for room.
 //!
-//! Invariant: the node never waits for a worker. What a worker does not read is kept, up to
-//! [`WAITING_MESSAGES_MAX`]; a worker that reads nothing for so long is stuck, and is killed.
+//! Invariant: the node never waits for a process. What one does not read is kept, up to
+//! [`WAITING_MESSAGES_MAX`]; a worker that reads nothing for so long is stuck, and is killed. A driver is left.
 
 use aktis_protocol::control::{self, FromNode};
 use aktis_protocol::limits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 use rustix::process::Signal;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ const WAITING_MESSAGES_MAX: usize = 100_000;
 /// Bytes of one message from the node: what a process may send, and what the node adds.
 pub(crate) const MESSAGE_BYTES_MAX: usize = limits::CONTROL_MESSAGE_BYTES_MAX + 4096;
 
-/// What reaches a running worker process.
+/// What reaches a running process.
 pub(crate) struct PeerLink {
     pub(crate) pid: u32,
     pub(crate) socket: Arc<OwnedFd>,
-    pub(crate) pidfd: Arc<OwnedFd>,
+    /// What it can be killed by. A driver is not killed, but left: it is its user's.
+    pub(crate) pidfd: Option<Arc<OwnedFd>>,
 }
 
 /// A worker process, ordered or running.
@@ -60,7 +61,7 @@ impl Peer {
         self.waiting.push_back(encoded);
         self.flush();
         if self.waiting.len() > WAITING_MESSAGES_MAX && !self.killed {
-            eprintln!("aktis: worker process {:?} reads no messages; killing it", self.pid());
+            eprintln!("aktis: process {:?} reads no messages; giving it up", self.pid());
             self.kill();
         }
         Ok(())
@@ -89,7 +90,10 @@ impl Peer {
     pub(crate) fn kill(&mut self) {
         self.killed = true;
         if let Some(link) = &self.link {
-            kill(link.pidfd.as_fd());
+            match &link.pidfd {
+                Some(pidfd) => kill(pidfd.as_fd()),
+                None => drop(rustix::net::shutdown(&link.socket, Shutdown::Both)),
+            }
         }
     }
 }

@@ -6,20 +6,27 @@
 //! 3. Nothing here waits: processes are started by the node's thread, disks are reached by another, answers to the
 //!    driver are delivered after the lock is given back.
 
+mod guests;
+
+pub(crate) use guests::{Arrival, GuestProcess, TemplateNews};
+
 use crate::bell::Bell;
 use crate::delivery::Delivery;
 use crate::demand::Demand;
 use crate::disk::{Disk, DiskOrder};
 use crate::inbox::Inbox;
 use crate::peer::{Peer, TooLarge};
-use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
+use crate::programs::Launch;
+use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::state::StateRows;
-use aktis_protocol::{DeathCause, Failure, FailureKind, LaneId, ProcessSlot};
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, LaneId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId,
+};
 use aktis_store::{Arena, Control, EntryState, Populator};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -27,8 +34,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The driver's process, in which the node lives.
-pub(crate) const DRIVER: ProcessSlot = ProcessSlot(0);
+/// The place of the process in which the node lives: a driver, or a daemon.
+pub(crate) const HOST: ProcessSlot = ProcessSlot(0);
 /// Messages read from workers in one go; more than the socket holds, so that all that was there is read.
 const MESSAGES_AT_ONCE_MAX: usize = 10_000;
 /// A machine that wants to be woken at once again gets its tick after so long, in microseconds.
@@ -38,14 +45,25 @@ const STEPS_PER_CHECK: u64 = 64;
 
 pub(crate) struct Shell {
     machine: Node,
+    session: SessionId,
+    /// What the node has in all.
+    resources: Resources,
     began: Instant,
     control: Arc<Control>,
     arena: Arc<Arena>,
     inbox: Inbox,
     peers: BTreeMap<ProcessSlot, Peer>,
-    delivery: Arc<Delivery>,
-    /// Processes that live in this one, besides the driver.
+    /// Places that are in this very process, and what takes the node's messages to them.
     locals: BTreeMap<ProcessSlot, Arc<Delivery>>,
+    /// Those of them that have got something.
+    ready: Vec<Arc<Delivery>>,
+    specs: BTreeMap<ProgramId, ProgramSpec>,
+    launches: BTreeMap<ProgramId, Launch>,
+    /// What became of the one who attached last.
+    admission: Option<Result<ProcessSlot, String>>,
+    /// For the node's thread.
+    arrived: Vec<GuestProcess>,
+    template_news: Vec<TemplateNews>,
     demand: Demand,
     disk: Disk,
     populator: Populator,
@@ -88,19 +106,26 @@ pub(crate) struct Plan {
 impl Shell {
     pub(crate) fn new(
         config: NodeConfig,
+        session: SessionId,
         control: Arc<Control>,
         arena: Arc<Arena>,
         spill_directory: PathBuf,
-        delivery: Arc<Delivery>,
         bell: Arc<Bell>,
     ) -> io::Result<Self> {
         Ok(Self {
+            session,
+            resources: config.resources.clone(),
             machine: Node::new(config),
             began: Instant::now(),
             inbox: Inbox::new()?,
             peers: BTreeMap::new(),
-            delivery,
             locals: BTreeMap::new(),
+            ready: Vec::new(),
+            specs: BTreeMap::new(),
+            launches: BTreeMap::new(),
+            admission: None,
+            arrived: Vec::new(),
+            template_news: Vec::new(),
             demand: Demand::default(),
             disk: Disk::new(arena.clone(), spill_directory, bell),
             populator: Populator::new(arena.clone()),
@@ -133,25 +158,13 @@ impl Shell {
 
     // What happens.
 
-    /// A process that lives in this one has sent a message.
+    /// A local process has sent a message.
     pub(crate) fn on_local_message(&mut self, from: ProcessSlot, message: ToNode) {
         self.read_inbox();
-        self.on_message(from, message);
-    }
-
-    /// Adds a process that lives in this one and stands for another node.
-    pub(crate) fn open_peer(&mut self, delivery: Arc<Delivery>) -> Option<ProcessSlot> {
-        let process = self.machine.open_peer()?;
-        self.control.start_process(process, std::process::id());
-        self.locals.insert(process, delivery);
-        Some(process)
-    }
-
-    /// Ends it.
-    pub(crate) fn close_peer(&mut self, process: ProcessSlot, cause: DeathCause) -> Option<Arc<Delivery>> {
-        let delivery = self.locals.remove(&process)?;
-        self.on_process_died(process, cause);
-        Some(delivery)
+        // One that was closed meanwhile does not speak for whoever has its place now.
+        if self.locals.contains_key(&from) {
+            self.on_message(from, message);
+        }
     }
 
     /// Reads what workers have sent.
@@ -178,13 +191,17 @@ impl Shell {
             Err(error) => return self.on_stillborn(process, &error),
         };
         self.control.start_process(process, worker.pid());
-        let fds = [self.inbox.sender(), self.control.fd(), self.arena.index_fd(), self.arena.arena_fd()];
-        if worker.greet(fds).is_err() {
+        if worker.greet(self.greeting()).is_err() {
             // It cannot work; its death is reported as usual.
             worker.kill();
         }
         self.step(NodeInput::WorkerSpawned { process, pid: worker.pid() });
         self.peers.entry(process).or_default().on_started(worker.link());
+    }
+
+    /// The descriptors that every process gets.
+    fn greeting(&self) -> [BorrowedFd<'_>; GREETING_DESCRIPTORS] {
+        [self.inbox.sender(), self.control.fd(), self.arena.index_fd(), self.arena.arena_fd()]
     }
 
     /// It is tried again, but not without a word: somebody may wait for it.
@@ -255,7 +272,8 @@ impl Shell {
             (wanted, None) => wanted.is_some(),
             (None, Some(_)) => false,
         };
-        let wake = earlier || self.newly_blocked || !self.spawn_orders.is_empty();
+        let news = !self.arrived.is_empty() || !self.template_news.is_empty();
+        let wake = earlier || news || self.newly_blocked || !self.spawn_orders.is_empty();
         if wake {
             self.plan = Planned::Awake;
         }
@@ -325,10 +343,13 @@ impl Shell {
             NodeEffect::Send { to, message } => self.send(to, message),
             NodeEffect::StartWorker { process, kind, program, gpus, environment } => {
                 self.peers.insert(process, Peer::default());
-                self.spawn_orders.push_back(SpawnOrder { process, kind, program, gpus, environment });
+                let launch = self.launches.get(&program).expect("a known program can be launched").clone();
+                let order = SpawnOrder { process, kind, program, launch, gpus, environment };
+                self.spawn_orders.push_back(order);
             }
-            // Nobody attaches to a node inside a driver, and its program stays.
-            NodeEffect::Admit { .. } | NodeEffect::TurnAway { .. } | NodeEffect::ForgetProgram { .. } => {}
+            NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
+            NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
+            NodeEffect::ForgetProgram { program } => self.forget_program(program),
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {
                     peer.kill();
@@ -404,12 +425,7 @@ impl Shell {
 
     fn send(&mut self, to: ProcessSlot, message: FromNode) {
         let message = self.corrected(to, message);
-        if to == DRIVER {
-            return self.delivery.push(message);
-        }
-        if let Some(local) = self.locals.get(&to) {
-            return local.push(message);
-        }
+        let Some(message) = self.send_locally(to, message) else { return };
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let was_blocked = peer.blocked_on().is_some();
         if let Err(TooLarge) = peer.send(&message) {

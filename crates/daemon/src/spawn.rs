@@ -1,4 +1,4 @@
-//! Starts worker processes: the program's own binary again, with one argument and a socket as its standard input.
+//! Starts worker processes: a program's own binary again, with one argument and a socket as its standard input.
 //!
 //! Being its standard input, the socket needs no descriptor that a user's own child processes could inherit; the worker
 //! moves it away first of all. The first message on it carries everything else as descriptors.
@@ -7,6 +7,7 @@ use crate::arguments::WorkerArguments;
 use crate::inbox;
 use crate::output::{Output, Stream};
 use crate::peer::PeerLink;
+use crate::programs::Launch;
 use crate::template::wait_for_end;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
@@ -16,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +39,7 @@ pub(crate) struct SpawnOrder {
     pub(crate) process: ProcessSlot,
     pub(crate) kind: WorkerKind,
     pub(crate) program: ProgramId,
+    pub(crate) launch: Launch,
     pub(crate) gpus: Vec<u32>,
     /// How it is to be set up; only a forked worker is told.
     pub(crate) environment: String,
@@ -103,10 +106,10 @@ pub(crate) struct WorkerProcess {
 impl WorkerProcess {
     /// Starts a worker process. It must be called by a thread that lives as long as the session: the process dies
     /// with the thread.
-    pub(crate) fn spawn(order: &SpawnOrder, session: SessionId) -> io::Result<Self> {
+    pub(crate) fn spawn(order: &SpawnOrder, session: SessionId, program: &Path) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let arguments = order.arguments(session, std::process::id());
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(program);
         command
             .arg0("aktis-worker")
             .arg(arguments.to_string())
@@ -212,7 +215,7 @@ impl WorkerProcess {
 
     /// What reaches the process.
     pub(crate) fn link(&self) -> PeerLink {
-        PeerLink { pid: self.pid(), socket: self.socket.clone(), pidfd: self.pidfd.clone() }
+        PeerLink { pid: self.pid(), socket: self.socket.clone(), pidfd: Some(self.pidfd.clone()) }
     }
 
     /// Kills the process.

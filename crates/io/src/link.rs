@@ -112,6 +112,11 @@ impl ExactSizeIterator for Frames<'_> {}
 pub struct Link(pub(crate) Arc<Shared>);
 
 impl Link {
+    /// Whether this is an end of the same link, on the same side.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> &Peer {
         &self.0.peer

@@ -4,7 +4,7 @@ use crate::ids::{ObjectId, TaskId};
 use serde::{Deserialize, Serialize};
 
 /// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeathCause {
     /// The process that died.
     pub pid: u32,

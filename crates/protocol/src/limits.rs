@@ -11,6 +11,10 @@ pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
 pub const PROCESSES_MAX: usize = 1024;
 /// Programs that one node serves at the same time.
 pub const PROGRAMS_MAX: usize = 64;
+/// Bytes of a program's executable, of which a node keeps a copy.
+pub const PROGRAM_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of the message with which a driver attaches to a node.
+pub const ATTACH_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Different resource shapes that one session may use.
 pub const SHAPES_MAX: usize = 256;
 /// Queues of tasks (one per submitting process, shard of it, and shape) that one node may have.

@@ -10,7 +10,7 @@ use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
-use aktis_daemon::{EmbeddedNode, LinkError, WorkerLink};
+use aktis_daemon::{EmbeddedNode, LinkError, LocalLink, WorkerLink};
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{ObjectId, ProcessSlot};
 use parking_lot::{Condvar, Mutex};
@@ -24,7 +24,7 @@ pub(crate) enum Link {
     /// The node is in this process.
     Embedded(Arc<EmbeddedNode>),
     /// The node is in this process, which has several places in it; this is one of them.
-    Local(Arc<EmbeddedNode>, ProcessSlot),
+    Local(LocalLink),
     /// The node is in the process that started this one.
     Worker(Arc<WorkerLink>),
 }
@@ -111,7 +111,7 @@ impl Inner {
             match (self.outbox.pop(), link) {
                 (None, _) => break,
                 (Some(message), Link::Embedded(node)) => node.send(message),
-                (Some(message), Link::Local(node, me)) => node.send_from(*me, message),
+                (Some(message), Link::Local(link)) => link.send(message),
                 (Some(message), Link::Worker(worker)) => {
                     if let Err(error) = worker.send(&message) {
                         eprintln!("aktis: a message to the node was not sent: {error}");

@@ -14,8 +14,8 @@ use crate::registry::Function;
 use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions};
-use aktis_protocol::control::FoundActor;
+use aktis_daemon::{EmbeddedNode, Host, LocalRole, NodeOptions};
+use aktis_protocol::control::{FoundActor, ToNode};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
@@ -263,11 +263,8 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// A process that lives in this one and stands for another node of the cluster that this session's node is in.
-    pub fn open_peer(&self) -> Result<Self, Error> {
-        let Some(Link::Embedded(node)) = self.0.link.get() else {
-            return Err(Error::System("there is no node in this process".to_owned()));
-        };
+    /// A place in the node of this process: a process that lives in this one.
+    pub fn start_local(host: &Host, role: LocalRole, program: ProgramId) -> Result<Self, Error> {
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {
             let target = target.clone();
@@ -277,40 +274,33 @@ impl Runtime {
                 }
             })
         };
-        let me = node
-            .open_peer(deliver)
-            .ok_or_else(|| Error::System("all places for processes are taken".to_owned()))?;
-        let inner = Self::local(node, me, &self.0);
+        let link = host.open_local(role, deliver).map_err(|error| Error::System(error.to_string()))?;
+        let inner = Inner::new(Parts {
+            me: link.slot(),
+            session: link.session(),
+            control: link.control().clone(),
+            arena: link.arena().clone(),
+            executor: None,
+            program,
+            lineage: false,
+            queued_tasks_max: limits::QUEUED_TASKS_MAX,
+            resources: Resources::none(),
+            default_shape: Arc::default(),
+        });
         let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
         let inner = inner?;
-        let _ = inner.link.set(Link::Local(node.clone(), me));
+        let _ = inner.link.set(Link::Local(link));
+        if role == LocalRole::Peer {
+            inner.send_to_node(ToNode::Started);
+        }
         Ok(Self(inner))
     }
 
-    fn local(node: &EmbeddedNode, me: ProcessSlot, like: &Inner) -> Result<Arc<Inner>, Error> {
-        let system = |error: std::io::Error| Error::System(error.to_string());
-        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map_err(system);
-        let control = Control::open(copy(node.control().fd())?, me).map_err(system)?;
-        let arena = Arena::open(copy(node.arena().index_fd())?, copy(node.arena().arena_fd())?, me);
-        Inner::new(Parts {
-            me,
-            session: node.session(),
-            control: Arc::new(control),
-            arena: Arc::new(arena.map_err(|error| Error::Store(error.to_string()))?),
-            executor: None,
-            program: like.program,
-            lineage: false,
-            queued_tasks_max: like.queued_tasks_max,
-            resources: like.resources.clone(),
-            default_shape: like.default_shape.clone(),
-        })
-    }
-
-    /// The node in this process, if there is one.
+    /// The node in this process, if it is embedded.
     pub fn node(&self) -> Option<Arc<EmbeddedNode>> {
         match self.0.link.get()? {
-            Link::Embedded(node) | Link::Local(node, _) => Some(node.clone()),
-            Link::Worker(_) => None,
+            Link::Embedded(node) => Some(node.clone()),
+            Link::Local(_) | Link::Worker(_) => None,
         }
     }
 

@@ -29,8 +29,8 @@ pub const EXTENT_ALIGNMENT: u64 = 4096;
 /// The object store of a node, as one process sees it.
 pub struct Arena {
     index: Index,
-    map: Mapping,
-    touched: TouchedPages,
+    map: Arc<Mapping>,
+    touched: Arc<TouchedPages>,
 }
 
 impl Arena {
@@ -44,16 +44,24 @@ impl Arena {
             return Err(StoreError::LargerThanMemory { bytes, memory });
         }
         let index = Index::create(entries)?;
-        let map = create_mapping("aktis-arena", bytes)?;
-        Ok(Self { index, touched: TouchedPages::new(pages(bytes)), map })
+        let map = Arc::new(create_mapping("aktis-arena", bytes)?);
+        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(bytes))), map })
     }
 
     /// Opens the object store that the node made, in the process in place `me`.
     pub fn open(index_fd: OwnedFd, arena_fd: OwnedFd, me: ProcessSlot) -> Result<Self, StoreError> {
-        let map = |fd| Mapping::from_fd(fd).map_err(|source| StoreError::Refused { bytes: 0, source });
+        let refused = |source| StoreError::Refused { bytes: 0, source };
+        let map = |fd| Mapping::from_fd(fd).map(Arc::new).map_err(refused);
         let index = Index::attach(map(index_fd)?, me)?;
         let map = map(arena_fd)?;
-        Ok(Self { index, touched: TouchedPages::new(pages(map.len() as u64)), map })
+        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(map.len() as u64))), map })
+    }
+
+    /// The same store for another place of this very process, which counts its pins by itself. All that it has pinned
+    /// must be let go before the node declares that place dead.
+    pub fn as_process(&self, me: ProcessSlot) -> Result<Self, StoreError> {
+        let index = Index::attach(self.index.shared_map(), me)?;
+        Ok(Self { index, map: self.map.clone(), touched: self.touched.clone() })
     }
 
     /// The memfd of the index, to be sent to another process.

@@ -141,6 +141,11 @@ impl Control {
         Ok(Self { mapping, me, heap: Mutex::default() })
     }
 
+    /// The same segment for another place of this very process.
+    pub fn as_process(&self, me: ProcessSlot) -> Self {
+        Self { mapping: self.mapping.clone(), me, heap: Mutex::default() }
+    }
+
     /// The memfd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.mapping.fd()

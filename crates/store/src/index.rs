@@ -17,6 +17,7 @@
 use crate::error::{PinError, StoreError};
 use crate::map::{Mapping, Shared};
 use aktis_protocol::{EntryRef, ObjectId, ProcessSlot, limits};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 const MAGIC: u64 = 0x616b_7469_7369_6401;
@@ -81,7 +82,7 @@ pub(crate) struct Extent {
 
 /// The index, as one process sees it.
 pub(crate) struct Index {
-    map: Mapping,
+    map: Arc<Mapping>,
     me: usize,
     entries: usize,
 }
@@ -117,11 +118,11 @@ impl Index {
         let header: &Header = map.at(0);
         header.entries.store(entries, Relaxed);
         header.magic.store(MAGIC, SeqCst);
-        Self::attach(map, ProcessSlot(0))
+        Self::attach(Arc::new(map), ProcessSlot(0))
     }
 
     /// Opens the index in the process in place `me`.
-    pub(crate) fn attach(map: Mapping, me: ProcessSlot) -> Result<Self, StoreError> {
+    pub(crate) fn attach(map: Arc<Mapping>, me: ProcessSlot) -> Result<Self, StoreError> {
         if map.len() < HEADER_BYTES {
             return Err(StoreError::NotAnIndex);
         }
@@ -138,6 +139,10 @@ impl Index {
 
     pub(crate) fn map(&self) -> &Mapping {
         &self.map
+    }
+
+    pub(crate) fn shared_map(&self) -> Arc<Mapping> {
+        self.map.clone()
     }
 
     fn header(&self) -> &Header {

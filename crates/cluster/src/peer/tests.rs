@@ -2,10 +2,11 @@
 
 use super::{Doorway, Peer, Wire};
 use aktis::prelude::*;
+use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
-use aktis_protocol::{Amount, DeathCause, ProcessSlot, Resources, resources};
+use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, Resources, resources};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Config, Runtime};
 use parking_lot::Mutex;
@@ -48,7 +49,7 @@ struct Pair {
 impl Pair {
     fn new(cpus_there: u64) -> Self {
         let (here, there) = (node(0), node(cpus_there));
-        let (peer_here, peer_there) = (here.open_peer().unwrap(), there.open_peer().unwrap());
+        let (peer_here, peer_there) = (open_peer(&here), open_peer(&there));
         let (door_here, door_there) = (Arc::new(Doorway::default()), Arc::new(Doorway::default()));
         let slot = peer_here.process();
         let sides = [
@@ -63,7 +64,7 @@ impl Pair {
             let thread = std::thread::spawn(move || {
                 let why = peer.run();
                 let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why] };
-                node.close_peer(slot, cause);
+                node.host().close_local(slot, cause);
             });
             Side { runtime, slot, doorway, thread: Some(thread) }
         });
@@ -86,6 +87,10 @@ impl Drop for Pair {
     }
 }
 
+fn open_peer(runtime: &Runtime) -> Runtime {
+    Runtime::start_local(runtime.node().unwrap().host(), LocalRole::Peer, ProgramId::default()).unwrap()
+}
+
 fn node(cpus: u64) -> Runtime {
     let resources = Resources::none()
         .with(resources::CPU, Amount::units(cpus))
@@ -98,7 +103,7 @@ fn node(cpus: u64) -> Runtime {
 fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
     let node = runtime.node().unwrap();
     let (effects, orders) = channel();
-    node.set_elsewhere(Box::new(move |effect| {
+    node.host().set_elsewhere(Box::new(move |effect| {
         let _ = effects.send(effect);
     }));
     let weak = Arc::downgrade(&node);
@@ -107,14 +112,14 @@ fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
             let Some(node) = weak.upgrade() else { return };
             match effect {
                 NodeEffect::Place { shape, count, .. } => {
-                    node.feed(NodeInput::Placed { shape, peer: Some(peer), count });
+                    node.host().feed(NodeInput::Placed { shape, peer: Some(peer), count });
                 }
                 NodeEffect::PlaceActor { spec } => {
-                    node.feed(NodeInput::ActorPlaced { actor: spec.actor, peer: Some(peer) });
+                    node.host().feed(NodeInput::ActorPlaced { actor: spec.actor, peer: Some(peer) });
                 }
                 NodeEffect::Fetch { entry, object, offset, .. } => {
                     let outcome = copy(&node, &other, entry, object, offset);
-                    node.feed(NodeInput::Restored { entry, outcome });
+                    node.host().feed(NodeInput::Restored { entry, outcome });
                 }
                 _ => {}
             }
@@ -134,7 +139,7 @@ fn copy(
         from.lent.lock().get(&object).map(|lent| lent.handle.clone()).ok_or("it is not known there")?;
     let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
     let source = bridge.open(&handle).map_err(|error| error.to_string())?;
-    to.arena()
+    to.host().arena()
         .refill(entry, offset, |place| {
             place.copy_from_slice(source.bytes());
             Ok(())

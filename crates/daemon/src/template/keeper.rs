@@ -14,7 +14,7 @@ use aktis_protocol::{DeathCause, ProcessSlot, SessionId};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::net::{SendFlags, SocketType};
+use rustix::net::{SendFlags, Shutdown, SocketType};
 use rustix::pipe::PipeFlags;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -56,7 +56,7 @@ pub(crate) enum Tidings {
 
 /// The template of one node.
 pub(crate) struct Keeper {
-    program: TemplateProgram,
+    program: Arc<TemplateProgram>,
     session: SessionId,
     status: Arc<TemplateStatus>,
     template: Option<Template>,
@@ -64,6 +64,8 @@ pub(crate) struct Keeper {
     due: Instant,
     failures: u32,
     warned: bool,
+    /// It is not needed any more, and ends.
+    leaving: bool,
     waiting: VecDeque<SpawnOrder>,
     buffer: Vec<u8>,
 }
@@ -89,7 +91,11 @@ struct Unborn {
 }
 
 impl Keeper {
-    pub(crate) fn new(program: TemplateProgram, session: SessionId, status: Arc<TemplateStatus>) -> Self {
+    pub(crate) fn new(
+        program: Arc<TemplateProgram>,
+        session: SessionId,
+        status: Arc<TemplateStatus>,
+    ) -> Self {
         Self {
             program,
             session,
@@ -98,6 +104,7 @@ impl Keeper {
             due: Instant::now(),
             failures: 0,
             warned: false,
+            leaving: false,
             waiting: VecDeque::new(),
             buffer: vec![0; TEMPLATE_MESSAGE_BYTES_MAX],
         }
@@ -111,7 +118,7 @@ impl Keeper {
     /// Starts the template if it is time to, and asks it for as many workers as it may be asked for.
     pub(crate) fn turn(&mut self) -> Vec<Tidings> {
         let mut tidings = Vec::new();
-        if self.template.is_none() && self.due <= Instant::now() {
+        if self.template.is_none() && !self.leaving && self.due <= Instant::now() {
             match Template::start(&self.program) {
                 Ok(template) => self.template = Some(template),
                 Err(error) => {
@@ -142,7 +149,7 @@ impl Keeper {
 
     /// When [`turn`](Self::turn) has something to do though nothing happens.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.template.is_none().then_some(self.due)
+        (self.template.is_none() && !self.leaving).then_some(self.due)
     }
 
     /// What to wait on: its messages, its end, and what it prints, unless there is no room for that.
@@ -181,10 +188,32 @@ impl Keeper {
         tidings
     }
 
+    /// No more workers are wanted: the template ends by itself, and is not waited for.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        self.waiting.clear();
+        if let Some(template) = &self.template {
+            let _ = rustix::net::shutdown(&template.socket, Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Whether it has left.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.leaving && self.template.is_none()
+    }
+
     fn on_died(&mut self, forwarder: Option<&Forwarder>, tidings: &mut Vec<Tidings>) {
         let Some(mut template) = self.template.take() else { return };
         template.stdout.finish(forwarder);
         template.stderr.finish(forwarder);
+        if self.leaving {
+            let _ = template.child.wait();
+            return;
+        }
         // Their descriptors are gone with it; they are asked for again.
         for unborn in template.unanswered.drain(..).rev() {
             self.waiting.push_front(unborn.order);

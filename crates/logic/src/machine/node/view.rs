@@ -5,7 +5,7 @@ use super::copies::CopyState;
 use super::roster::Stage;
 use crate::directory::Value;
 use aktis_protocol::control::ActorPlace;
-use aktis_protocol::{ActorId, GroupId, GroupState, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::{ActorId, GroupId, GroupState, ObjectId, ProcessSlot, ProgramId, Resources, ShapeId};
 
 /// What the node knows of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,11 @@ impl Node {
     /// How many programs the node knows.
     pub fn programs(&self) -> usize {
         self.programs.len()
+    }
+
+    /// Whether the node knows the program.
+    pub fn knows_program(&self, program: ProgramId) -> bool {
+        self.programs.shares(program).is_some()
     }
 
     /// How many leases of a shape are held.

@@ -1,0 +1,135 @@
+//! The driver's end: how it gets a place in a node of another process, and how it speaks from there.
+
+use super::{DESCRIPTORS_MAX, SOCKET, decode_reply, encode_request, receive, send};
+use crate::inbox::SOCKET_BYTES;
+use crate::link::{LinkError, Wire};
+use crate::programs::ProgramSource;
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::limits::ATTACH_MESSAGE_BYTES_MAX;
+use aktis_protocol::{ProcessSlot, ProgramId, Resources, SessionId};
+use aktis_store::{Arena, Control};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why a driver has no place in a node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// No node is there.
+    #[error("no node runs in {0}\nhint: start one with `aktis start`, or give the address of one that runs")]
+    NoNode(PathBuf),
+    /// The node does not take this driver.
+    #[error("the node refused this driver: {0}")]
+    Refused(String),
+    /// The node has ended meanwhile, or is something else.
+    #[error("what listens in {0} is not a node, or has ended\nhint: look whether the node still runs")]
+    NotANode(PathBuf),
+    /// The program describes itself in too many bytes.
+    #[error(
+        "the description of the program takes {0} bytes, more than {ATTACH_MESSAGE_BYTES_MAX}\nhint: set fewer environment variables for workers"
+    )]
+    TooLarge(usize),
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(#[from] io::Error),
+    /// Shared memory cannot be used.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// A driver's end of a node in another process.
+pub struct DriverLink {
+    wire: Wire,
+    session: SessionId,
+    program: ProgramId,
+    resources: Resources,
+}
+
+impl DriverLink {
+    /// Attaches this process to the node that listens in a directory, as a driver of this program.
+    pub fn attach(directory: &Path, program: &ProgramSource) -> Result<Self, AttachError> {
+        let socket = connect(directory)?;
+        let request = encode_request(&program.spec);
+        if request.len() > ATTACH_MESSAGE_BYTES_MAX {
+            return Err(AttachError::TooLarge(request.len()));
+        }
+        let executable = program.executable.as_ref().map(|file| file.as_fd());
+        send(&socket, &request, executable.as_slice())?;
+        let not_a_node = || AttachError::NotANode(directory.to_owned());
+        let (reply, descriptors) = receive(&socket)?;
+        let welcome = decode_reply(&reply).ok_or_else(not_a_node)?.map_err(AttachError::Refused)?;
+        let descriptors = <[OwnedFd; DESCRIPTORS_MAX]>::try_from(descriptors).map_err(|_| not_a_node())?;
+        Ok(Self {
+            wire: Wire::open(welcome.process, socket, descriptors)?,
+            session: welcome.session,
+            program: program.spec.id,
+            resources: welcome.resources,
+        })
+    }
+
+    /// The place of this process.
+    pub fn slot(&self) -> ProcessSlot {
+        self.wire.slot()
+    }
+
+    /// The session of the node.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The program that this driver is.
+    pub fn program(&self) -> ProgramId {
+        self.program
+    }
+
+    /// What the node has in all.
+    pub fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    /// The queues between processes.
+    pub fn control(&self) -> &Arc<Control> {
+        self.wire.control()
+    }
+
+    /// The object store.
+    pub fn arena(&self) -> &Arc<Arena> {
+        self.wire.arena()
+    }
+
+    /// Sends a message to the node; waits while there is no room.
+    pub fn send(&self, message: &ToNode) -> Result<(), LinkError> {
+        self.wire.send(message)
+    }
+
+    /// Waits for the next message of the node. `None` when the node is gone, or this driver has [left](Self::leave).
+    pub fn receive(&self) -> Option<FromNode> {
+        self.wire.receive()
+    }
+
+    /// Gives the place up. Nothing of this process may lie in, or look at, the memory that it shared.
+    pub fn leave(&self) {
+        let _ = rustix::net::shutdown(self.wire.socket(), Shutdown::Both);
+    }
+}
+
+fn connect(directory: &Path) -> Result<OwnedFd, AttachError> {
+    let address = SocketAddrUnix::new(directory.join(SOCKET)).map_err(io::Error::from)?;
+    let kind = SocketType::SEQPACKET;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+        .map_err(io::Error::from)?;
+    for set in
+        [rustix::net::sockopt::set_socket_send_buffer_size, rustix::net::sockopt::set_socket_recv_buffer_size]
+    {
+        set(&socket, SOCKET_BYTES).map_err(io::Error::from)?;
+    }
+    match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
+        Ok(()) => Ok(socket),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(AttachError::NoNode(directory.to_owned())),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
