@@ -9,12 +9,14 @@ use aktis_protocol::admin::{
     LogStream, NodeRow, Rows, StopScope,
 };
 use aktis_protocol::{Amount, NodeId, limits};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,6 +27,8 @@ struct Fixed {
     lines: u64,
     /// Rows of nodes, with a name of so many bytes.
     name_bytes: usize,
+    /// What is done before it agrees to end.
+    on_stop: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Admin for Fixed {
@@ -33,6 +37,7 @@ impl Admin for Fixed {
     }
 
     fn stop(&self, scope: StopScope) -> Result<(), Refusal> {
+        (self.on_stop)();
         match scope {
             StopScope::Node => Ok(()),
             StopScope::Cluster => Err(Refusal::new("only the head can").with_hint("ask there")),
@@ -112,7 +117,7 @@ impl Served {
 }
 
 fn fixed() -> Fixed {
-    Fixed { lines: 0, name_bytes: 1 }
+    Fixed { lines: 0, name_bytes: 1, on_stop: Box::new(|| {}) }
 }
 
 fn nodes(limit: u32) -> ListQuery {
@@ -235,6 +240,30 @@ fn who_stops_a_daemon_waits_for_its_end() {
     assert!(waiting.join().expect("no panic").expect("stopped"));
 }
 
+#[test]
+fn who_asked_for_the_end_is_answered_although_it_comes() {
+    let (begin, begun) = channel();
+    let (go, gone) = channel();
+    let gone = Mutex::new(gone);
+    let on_stop = move || {
+        begin.send(()).expect("somebody waits for it");
+        gone.lock().recv().expect("somebody says so");
+    };
+    let mut served = Served::new(Fixed { on_stop: Box::new(on_stop), ..fixed() });
+    let client = served.client();
+    let mut later = served.raw();
+    later.read_exact(&mut [0]).expect("it is served, after the other");
+    let stopping = std::thread::spawn(move || client.stop(StopScope::Node, PATIENCE));
+    begun.recv().expect("it was asked to end");
+    let server = served.server.take();
+    let ending = std::thread::spawn(move || drop(server));
+    // Connections are ended in the order in which they came.
+    assert_eq!(later.read(&mut [0]).expect("ended"), 0);
+    go.send(()).expect("it waits");
+    assert!(stopping.join().expect("no panic").expect("answered"));
+    ending.join().expect("no panic");
+}
+
 fn config(path: &Path) -> DaemonConfig {
     DaemonConfig {
         directory: path.to_owned(),
@@ -266,18 +295,4 @@ fn a_daemon_has_its_directory_until_it_is_stopped() {
     assert!(stopping.join().expect("no panic").expect("stopped"));
     assert!(matches!(Client::connect(&path), Err(ClientError::NoDaemon { .. })));
     Daemon::start(config(&path)).expect("started again");
-}
-
-#[test]
-fn who_asked_for_the_end_is_answered_before_it_comes() {
-    let parent = tempfile::tempdir().expect("a directory");
-    let path = parent.path().join("d");
-    for _ in 0..50 {
-        let daemon = Daemon::start(config(&path)).expect("started");
-        let client = Client::connect(&path).expect("connected");
-        let stopping = std::thread::spawn(move || client.stop(StopScope::Node, PATIENCE));
-        daemon.wait();
-        drop(daemon);
-        assert!(stopping.join().expect("no panic").expect("answered"));
-    }
 }

@@ -31,6 +31,15 @@ pub enum ClientError {
         /// Where it was looked for.
         directory: PathBuf,
     },
+    /// Its directory is closed to this user.
+    #[error(
+        "you may not enter {}\nhint: it belongs to somebody else; name your own with --directory",
+        directory.display()
+    )]
+    Forbidden {
+        /// Where it may be.
+        directory: PathBuf,
+    },
     /// It belongs to somebody else.
     #[error(
         "the daemon in {} belongs to user {uid}, not to you\n\
@@ -101,6 +110,9 @@ impl Client {
         let stream = match UnixStream::connect(directory.join(SOCKET_NAME)) {
             Ok(stream) => stream,
             Err(error) if is_absence(&error) => return Err(ClientError::NoDaemon { directory }),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ClientError::Forbidden { directory });
+            }
             Err(error) => return Err(broken(error)),
         };
         let daemon = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| broken(error.into()))?;

@@ -67,7 +67,8 @@ impl Drop for AdminServer {
             // They hear no more, but finish what they say: the one who asked for the end gets an answer.
             let _ = connection.stream.shutdown(Shutdown::Read);
         }
-        for thread in connections.into_values().filter_map(|connection| connection.thread) {
+        let threads: Vec<_> = connections.into_values().filter_map(|connection| connection.thread).collect();
+        for thread in threads {
             // What `Admin` panicked with was printed; the daemon ends regardless.
             let _ = thread.join();
         }
