@@ -8,6 +8,7 @@ use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::control::{ActorSpec, RequestId};
 use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_store::StoreError;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -185,15 +186,12 @@ impl Elsewhere {
     fn fetch(&self, entry: EntryRef, object: ObjectId, peer: ProcessSlot, offset: u64) -> Result<(), String> {
         let (node, address) = self.neighbours.node_of(peer).ok_or("the node that has it is gone")?;
         let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
-        let mut problem = None;
         let filled = self.host.arena().refill(entry, offset, |place| {
             endpoint.pull(node, address, object, place, STREAMS).map_err(|error| {
-                let text = error.to_string();
-                problem = Some(text.clone());
-                aktis_store::StoreError::Copy(text)
+                StoreError::Elsewhere(error.to_string())
             })
         });
-        filled.map_err(|error| problem.unwrap_or_else(|| error.to_string()))
+        filled.map_err(|error| error.to_string())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::host::NodeHost;
 use crate::peer::{Doorway, Peer, Wire};
-use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError};
+use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
@@ -246,6 +246,23 @@ impl Neighbours {
 /// How a process ends that stood for another node.
 fn gone(why: &str) -> DeathCause {
     DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why.to_owned()] }
+}
+
+/// Objects that other nodes copy.
+pub(crate) struct Serving(pub(crate) Arc<Neighbours>);
+
+impl Serve for Serving {
+    fn open(&self, peer: NodeId, object: ObjectId) -> Result<Box<dyn Source>, String> {
+        Ok(Box::new(Bytes(self.0.open(peer, object)?)))
+    }
+}
+
+struct Bytes(Value);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
 }
 
 /// Links that other nodes dial.
