@@ -12,6 +12,8 @@ mod accept;
 mod complaints;
 mod gate;
 mod servings;
+#[cfg(test)]
+mod tests;
 
 use crate::bell::Bell;
 use crate::bulk::{self, Pool, PullError, Serve};

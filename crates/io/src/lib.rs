@@ -9,6 +9,8 @@ mod bulk;
 mod endpoint;
 mod files;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod hello;
 mod identity;
 mod join;
