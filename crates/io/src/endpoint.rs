@@ -12,6 +12,8 @@ mod accept;
 mod complaints;
 mod gate;
 mod servings;
+#[cfg(test)]
+mod tests;
 
 use crate::bell::Bell;
 use crate::bulk::{self, Pool, PullError, Serve};
@@ -83,7 +85,7 @@ pub struct EndpointOptions {
 /// A node's or driver's place in the network.
 pub struct Endpoint {
     inner: Arc<Inner>,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What all threads of an endpoint share.
@@ -138,7 +140,7 @@ impl Endpoint {
         let acceptor = thread::Builder::new()
             .name("aktis-accept".to_owned())
             .spawn(move || accept::run(&shared, &listener))?;
-        Ok(Self { inner, acceptor: Some(acceptor) })
+        Ok(Self { inner, acceptor: Mutex::new(Some(acceptor)) })
     }
 
     /// Where it listens.
@@ -202,7 +204,7 @@ impl Endpoint {
     }
 
     /// Stops listening, and closes all links. Their events are told on their threads, soon.
-    pub fn close(&mut self, reason: &str) {
+    pub fn close(&self, reason: &str) {
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.bell.ring();
         for link in self.inner.links.lock().values() {
@@ -210,7 +212,8 @@ impl Endpoint {
         }
         self.inner.servings.close();
         self.inner.pool.clear();
-        if let Some(acceptor) = self.acceptor.take() {
+        let acceptor = self.acceptor.lock().take();
+        if let Some(acceptor) = acceptor {
             // It panics only if something here is wrong, and then has said so.
             let _ = acceptor.join();
         }

@@ -11,6 +11,8 @@ pub mod durable;
 mod endpoint;
 mod files;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod hello;
 mod identity;
 mod join;

@@ -221,3 +221,38 @@ impl ServerCertVerifier for Pinned {
         cryptography().signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Role, random_node_id};
+    use crate::join::{JoinError, join};
+    use crate::wire::Wire;
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A node has a certificate of the cluster, but not the one of the door.
+    #[test]
+    fn a_node_cannot_pose_as_the_head_and_collect_tokens() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::create(&directory.path().join("cluster")).expect("an authority");
+        let node = authority.issue(random_node_id(), Role::Node).expect("an identity");
+        let mut configurations = Configurations::new(&node, None).expect("configurations");
+        let chain = [node.chain(), vec![node.authority().clone()]].concat();
+        let builder = ServerConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS);
+        let posing = builder.expect("TLS").with_no_client_auth().with_single_cert(chain, node.key());
+        configurations.join_server = Some(finish_server(posing.expect("a configuration"), Service::Join));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let posing = std::thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("somebody joins");
+            Wire::accept(socket, &configurations, Instant::now() + PATIENCE).map(|_| ())
+        });
+        let token = authority.token(PATIENCE);
+        let joined = join(address, &token, random_node_id(), Role::Node, PATIENCE);
+        assert!(matches!(joined, Err(JoinError::Stranger { .. })), "{joined:?}");
+        assert!(posing.join().expect("no panic").is_err(), "it gets no further than the handshake");
+    }
+}

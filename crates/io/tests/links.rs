@@ -68,7 +68,7 @@ fn the_accepting_side_can_close_too() {
 
 #[test]
 fn an_endpoint_that_closes_takes_its_links_along() {
-    let (a, mut b) = Cluster::new().pair(Timing::default());
+    let (a, b) = Cluster::new().pair(Timing::default());
     let links: Vec<_> = (0..5).map(|_| (a.dial(&b, b""), b.next_incoming().end)).collect();
     b.endpoint.close("shutting down");
     for (near, far) in links {

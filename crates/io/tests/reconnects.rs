@@ -128,7 +128,7 @@ fn both_ends_hear_of_the_death_of_a_link_within_the_grace_time() {
 #[test]
 fn a_node_that_was_restarted_does_not_know_the_links_it_had() {
     let cluster = Cluster::new();
-    let (a, mut first) = cluster.pair(long());
+    let (a, first) = cluster.pair(long());
     let identity = cluster.authority.issue(first.endpoint.node(), Role::Node).expect("an identity");
     let second = Station::new(identity, aktis_io::EndpointOptions { timing: long(), ..Default::default() });
     // The proxy stands for the address, which the second life takes over.

@@ -1,6 +1,6 @@
 //! Pulls one object: several streams take parts of the destination, until none is left.
 
-use super::pool::{self, Place, Pool};
+use super::pool::{self, Place, Pool, Taken};
 use super::{Answer, PART_BYTES, PullError, Request, STREAMS_MAX};
 use crate::frame::{self, Kind};
 use crate::hello::Refusal;
@@ -10,6 +10,7 @@ use aktis_protocol::{ObjectId, limits};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use std::time::Instant;
 /// Parts that one stream has asked for and not got yet: while one is on its way, the next is known there.
 const ASKED_MAX: usize = 2;
 /// Connections that may fail, one after the other, before the peer counts as gone.
-const FAILURES_MAX: usize = 3;
+const FAILURES_MAX: u32 = 3;
 
 /// A part of the destination.
 struct Part<'d> {
@@ -41,7 +42,10 @@ struct Work<'d> {
     parts: VecDeque<Part<'d>>,
     /// Why there is no use in going on.
     failed: Option<PullError>,
-    failures: usize,
+    /// Connections that have failed since something came.
+    failures: u32,
+    /// When something came last.
+    progress: Instant,
 }
 
 /// Fills `destination` with the bytes of `object`, with so many streams at most.
@@ -63,45 +67,51 @@ pub(crate) fn pull(
         parts.push_back(Part { offset: 0, bytes: &mut [] });
     }
     let streams = streams.clamp(1, STREAMS_MAX).min(parts.len());
-    let work = Mutex::new(Work { parts, failed: None, failures: 0 });
+    let work = Mutex::new(Work { parts, failed: None, failures: 0, progress: Instant::now() });
     let pull = Pull { place, object, size, configuration, pool, timing, work };
     thread::scope(|scope| {
         for _ in 1..streams {
             // If the system has no thread to spare, there are fewer streams.
-            let _ =
-                thread::Builder::new().name("aktis-pull".to_owned()).spawn_scoped(scope, || pull.stream());
+            let _ = thread::Builder::new()
+                .name("aktis-pull".to_owned())
+                .spawn_scoped(scope, || pull.stream(true));
         }
-        pull.stream();
+        pull.stream(false);
     });
     // A stream that fails gives its parts back: others may have been done by then.
-    pull.stream();
+    pull.stream(false);
     pull.work.into_inner().failed.map_or(Ok(()), Err)
 }
 
 impl<'d> Pull<'_, 'd> {
     /// Takes parts until there are none, or no use in going on.
-    fn stream(&self) {
+    fn stream(&self, is_further: bool) {
         while self.work.lock().goes_on() {
-            let pooled = self.pool.take(self.place);
-            let is_new = pooled.is_none();
-            let connected =
-                pooled.map_or_else(|| pool::connect(self.place, self.configuration, self.timing), Ok);
-            let result = connected.map_err(PullError::from).and_then(|wire| {
-                let mut asked = VecDeque::new();
-                let result = self.take_parts(wire, &mut asked);
-                self.work.lock().parts.extend(asked);
-                result
-            });
-            match result {
-                Ok(wire) => return self.pool.put(self.place, wire, self.timing),
+            let Some(taken) = self.pool.take(self.place, is_further) else { return };
+            let is_new = matches!(taken, Taken::New);
+            match self.use_connection(taken) {
+                Ok(wire) => return self.pool.give(self.place, Some(wire), self.timing),
                 // One that was kept may have been given up there: that says nothing about the peer.
-                Err(PullError::PeerGone(_)) if !is_new => {}
+                Err(PullError::PeerGone(_)) if !is_new => self.pool.give(self.place, None, self.timing),
                 Err(error) => {
-                    self.work.lock().on_failed(error);
+                    self.pool.give(self.place, None, self.timing);
+                    self.work.lock().on_failed(error, self.timing);
                     thread::sleep(self.timing.redial_first);
                 }
             }
         }
+    }
+
+    /// Takes parts over one connection. Those that have not come when it fails are for others.
+    fn use_connection(&self, taken: Taken) -> Result<Wire, PullError> {
+        let wire = match taken {
+            Taken::Kept(wire) => *wire,
+            Taken::New => pool::connect(self.place, self.configuration, self.timing)?,
+        };
+        let mut asked = VecDeque::new();
+        let result = self.take_parts(wire, &mut asked);
+        self.work.lock().parts.extend(asked);
+        result
     }
 
     /// Takes parts over one connection; `asked` are those that have not come when it fails.
@@ -124,7 +134,7 @@ impl<'d> Pull<'_, 'd> {
             self.on_answer(&mut wire)?;
             wire.receive_into(part.bytes, self.timing.bulk_stall)?;
             asked.pop_front();
-            self.work.lock().failures = 0;
+            self.work.lock().on_progress();
         }
     }
 
@@ -159,10 +169,25 @@ impl Work<'_> {
         self.failed.is_none() && !self.parts.is_empty()
     }
 
-    /// Connections may fail, but not always.
-    fn on_failed(&mut self, error: PullError) {
+    fn on_progress(&mut self) {
+        self.failures = 0;
+        self.progress = Instant::now();
+    }
+
+    /// Connections may fail, but not always. Those that are closed may be too many there at present: that passes.
+    fn on_failed(&mut self, error: PullError, timing: &Timing) {
         self.failures += 1;
-        if self.failures >= FAILURES_MAX || !matches!(error, PullError::PeerGone(_)) {
+        let is_over = match &error {
+            PullError::PeerGone(WireError::Closed) => self.progress.elapsed() >= timing.bulk_stall,
+            PullError::PeerGone(WireError::System(error))
+                if error.kind() == io::ErrorKind::ConnectionReset =>
+            {
+                self.progress.elapsed() >= timing.bulk_stall
+            }
+            PullError::PeerGone(_) => self.failures >= FAILURES_MAX,
+            _ => true,
+        };
+        if is_over {
             self.failed.get_or_insert(error);
         }
     }

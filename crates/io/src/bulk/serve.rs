@@ -8,8 +8,8 @@ use crate::wire::{Wire, WireError};
 use aktis_protocol::{NodeId, ObjectId, limits};
 use std::time::Instant;
 
-/// Bytes that are encrypted before they are sent.
-const WRITE_BYTES: usize = 256 * 1024;
+/// Bytes that are encrypted before they are sent: few enough that the allocator keeps their memory.
+const WRITE_BYTES: usize = 64 * 1024;
 
 /// Answers until the other side goes away, breaks the protocol, or is idle for too long.
 pub(crate) fn serve(wire: Wire, peer: NodeId, objects: &dyn Serve, timing: &Timing) -> Result<(), WireError> {
