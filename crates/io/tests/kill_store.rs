@@ -117,7 +117,7 @@ fn write_and_kill(directory: &Path, shards: u16, epoch: u64, first: u64, pause: 
     };
     // Some are killed while they open the store, the others once they write.
     let begin = Instant::now();
-    if epoch % 4 != 0 {
+    if !epoch.is_multiple_of(4) {
         while begin.elapsed() < pause && read(&mut lines).is_some() {}
     } else {
         std::thread::sleep(pause);
