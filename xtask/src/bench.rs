@@ -45,7 +45,11 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
                 "there is no benchmark `{other}`\nhint: try `engine`, `control` or `python`"
             )));
         }
-        None => return Err(Failed::Usage("which benchmark?\nhint: try `engine`, `control` or `python`".to_owned())),
+        None => {
+            return Err(Failed::Usage(
+                "which benchmark?\nhint: try `engine`, `control` or `python`".to_owned(),
+            ));
+        }
     };
     if rest.first().is_some_and(|word| word == "--help" || word == "-h") {
         println!("{HELP}");
