@@ -20,7 +20,7 @@ const TEST: &str = "what_was_answered_survives_and_nothing_is_there_in_part";
 const ROUNDS: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Rounds that it takes at least, however slow the machine is.
-const ROUNDS_MIN: u64 = 20;
+const ROUNDS_MIN: u64 = 10;
 
 const ROWS: u64 = 5;
 /// So many batches stay; what is older is deleted by a later one.
