@@ -187,7 +187,7 @@ fn a_repeated_batch_is_answered_again_and_changes_nothing() {
     assert_eq!(story.persist(), [answer.clone(), answer.clone()]);
     story.tell(A, [put("a", "2")]);
     let (written, before) = (story.log.len(), story.object(1));
-    assert_eq!(story.send(A, 1, changes.clone()), [answer.clone()]);
+    assert_eq!(story.send(A, 1, changes.clone()), vec![answer.clone()]);
     assert_eq!((story.log.len(), story.row("a")), (written, Some(b"2".to_vec())), "invariant 2");
     assert_eq!(story.object(1), before);
     story.restart(&[], written);

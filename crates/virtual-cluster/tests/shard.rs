@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 const STEPS: u32 = 300;
 
 #[test]

@@ -80,6 +80,9 @@ impl ControlStore {
         let slots = slot_map(directory, config.shards)?;
         let queues: Vec<Arc<Queue>> = (0..slots.shards()).map(|_| Arc::default()).collect();
         let shards = open_shards(directory, &slots, &queues, config, &events)?;
+        // The folders of a new store are to be found again, too.
+        files::sync_folder(directory)?;
+        files::sync_folder(&directory.join(".."))?;
         let mut inner = Inner {
             slots,
             queues,
