@@ -68,6 +68,7 @@ pub struct Host {
     pub(super) pulls: BTreeMap<ObjectIndex, Time>,
     pub(super) bundles: BTreeMap<(GroupId, u32), Bundle>,
     pub(super) wishes: VecDeque<Wish>,
+    pub(super) reported: Option<NodeReport>,
     /// Run times since the last report.
     runs: BTreeMap<FunctionId, BTreeMap<u8, u32>>,
 }
@@ -89,6 +90,7 @@ impl Host {
             pulls: BTreeMap::new(),
             bundles: BTreeMap::new(),
             wishes: VecDeque::new(),
+            reported: None,
             runs: BTreeMap::new(),
         }
     }
