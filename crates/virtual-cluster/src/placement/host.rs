@@ -154,7 +154,7 @@ impl Host {
             let inside = self.running.iter().filter(|(_, running)| running.bundle == Some((group, *index)));
             ended.extend(inside.map(|(task, _)| *task));
         }
-        ended.iter().for_each(|task| drop(self.running.remove(task)));
+        self.running.retain(|task, _| !ended.contains(task));
         ended
     }
 
