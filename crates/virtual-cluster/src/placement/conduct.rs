@@ -80,7 +80,7 @@ impl Cluster {
                     self.average = if self.average == 0 { seen } else { (self.average * 4 + seen) / 5 };
                 }
             }
-            // So many that nothing but the average of now counts.
+            // So many that the average of now counts for half of what is known.
             run_times.buckets = vec![(estimate::bucket(self.average), 100_000)];
         }
     }

@@ -195,7 +195,8 @@ impl Known {
             wait.add(run, u64::from(queued), row_slots);
             ahead += u64::from(queued);
             running += u64::from(row.running);
-            ends_per_hour += HOUR_MICROSECONDS * u64::from(row.running) / run.mean_microseconds.max(1);
+            let ends = HOUR_MICROSECONDS * u64::from(row.running) / run.mean_microseconds.max(1);
+            ends_per_hour = ends.saturating_add(ends_per_hour);
         }
         let free = match group {
             Some(_) => slots.saturating_sub(ahead + running),

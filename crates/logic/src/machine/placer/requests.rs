@@ -80,6 +80,20 @@ impl Requests {
         self.table.len()
     }
 
+    /// Why a demand waits.
+    pub(super) fn text(&self, key: RequestKey) -> Option<String> {
+        let Request { demand, awaited, told, .. } = self.table.get(&key)?;
+        let what = match demand.count {
+            1 => format!("1 task waits for {}", demand.needs),
+            count => format!("{count} tasks wait for {}", demand.needs),
+        };
+        let why = match (awaited, told) {
+            (Awaited::Ends | Awaited::Members, Some(told)) => told,
+            _ => "all nodes that could take more have enough to do",
+        };
+        Some(format!("{what}; {why}"))
+    }
+
     /// Something has happened that may help somebody.
     pub(super) fn note_change(&mut self, change: Change) {
         self.change = self.change.max(Some(change));

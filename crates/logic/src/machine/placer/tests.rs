@@ -170,6 +170,9 @@ fn what_was_assumed_is_corrected_by_a_report_that_is_new_enough() {
     talk.learn();
     assert_eq!(talk.want(1, 1, Demand { function: LONG, ..demand(2) }), [(2, 1), (3, 1)]);
     assert_eq!(talk.want(1, 2, Demand { function: LONG, ..demand(1) }), [], "both are taken for a second");
+    let why = "1 task waits for 1 CPU; all nodes that could take more have enough to do";
+    assert_eq!(talk.placer.explain_demand(node(1), 2).as_deref(), Some(why));
+    assert_eq!(talk.placer.explain_demand(node(1), 1), None);
     talk.now += SETTLE_MICROSECONDS - 1;
     talk.report(2, cpus(1), Vec::new());
     talk.pass(LOOK);
@@ -270,6 +273,8 @@ fn an_infeasible_demand_is_explained_once_and_placed_when_a_node_joins() {
     let wanted = Demand { needs: cpus(1).with(GPU, Amount::units(4)), ..demand(1) };
     assert_eq!(talk.want(1, 1, wanted), []);
     assert_eq!(talk.reasons(), ["no node has 4 GPU; the largest has 2 GPU"]);
+    let why = "1 task waits for 1 CPU, 4 GPU; no node has 4 GPU; the largest has 2 GPU";
+    assert_eq!(talk.placer.explain_demand(node(1), 1).as_deref(), Some(why));
     talk.report(2, cpus(8), Vec::new());
     talk.pass(10 * limits::NODE_REPORT_MICROSECONDS);
     assert_eq!(talk.reasons(), [""; 0]);
