@@ -103,7 +103,9 @@ impl Resources {
 
     /// How often `wanted` fits into these; `u64::MAX` if it is nothing.
     pub fn times(&self, wanted: &Resources) -> u64 {
-        wanted.iter().map(|(name, amount)| self.get(name).0 / amount.0).min().unwrap_or(u64::MAX)
+        // A message from elsewhere may hold an amount of nothing.
+        let times = |(name, amount): (&str, Amount)| self.get(name).0.checked_div(amount.0);
+        wanted.iter().filter_map(times).min().unwrap_or(u64::MAX)
     }
 
     /// Whether there is something of which both have some.

@@ -20,9 +20,7 @@ use aktis_logic::{Machine, Time};
 use aktis_protocol::limits::{
     NODE_HEARTBEAT_MICROSECONDS, NODE_LEASE_MICROSECONDS, NODE_REPORT_MICROSECONDS,
 };
-use aktis_protocol::placement::{
-    Demand, FromPlacer, Labels, NodeInfo, NodeReport, ToPlacer,
-};
+use aktis_protocol::placement::{Demand, FromPlacer, Labels, NodeInfo, NodeReport, ToPlacer};
 use aktis_protocol::{Amount, Epoch, GroupId, GroupState, NodeId, Resources};
 use host::Host;
 use std::collections::BTreeMap;

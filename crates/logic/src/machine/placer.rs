@@ -32,8 +32,9 @@ mod tests;
 
 use crate::estimate::Estimates;
 use crate::{Effects, Machine, Time};
+use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, ToPlacer};
-use aktis_protocol::{Epoch, GroupSpec, NodeId};
+use aktis_protocol::{Epoch, GroupId, GroupSpec, GroupState, NodeId, Resources, limits};
 use requests::Change;
 
 pub use groups::{GROUP_PATIENCE_MICROSECONDS, PATIENT_MICROSECONDS_MAX, PREPARE_MICROSECONDS_MAX};
@@ -107,6 +108,21 @@ impl Placer {
         &self.estimates
     }
 
+    /// All nodes, and what is free there as far as that is known.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeInfo, &Resources)> {
+        self.nodes.iter().map(|known| (&known.info, known.free()))
+    }
+
+    /// Why a demand waits, in words; `None` if there is no such demand.
+    pub fn explain_demand(&self, from: NodeId, request: RequestId) -> Option<String> {
+        self.requests.text((from, request))
+    }
+
+    /// How far a group is, and the nodes of its bundles if it is ready; `None` if there is no such group.
+    pub fn group(&self, group: GroupId) -> Option<(GroupState, Vec<NodeId>)> {
+        self.groups.state(group)
+    }
+
     /// How many demands wait for a place.
     pub fn waiting(&self) -> usize {
         self.requests.len()
@@ -145,7 +161,8 @@ impl Placer {
         }
         match message {
             ToPlacer::Reported { report } => {
-                report.run_times.iter().for_each(|run_times| self.estimates.on_run(run_times));
+                let run_times = report.run_times.iter().take(limits::REPORT_FUNCTIONS_MAX);
+                run_times.for_each(|run_times| self.estimates.on_run(run_times));
                 self.nodes.on_reported(now, from, report);
                 self.requests.note_change(Change::Load);
             }

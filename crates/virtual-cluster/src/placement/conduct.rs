@@ -60,7 +60,11 @@ impl Cluster {
         if !self.manner.tells_functions {
             self.forget_functions(&mut report);
         }
-        self.tell_placer(node, ToPlacer::Reported { report });
+        let host = self.host(node);
+        if host.reported.as_ref() != Some(&report) {
+            host.reported = Some(report.clone());
+            self.tell_placer(node, ToPlacer::Reported { report });
+        }
         let lanes: Vec<Kind> = self.hosts[&node].lanes.keys().cloned().collect();
         lanes.iter().for_each(|kind| self.ask(node, kind));
     }
@@ -76,7 +80,7 @@ impl Cluster {
                     self.average = if self.average == 0 { seen } else { (self.average * 4 + seen) / 5 };
                 }
             }
-            // So many that nothing but the average of now counts.
+            // So many that the average of now counts for half of what is known.
             run_times.buckets = vec![(estimate::bucket(self.average), 100_000)];
         }
     }

@@ -68,6 +68,7 @@ pub struct Host {
     pub(super) pulls: BTreeMap<ObjectIndex, Time>,
     pub(super) bundles: BTreeMap<(GroupId, u32), Bundle>,
     pub(super) wishes: VecDeque<Wish>,
+    pub(super) reported: Option<NodeReport>,
     /// Run times since the last report.
     runs: BTreeMap<FunctionId, BTreeMap<u8, u32>>,
 }
@@ -89,6 +90,7 @@ impl Host {
             pulls: BTreeMap::new(),
             bundles: BTreeMap::new(),
             wishes: VecDeque::new(),
+            reported: None,
             runs: BTreeMap::new(),
         }
     }
@@ -152,7 +154,7 @@ impl Host {
             let inside = self.running.iter().filter(|(_, running)| running.bundle == Some((group, *index)));
             ended.extend(inside.map(|(task, _)| *task));
         }
-        ended.iter().for_each(|task| drop(self.running.remove(task)));
+        self.running.retain(|task, _| !ended.contains(task));
         ended
     }
 

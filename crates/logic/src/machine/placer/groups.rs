@@ -96,6 +96,10 @@ impl Groups {
         self.table.len()
     }
 
+    pub(super) fn state(&self, group: GroupId) -> Option<(GroupState, Vec<NodeId>)> {
+        self.table.get(&group).map(|known| (known.state(), known.nodes()))
+    }
+
     pub(super) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

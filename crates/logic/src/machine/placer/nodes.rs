@@ -1,7 +1,7 @@
 //! What each node has reported, and what was assumed of it since.
 //!
 //! A report is old when it comes. What was placed on its node in the meantime is not in it, so it stays assumed until
-//! a report comes that is newer by the time such a task needs to get there.
+//! a report comes that is newer by the time such a task needs to get there, or until the place can be used no longer.
 //!
 //! Invariant: what counts as free and as queued is what was reported last and what is assumed, and nothing else.
 
@@ -195,7 +195,8 @@ impl Known {
             wait.add(run, u64::from(queued), row_slots);
             ahead += u64::from(queued);
             running += u64::from(row.running);
-            ends_per_hour += HOUR_MICROSECONDS * u64::from(row.running) / run.mean_microseconds.max(1);
+            let ends = HOUR_MICROSECONDS * u64::from(row.running) / run.mean_microseconds.max(1);
+            ends_per_hour = ends.saturating_add(ends_per_hour);
         }
         let free = match group {
             Some(_) => slots.saturating_sub(ahead + running),
@@ -266,6 +267,18 @@ impl Nodes {
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Whatever could have come by now has come, or will not.
+    pub(super) fn expire(&mut self, now: Time) {
+        let is_over = |assumed: &Assumed| {
+            let expires = assumed.at.map(|at| at.0 + super::CREDIT_MICROSECONDS + SETTLE_MICROSECONDS);
+            expires.is_some_and(|at| at <= now.0)
+        };
+        for known in self.table.values_mut().filter(|known| known.assumed.iter().any(is_over)) {
+            known.assumed.retain(|assumed| !is_over(assumed));
+            known.view = known.viewed();
+        }
     }
 
     /// All, in order of id.

@@ -204,4 +204,44 @@ mod tests {
         assert_eq!(places(GroupStrategy::StrictSpread, &[(1, 0); 3], &all), None);
         assert_eq!(places(GroupStrategy::StrictPack, &[(1, 0)], &all), Some(vec![2]));
     }
+
+    /// Whether there is a way at all, by trying all.
+    fn exists(bundles: &[(u64, u64)], free: &mut Vec<(u64, u64)>) -> bool {
+        let Some((&(cpus, gpus), rest)) = bundles.split_first() else { return true };
+        (0..free.len()).any(|index| {
+            let room = free[index];
+            if room.0 < cpus || room.1 < gpus {
+                return false;
+            }
+            free.remove(index);
+            let found = exists(rest, free);
+            free.insert(index, room);
+            found
+        })
+    }
+
+    #[test]
+    fn strict_spreading_succeeds_exactly_if_there_is_a_way() {
+        let mut state = 1_u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let mut found = 0;
+        for _ in 0..2_000 {
+            let mut pairs = |count| (0..count).map(|_| (1 + below(4), below(4))).collect::<Vec<_>>();
+            let (mut free, bundles) = (pairs(5), pairs(4));
+            let places = places(GroupStrategy::StrictSpread, &bundles, &rooms(&free));
+            assert_eq!(places.is_some(), exists(&bundles, &mut free), "{bundles:?} into {free:?}");
+            found += usize::from(places.is_some());
+            for (node, (cpus, gpus)) in places.iter().flatten().zip(&bundles) {
+                let room = free[*node as usize];
+                assert!(room.0 >= *cpus && room.1 >= *gpus, "{bundles:?} into {free:?}");
+            }
+        }
+        assert!(
+            (200..1_800).contains(&found),
+            "{found} of 2000 could be placed: the cases are too easy or too hard"
+        );
+    }
 }

@@ -22,6 +22,9 @@ pub const SWEEP_MICROSECONDS: u64 = 1_000;
 /// And so much longer for each node there is, since each is looked at.
 const SWEEP_NODE_MICROSECONDS: u64 = 20;
 
+/// What is the same for demands that find room, or none, together.
+type Alike = (Resources, Option<GroupPlace>, Strategy);
+
 /// Who asked, and by which name.
 pub(super) type RequestKey = (NodeId, RequestId);
 
@@ -61,8 +64,10 @@ pub(super) struct Requests {
     /// In order of turn.
     turns: BTreeMap<u64, RequestKey>,
     turns_given: u64,
-    /// How many wait just for room.
-    roomless: usize,
+    /// How many wait just for room, of those that are alike.
+    roomless: BTreeMap<Alike, usize>,
+    /// How many wait for actors or groups to go.
+    endless: usize,
     /// What has happened since the last sweep, at most.
     change: Option<Change>,
     swept_at: Option<Time>,
@@ -73,6 +78,20 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Why a demand waits.
+    pub(super) fn text(&self, key: RequestKey) -> Option<String> {
+        let Request { demand, awaited, told, .. } = self.table.get(&key)?;
+        let what = match demand.count {
+            1 => format!("1 task waits for {}", demand.needs),
+            count => format!("{count} tasks wait for {}", demand.needs),
+        };
+        let why = match (awaited, told) {
+            (Awaited::Ends | Awaited::Members, Some(told)) => told,
+            _ => "all nodes that could take more have enough to do",
+        };
+        Some(format!("{what}; {why}"))
     }
 
     /// Something has happened that may help somebody.
@@ -91,7 +110,7 @@ impl Requests {
         let soon = swept_at.0 + SWEEP_MICROSECONDS + SWEEP_NODE_MICROSECONDS * nodes as u64;
         match self.change {
             Some(_) if somebody_waits => Some(Time(soon)),
-            None if groups_wait || self.roomless > 0 => {
+            None if groups_wait || !self.roomless.is_empty() || self.endless > 0 => {
                 Some(Time(swept_at.0 + limits::NODE_REPORT_MICROSECONDS))
             }
             _ => None,
@@ -101,7 +120,23 @@ impl Requests {
     pub(super) fn remove(&mut self, key: RequestKey) {
         let Some(request) = self.table.remove(&key) else { return };
         self.turns.remove(&request.turn);
-        self.roomless -= usize::from(request.awaited == Awaited::Room);
+        self.note_awaited(&alike(&request.demand), request.awaited, -1);
+    }
+
+    /// So many more wait for this.
+    fn note_awaited(&mut self, alike: &Alike, awaited: Awaited, more: isize) {
+        let add = |count: usize| count.checked_add_signed(more).expect("as many cease to wait as have begun");
+        match awaited {
+            Awaited::Members => {}
+            Awaited::Ends => self.endless = add(self.endless),
+            Awaited::Room => {
+                let count = self.roomless.entry(alike.clone()).or_default();
+                *count = add(*count);
+                if *count == 0 {
+                    self.roomless.remove(alike);
+                }
+            }
+        }
     }
 
     pub(super) fn forget_node(&mut self, node: NodeId) {
@@ -114,33 +149,37 @@ impl Requests {
     }
 
     fn insert(&mut self, now: Time, key: RequestKey, demand: Demand) {
-        if let Some(request) = self.table.get_mut(&key) {
-            request.demand = demand;
-            return;
-        }
-        self.turns_given += 1;
-        self.turns.insert(self.turns_given, key);
-        self.table.insert(
-            key,
-            Request { demand, since: now, turn: self.turns_given, awaited: Awaited::Room, told: None },
-        );
-        self.roomless += 1;
+        let (turn, since, told) = match self.table.remove(&key) {
+            Some(before) => {
+                self.note_awaited(&alike(&before.demand), before.awaited, -1);
+                (before.turn, before.since, before.told)
+            }
+            None => {
+                self.turns_given += 1;
+                self.turns.insert(self.turns_given, key);
+                (self.turns_given, now, None)
+            }
+        };
+        // Until it was looked at, room is all that it waits for.
+        self.note_awaited(&alike(&demand), Awaited::Room, 1);
+        self.table.insert(key, Request { demand, since, turn, awaited: Awaited::Room, told });
     }
 
     /// Notes what it waits for, and why; gives the reason if that is news for its node.
     fn note_wait(&mut self, key: RequestKey, no_place: &NoPlace) -> Option<String> {
         let request = self.table.get_mut(&key)?;
-        self.roomless -= usize::from(request.awaited == Awaited::Room);
         let (awaited, reason) = match no_place {
             NoPlace::NoRoom => (Awaited::Room, None),
             NoPlace::Occupied(reason) => (Awaited::Ends, Some(reason)),
             NoPlace::TooLarge(reason) => (Awaited::Members, Some(reason)),
         };
-        request.awaited = awaited;
-        self.roomless += usize::from(awaited == Awaited::Room);
-        let news = reason.filter(|reason| request.told.as_ref() != Some(reason))?;
-        request.told = Some(news.clone());
-        request.told.clone()
+        let before = std::mem::replace(&mut request.awaited, awaited);
+        let news = reason.filter(|reason| request.told.as_ref() != Some(reason)).cloned();
+        request.told = news.clone().or(request.told.take());
+        let alike = alike(&request.demand);
+        self.note_awaited(&alike, before, -1);
+        self.note_awaited(&alike, awaited, 1);
+        news
     }
 
     /// Whom to look at, in order, now that so much has happened.
@@ -169,9 +208,18 @@ impl Requests {
             *by_node.entry(key.0).or_default() += 1;
         }
         assert!(by_node.values().all(|count| *count <= limits::DEMANDS_MAX), "requests invariant 2");
-        let roomless = self.table.values().filter(|request| request.awaited == Awaited::Room).count();
-        assert_eq!(roomless, self.roomless);
+        let mut roomless: BTreeMap<Alike, usize> = BTreeMap::new();
+        for request in self.table.values().filter(|request| request.awaited == Awaited::Room) {
+            *roomless.entry(alike(&request.demand)).or_default() += 1;
+        }
+        assert_eq!(roomless, self.roomless, "who waits for room is counted");
+        let endless = self.table.values().filter(|request| request.awaited == Awaited::Ends).count();
+        assert_eq!(endless, self.endless, "who waits for an end is counted");
     }
+}
+
+fn alike(demand: &Demand) -> Alike {
+    (demand.needs.clone(), demand.group, demand.strategy.clone())
 }
 
 impl Placer {
@@ -198,22 +246,24 @@ impl Placer {
             demand.inputs.sort_by_key(|input| std::cmp::Reverse(input.bytes));
             demand.inputs.truncate(limits::DEMAND_INPUTS_MAX);
         }
-        let others_wait = self.requests.roomless > 0;
+        let others_wait = self.requests.roomless.contains_key(&alike(&demand));
         self.requests.insert(now, key, demand);
-        match others_wait {
+        if others_wait {
             // They are looked at first.
-            true => self.requests.note_change(Change::Load),
-            false => drop(self.try_place(now, key, out)),
+            return self.requests.note_change(Change::Load);
         }
+        self.nodes.expire(now);
+        let _ = self.try_place(now, key, out);
     }
 
     /// Looks at all who wait, the oldest first.
     pub(super) fn sweep(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
         // What is like one that found no room, and younger, finds none either.
-        let mut full: BTreeSet<(Resources, Option<GroupPlace>, Strategy)> = BTreeSet::new();
+        let mut full: BTreeSet<Alike> = BTreeSet::new();
+        self.nodes.expire(now);
         for key in self.requests.begin_sweep(now) {
-            let Demand { needs, group, strategy, inputs, .. } = &self.requests.table[&key].demand;
-            let alike = inputs.is_empty().then(|| (needs.clone(), *group, strategy.clone()));
+            let demand = &self.requests.table[&key].demand;
+            let alike = demand.inputs.is_empty().then(|| alike(demand));
             if alike.as_ref().is_some_and(|alike| full.contains(alike)) {
                 continue;
             }

@@ -14,6 +14,9 @@ use aktis_protocol::{
 const SHORT: FunctionId = FunctionId(1);
 const LONG: FunctionId = FunctionId(2);
 
+/// After so long, all who wait have been looked at again.
+const LOOK: u64 = 2 * SWEEP_MICROSECONDS;
+
 /// A placer with whom one speaks.
 #[derive(Default)]
 struct Talk {
@@ -116,7 +119,7 @@ impl Talk {
         let bundles = bundles.iter().map(|units| cpus(*units)).collect();
         let spec = GroupSpec { group: group_id(number), bundles, strategy, ..GroupSpec::default() };
         self.say(from, ToPlacer::GroupWanted { spec });
-        self.pass(SWEEP_MICROSECONDS);
+        self.pass(LOOK);
     }
 
     /// What was said, in short.
@@ -167,13 +170,36 @@ fn what_was_assumed_is_corrected_by_a_report_that_is_new_enough() {
     talk.learn();
     assert_eq!(talk.want(1, 1, Demand { function: LONG, ..demand(2) }), [(2, 1), (3, 1)]);
     assert_eq!(talk.want(1, 2, Demand { function: LONG, ..demand(1) }), [], "both are taken for a second");
+    let why = "1 task waits for 1 CPU; all nodes that could take more have enough to do";
+    assert_eq!(talk.placer.explain_demand(node(1), 2).as_deref(), Some(why));
+    assert_eq!(talk.placer.explain_demand(node(1), 1), None);
     talk.now += SETTLE_MICROSECONDS - 1;
     talk.report(2, cpus(1), Vec::new());
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.placed(2), [], "that report was sent before the task came");
     talk.report(2, cpus(1), Vec::new());
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.placed(2), [(2, 1)], "the task is over, or never came");
+}
+
+#[test]
+fn a_place_that_nobody_came_to_is_free_again_though_its_node_has_nothing_to_report() {
+    let mut talk = Talk::with(&[cpus(0), cpus(1)]);
+    talk.learn();
+    assert_eq!(talk.want(1, 1, Demand { function: LONG, ..demand(1) }), [(2, 1)]);
+    talk.now += CREDIT_MICROSECONDS + SETTLE_MICROSECONDS - 1;
+    assert_eq!(talk.want(1, 2, Demand { function: LONG, ..demand(1) }), []);
+    talk.say(1, ToPlacer::PlaceWithdrawn { request: 2 });
+    talk.now += 1;
+    assert_eq!(talk.want(1, 3, Demand { function: LONG, ..demand(1) }), [(2, 1)]);
+}
+
+#[test]
+fn a_demand_that_is_replaced_by_a_smaller_one_is_looked_at_again() {
+    let mut talk = Talk::with(&[cpus(1)]);
+    assert_eq!(talk.want(1, 1, Demand { needs: cpus(2), ..demand(1) }), []);
+    assert_eq!(talk.want(1, 1, demand(1)), [(1, 1)]);
+    assert_eq!(talk.placer.waiting(), 0);
 }
 
 #[test]
@@ -183,7 +209,7 @@ fn places_that_are_not_used_are_free_again() {
     assert_eq!(talk.want(1, 1, Demand { function: LONG, ..demand(1) }), [(2, 1)]);
     assert_eq!(talk.want(1, 2, Demand { function: LONG, ..demand(1) }), []);
     talk.say(1, ToPlacer::PlaceUnused { request: 1, node: node(2), count: 1 });
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.placed(2), [(2, 1)]);
 }
 
@@ -247,11 +273,13 @@ fn an_infeasible_demand_is_explained_once_and_placed_when_a_node_joins() {
     let wanted = Demand { needs: cpus(1).with(GPU, Amount::units(4)), ..demand(1) };
     assert_eq!(talk.want(1, 1, wanted), []);
     assert_eq!(talk.reasons(), ["no node has 4 GPU; the largest has 2 GPU"]);
+    let why = "1 task waits for 1 CPU, 4 GPU; no node has 4 GPU; the largest has 2 GPU";
+    assert_eq!(talk.placer.explain_demand(node(1), 1).as_deref(), Some(why));
     talk.report(2, cpus(8), Vec::new());
     talk.pass(10 * limits::NODE_REPORT_MICROSECONDS);
     assert_eq!(talk.reasons(), [""; 0]);
     talk.join(3, cpus(1).with(GPU, Amount::units(8)), Labels::new());
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.placed(1), [(3, 1)]);
 
     let both = Demand { needs: cpus(8).with(GPU, Amount::units(8)), ..demand(1) };
@@ -261,6 +289,26 @@ fn an_infeasible_demand_is_explained_once_and_placed_when_a_node_joins() {
     talk.say(3, ToPlacer::Reported { report });
     talk.want(1, 3, Demand { needs: Resources::none().with(GPU, Amount::units(3)), ..demand(1) });
     assert_eq!(talk.reasons(), ["actors and placement groups have so much that no node can free 3 GPU"]);
+}
+
+#[test]
+fn what_actors_have_taken_is_looked_at_again_though_its_return_is_reported_only_once() {
+    let mut talk = Talk::with(&[cpus(1)]);
+    let report = |units| NodeReport { available: cpus(units), usable: cpus(units), ..NodeReport::default() };
+    talk.say(1, ToPlacer::Reported { report: report(0) });
+    assert_eq!(talk.want(1, 1, demand(1)), []);
+    assert_eq!(talk.reasons(), ["actors and placement groups have so much that no node can free 1 CPU"]);
+    talk.pass(limits::NODE_REPORT_MICROSECONDS);
+    talk.now += 1;
+    talk.say(1, ToPlacer::Reported { report: report(1) });
+    for _ in 0..200 {
+        let wakeup = talk.placer.next_wakeup().expect("somebody waits");
+        talk.pass(wakeup.0 - talk.now);
+        if talk.placed(1) == [(1, 1)] {
+            return assert_eq!(talk.placer.waiting(), 0);
+        }
+    }
+    panic!("it was forgotten");
 }
 
 #[test]
@@ -342,7 +390,7 @@ fn a_group_is_prepared_committed_used_and_returned() {
     assert_eq!(talk.heard(), [""; 0], "not all have it");
     talk.reserved(2, 7, 1, Ok(()));
     assert_eq!(talk.heard(), ["1 commit", "2 commit", "1 ready [1, 2]"]);
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.placed(1), [(1, 1)]);
     assert_eq!(talk.want(3, 2, used(Some(1))), [(2, 1)]);
     assert_eq!(talk.want(3, 3, used(Some(2))), []);
@@ -370,14 +418,14 @@ fn a_refusal_or_a_death_returns_everything_and_another_way_is_tried() {
     let heard = talk.heard();
     assert_eq!(heard[..2], ["1 return [0]", "2 return [1]"]);
     assert!(heard[2].ends_with("could not set its part aside: 2 CPU are in use"), "{heard:?}");
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.heard(), ["1 reserve [0]", "3 reserve [1]"], "not where it was refused");
     talk.reserved(1, 7, 1, Ok(()));
     talk.reserved(3, 7, 2, Ok(()));
     assert_eq!(talk.heard(), [""; 0], "an answer to an earlier question does not count");
     talk.step(PlacerInput::NodeLeft { node: node(3) });
     assert_eq!(talk.heard()[0], "1 return [0]");
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.heard(), ["1 reserve [0]", "2 reserve [1]"]);
     talk.pass(PREPARE_MICROSECONDS_MAX);
     let heard = talk.heard();
@@ -394,10 +442,10 @@ fn a_ready_group_that_loses_a_node_is_repaired_around_what_is_left() {
     talk.said.clear();
     talk.step(PlacerInput::NodeLeft { node: node(2) });
     assert!(talk.heard()[0].starts_with("1 pending: node"));
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.heard(), ["1 pending: its 2 bundles want 2 different nodes, of 1 that there are"]);
     talk.join(3, cpus(4), Labels::new());
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.heard(), ["3 reserve [1]"]);
     talk.reserved(3, 7, 2, Ok(()));
     assert_eq!(talk.heard(), ["3 commit", "1 ready [1, 3]"]);
@@ -460,6 +508,6 @@ fn a_restored_group_is_ready_and_loses_nodes_that_do_not_come_back() {
     talk.say(1, ToPlacer::GroupWatched { group: group_id(7) });
     assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
     talk.step(PlacerInput::NodeLeft { node: node(2) });
-    talk.pass(SWEEP_MICROSECONDS);
+    talk.pass(LOOK);
     assert_eq!(talk.heard()[1..], ["1 reserve [1]"]);
 }
