@@ -3,6 +3,7 @@
 //! `api` puts types on top of this; nothing here knows what a user's value is, only its bytes.
 
 mod actors;
+mod attached;
 pub mod codec;
 mod deferred;
 mod entry;
@@ -25,6 +26,7 @@ mod submit;
 mod wait;
 mod worker;
 
+pub use aktis_daemon::directory::{LOCAL, find_local};
 pub use codec::{Arguments, Buffer, Encoded, Value};
 pub use error::Error;
 pub use handle::{ActorHandle, Handle, Stream};

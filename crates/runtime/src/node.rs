@@ -9,11 +9,11 @@
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
-use aktis_daemon::{EmbeddedNode, LinkError, WorkerLink};
+use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{ObjectId, ProcessSlot};
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,6 +24,10 @@ pub(crate) enum Link {
     Embedded(Arc<EmbeddedNode>),
     /// The node is in the process that started this one.
     Worker(Arc<WorkerLink>),
+    /// The node is in a process that this one has attached to.
+    Attached(Arc<DriverLink>),
+    /// The node is in this process, and this is one of several places in it.
+    Local(Arc<LocalLink>),
 }
 
 /// Messages on their way to the node.
@@ -56,8 +60,8 @@ impl Outbox {
 }
 
 thread_local! {
-    /// Whether this thread is inside a flush: what it puts into the outbox is sent by that.
-    static FLUSHING: Cell<bool> = const { Cell::new(false) };
+    /// The outboxes that this thread is flushing, by their addresses: what it puts into one is sent by its flush.
+    static FLUSHING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Reply {
@@ -98,16 +102,23 @@ const CHANNEL_REQUEST: RequestId = 0;
 impl Inner {
     /// Sends everything in the outbox, in order.
     pub(crate) fn flush_outbox(&self) {
-        if FLUSHING.get() || !self.outbox.waiting.load(Ordering::Acquire) {
+        let this = &raw const self.outbox as usize;
+        if !self.outbox.waiting.load(Ordering::Acquire) || FLUSHING.with_borrow(|all| all.contains(&this)) {
             return;
         }
         let Some(link) = self.link.get() else { return };
         let guard = self.outbox.flushing.lock();
-        FLUSHING.set(true);
+        FLUSHING.with_borrow_mut(|all| all.push(this));
         loop {
             match (self.outbox.pop(), link) {
                 (None, _) => break,
                 (Some(message), Link::Embedded(node)) => node.send(message),
+                (Some(message), Link::Local(link)) => link.send(message),
+                (Some(message), Link::Attached(link)) => match link.send(&message) {
+                    // That the node is gone is found out by the thread that listens to it.
+                    Ok(()) | Err(LinkError::DriverGone) => {}
+                    Err(error) => eprintln!("aktis: a message to the node was not sent: {error}"),
+                },
                 (Some(message), Link::Worker(worker)) => {
                     if let Err(error) = worker.send(&message) {
                         eprintln!("aktis: a message to the node was not sent: {error}");
@@ -119,7 +130,7 @@ impl Inner {
                 }
             }
         }
-        FLUSHING.set(false);
+        FLUSHING.with_borrow_mut(Vec::pop);
         drop(guard);
     }
 

@@ -14,7 +14,7 @@ use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
 use aktis_daemon::{EmbeddedNode, NodeOptions};
-use aktis_protocol::control::FoundActor;
+use aktis_protocol::control::{FoundActor, ToNode};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
@@ -127,7 +127,9 @@ impl Inner {
             executor: parts.executor,
             program: parts.program,
             // A node inside a driver starts its first worker in place 1; others are told.
-            shared_worker: AtomicU32::new(u32::from(parts.me.0 == 0)),
+            shared_worker: AtomicU32::new(u32::from(
+                parts.me.0 == 0 && parts.program == ProgramId::default(),
+            )),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
@@ -193,6 +195,15 @@ impl Inner {
         later.run(self);
     }
 
+    /// The node of another process has ended.
+    pub(crate) fn on_node_gone(self: &Arc<Self>) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.fail_everything();
+            self.replies.fail_all();
+            self.pump.stop();
+        }
+    }
+
     fn shutdown(self: &Arc<Self>) {
         if self.fork.is_forked() || self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -200,8 +211,10 @@ impl Inner {
         self.fail_everything();
         self.replies.fail_all();
         self.pump.stop();
-        if let Some(Link::Embedded(node)) = self.link.get() {
-            node.shutdown();
+        match self.link.get() {
+            Some(Link::Embedded(node)) => node.shutdown(),
+            Some(Link::Attached(_) | Link::Local(_)) => self.send_to_node(ToNode::Detached),
+            Some(Link::Worker(_)) | None => {}
         }
         // A reference made between the first sweep and the end of the node.
         self.fail_everything();
@@ -258,7 +271,8 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Ends the session: what runs is dropped, all processes end. Idempotent.
+    /// Ends the session: what runs is dropped, all processes end. One that is attached to a node of another process
+    /// leaves it, and ends nothing else. Idempotent.
     pub fn shutdown(&self) {
         self.0.shutdown();
         let mut current = CURRENT.write();
