@@ -6,7 +6,7 @@ use crate::options::{CPU, GPU, MEMORY, Quantity};
 use aktis_protocol::{Amount, Resources};
 use aktis_runtime::runtime::EnterGuard;
 use aktis_runtime::runtime::Statistics;
-use aktis_runtime::{Config, Encoded, Runtime};
+use aktis_runtime::{Config, Encoded, LOCAL, Runtime, find_local};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashSet;
@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Starts the session of this process: an engine inside it, with worker processes of its own.
 ///
 /// The session ends, and with it every process and all shared memory, when the returned value is dropped.
+///
+/// If the environment variable `AKTIS_ADDRESS` is set, the process attaches to the node with that
+/// [address](SessionBuilder::address) instead, and only leaves it in the end.
 pub fn init() -> Result<Session> {
     Session::builder().init()
 }
@@ -28,7 +31,7 @@ pub struct Session {
 impl Session {
     /// Options of a new session.
     pub fn builder() -> SessionBuilder {
-        SessionBuilder { config: Config::default(), problem: None }
+        SessionBuilder { config: Config::default(), address: None, of_node: None, problem: None }
     }
 
     /// Starts a private session with the default options: it is used through this value, and by the
@@ -37,13 +40,20 @@ impl Session {
         Self::builder().start()
     }
 
+    /// Attaches to a node that runs already, by its [address](SessionBuilder::address), for a private session with the
+    /// default options: see [`Session::start`].
+    pub fn connect(address: impl Into<String>) -> Result<Self> {
+        Self::builder().address(address).start()
+    }
+
     /// Makes this the session that `remote`, `get` and all other functions use on this thread, as long as
     /// the returned value lives.
     pub fn enter(&self) -> Entered<'_> {
         Entered { _guard: self.runtime.enter(), _session: self }
     }
 
-    /// Ends the session: running tasks are dropped, all processes end.
+    /// Ends the session: running tasks are dropped, all processes end. If it was attached to a node that runs elsewhere,
+    /// it leaves that: what this process holds goes, and nothing else ends.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -159,10 +169,23 @@ pub(crate) fn wait_in<T>(
 #[must_use = "nothing starts before `start` or `init`"]
 pub struct SessionBuilder {
     config: Config,
+    address: Option<String>,
+    /// An option that was set and is up to the node.
+    of_node: Option<String>,
     problem: Option<String>,
 }
 
+/// Names the node that `init` attaches to.
+const ADDRESS_VARIABLE: &str = "AKTIS_ADDRESS";
+
 impl SessionBuilder {
+    /// The node to attach to, instead of starting one in this process: the directory of a node on this machine, `auto`
+    /// for the one that runs there, or `host:port` for one of that cluster; `local` is none.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
     /// How many tasks may run at once, each holding one CPU by default; the machine's CPUs by default.
     pub fn cpus(self, amount: impl Quantity) -> Self {
         self.resource(CPU, amount)
@@ -180,6 +203,7 @@ impl SessionBuilder {
 
     /// How much there is of a resource with a name of your own.
     pub fn resource(mut self, name: &str, amount: impl Quantity) -> Self {
+        self.of_node.get_or_insert_with(|| name.to_owned());
         match Amount::from_f64(amount.to_f64()) {
             Some(amount) => self.config.resources.set(name, amount),
             None => {
@@ -193,6 +217,7 @@ impl SessionBuilder {
 
     /// The size of the object store; a part of the machine's memory by default.
     pub fn store_bytes(mut self, bytes: u64) -> Self {
+        self.of_node.get_or_insert_with(|| "the size of the store".to_owned());
         self.config.store_bytes = bytes;
         self
     }
@@ -232,11 +257,21 @@ impl SessionBuilder {
         if let Some(problem) = self.problem {
             return Err(Error::Invalid(problem));
         }
-        Ok(Session { runtime: Runtime::start(self.config)? })
+        let Some(address) = self.address.filter(|address| address != LOCAL) else {
+            return Ok(Session { runtime: Runtime::start(self.config)? });
+        };
+        if let Some(option) = self.of_node {
+            let text = format!("{option} cannot be chosen for a node that runs already, at {address}");
+            return Err(Error::Invalid(text + "\nhint: leave that option out, or the address"));
+        }
+        let directory = find_local(&address).map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok(Session { runtime: Runtime::attach(&directory, self.config)? })
     }
 
     /// Starts the session of this process: see [`init`].
-    pub fn init(self) -> Result<Session> {
+    pub fn init(mut self) -> Result<Session> {
+        let variable = || std::env::var(ADDRESS_VARIABLE).ok().filter(|address| !address.is_empty());
+        self.address = self.address.or_else(variable);
         let session = self.start()?;
         session.runtime.make_current()?;
         Ok(session)

@@ -25,6 +25,8 @@ pub enum WorkerProgram {
         command: Vec<OsString>,
         /// Environment variables that it gets besides the driver's own.
         environment: Vec<(OsString, OsString)>,
+        /// The version of what it is: two that differ are different programs to a node that serves many.
+        version: String,
     },
 }
 
@@ -79,7 +81,7 @@ impl EmbeddedNode {
     pub fn start(options: NodeOptions, deliver: Deliver) -> Result<Arc<Self>, StartError> {
         let (launch, template) = match options.workers {
             WorkerProgram::ThisProgram => (Launch::ThisProgram, None),
-            WorkerProgram::Template { command, environment } => {
+            WorkerProgram::Template { command, environment, .. } => {
                 let status = Arc::<TemplateStatus>::default();
                 let program = Arc::new(TemplateProgram { command, environment });
                 (Launch::Template { program, status: status.clone() }, Some(status))

@@ -208,17 +208,14 @@ impl Host {
         if slot == HOST {
             return Ok(self.own_link());
         }
-        match self.arena.as_process(slot) {
-            Ok(arena) => Ok(self.link(slot, Arc::new(self.control.as_process(slot)), Arc::new(arena))),
-            Err(error) => {
-                self.close_local(slot, DeathCause { pid: self.pid, ..DeathCause::default() });
-                Err(error.into())
-            }
-        }
+        let place = Arc::new(Place { slot, shared: self.shared.clone() });
+        let arena = Arc::new(self.arena.as_process(slot, place.clone())?);
+        let control = Arc::new(self.control.as_process(slot));
+        Ok(LocalLink { _place: Some(place), ..self.link(slot, control, arena) })
     }
 
-    /// Gives a place in this process up, as by the death of a process. Nothing of it may be used any more: it has
-    /// dropped all that it had pinned, and none of its threads waits in it.
+    /// Gives a place in this process up: to all others, it has died of this. The place is used again when its
+    /// [`LocalLink`] and all that was pinned through it are dropped.
     pub fn close_local(&self, slot: ProcessSlot, cause: DeathCause) {
         self.shared.with_shell(|shell| shell.close_local(slot, cause));
     }
@@ -244,7 +241,8 @@ impl Host {
     }
 
     fn link(&self, slot: ProcessSlot, control: Arc<Control>, arena: Arc<Arena>) -> LocalLink {
-        LocalLink { slot, session: self.session, control, arena, shared: self.shared.clone(), pid: self.pid }
+        let (session, shared, pid) = (self.session, self.shared.clone(), self.pid);
+        LocalLink { slot, session, control, arena, shared, pid, _place: None }
     }
 
     /// The processes that run, but for this one, and their process ids.
@@ -293,6 +291,19 @@ pub struct LocalLink {
     arena: Arc<Arena>,
     shared: Arc<Shared>,
     pid: u32,
+    _place: Option<Arc<Place>>,
+}
+
+/// A place in this process, which is free when all that uses it is dropped.
+struct Place {
+    slot: ProcessSlot,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.with_shell(|shell| shell.on_local_gone(self.slot));
+    }
 }
 
 impl LocalLink {
@@ -320,7 +331,7 @@ impl LocalLink {
     /// been delivered when this returns, unless another thread is delivering them right now.
     pub fn send(&self, message: ToNode) {
         if std::process::id() == self.pid {
-            self.shared.with_shell(|shell| shell.on_local_message(self.slot, message));
+            self.shared.send_from(self.slot, message);
         }
     }
 }

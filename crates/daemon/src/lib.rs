@@ -17,6 +17,7 @@ pub mod attach;
 mod bell;
 mod delivery;
 mod demand;
+pub mod directory;
 mod disk;
 pub mod embedded;
 pub mod host;
@@ -32,6 +33,7 @@ pub mod template;
 
 pub use attach::{AttachError, DriverLink};
 pub use delivery::Deliver;
+pub use directory::{AddressError, default_directory, find_local};
 pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
 pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, StartError};
 pub use link::{LinkError, WorkerLink};

@@ -51,7 +51,8 @@ pub(crate) struct Wire {
     control: Arc<Control>,
     arena: Arc<Arena>,
     inbox: OwnedFd,
-    socket: OwnedFd,
+    /// Closed when nothing of the object store is used here any more.
+    socket: Arc<OwnedFd>,
     buffer: Mutex<Vec<u8>>,
 }
 
@@ -62,10 +63,11 @@ impl Wire {
         socket: OwnedFd,
         [inbox, control, index, arena]: [OwnedFd; GREETING_DESCRIPTORS],
     ) -> Result<Self, LinkError> {
+        let socket = Arc::new(socket);
         Ok(Self {
             slot,
             control: Arc::new(Control::open(control, slot)?),
-            arena: Arc::new(Arena::open(index, arena, slot)?),
+            arena: Arc::new(Arena::open(index, arena, slot, Some(socket.clone()))?),
             inbox,
             socket,
             buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
@@ -82,10 +84,6 @@ impl Wire {
 
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
-    }
-
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        &self.socket
     }
 
     /// Sends a message to the node; waits while there is no room.

@@ -9,6 +9,7 @@ use crate::programs::Launch;
 use crate::shell::{GuestProcess, Plan, Shell, TemplateNews};
 use crate::spawn::{SpawnOrder, WorkerProcess};
 use crate::template::{Keeper, Tidings};
+use aktis_protocol::control::ToNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -33,25 +34,34 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Tells the shell something; then wakes the node's thread if it has to know, and delivers what there is to
-    /// deliver in this process.
+    /// Tells the shell something, and wakes the node's thread if it has to know. Deliveries are left to that thread.
     pub(crate) fn with_shell<T>(&self, tell: impl FnOnce(&mut Shell) -> T) -> T {
-        let (told, wake, ready) = {
-            let mut shell = self.shell.lock();
-            let told = tell(&mut shell);
-            (told, shell.must_wake(), shell.take_ready())
-        };
+        let mut shell = self.shell.lock();
+        let told = tell(&mut shell);
+        let wake = shell.must_wake();
+        drop(shell);
         if wake {
             self.bell.ring();
         }
-        ready.iter().for_each(|delivery| delivery.run());
         told
+    }
+
+    /// A local process says something. Its own answers are delivered here and now; those of others by the node's
+    /// thread, because the caller may hold what they need.
+    pub(crate) fn send_from(&self, process: ProcessSlot, message: ToNode) {
+        let ready = self.with_shell(|shell| {
+            shell.on_local_message(process, message);
+            shell.take_ready_of(process)
+        });
+        if let Some(delivery) = ready {
+            delivery.run();
+        }
     }
 
     /// Delivers what there is to deliver in this process.
     fn deliver(&self) {
         let ready = self.shell.lock().take_ready();
-        ready.iter().for_each(|delivery| delivery.run());
+        ready.values().for_each(|delivery| delivery.run());
     }
 }
 
@@ -211,8 +221,11 @@ impl NodeThread {
         let templates = self.templates.iter().flat_map(|(_, template)| template.descriptors(full));
         descriptors.extend(templates.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         let of_guests = descriptors.len();
-        descriptors
-            .extend(self.guests.iter().flat_map(|guest| [readable(&guest.socket), readable(&guest.pidfd)]));
+        descriptors.extend(
+            self.guests
+                .iter()
+                .flat_map(|guest| [PollFd::new(&guest.socket, PollFlags::empty()), readable(&guest.pidfd)]),
+        );
         // For each watched descriptor: whose it is, and what it tells.
         let mut watched = Vec::new();
         let first = descriptors.len();

@@ -56,7 +56,7 @@ pub(crate) struct Shell {
     /// Places that are in this very process, and what takes the node's messages to them.
     locals: BTreeMap<ProcessSlot, Arc<Delivery>>,
     /// Those of them that have got something.
-    ready: Vec<Arc<Delivery>>,
+    ready: BTreeMap<ProcessSlot, Arc<Delivery>>,
     specs: BTreeMap<ProgramId, ProgramSpec>,
     launches: BTreeMap<ProgramId, Launch>,
     /// What became of the one who attached last.
@@ -120,7 +120,7 @@ impl Shell {
             inbox: Inbox::new()?,
             peers: BTreeMap::new(),
             locals: BTreeMap::new(),
-            ready: Vec::new(),
+            ready: BTreeMap::new(),
             specs: BTreeMap::new(),
             launches: BTreeMap::new(),
             admission: None,
@@ -255,7 +255,7 @@ impl Shell {
         self.newly_blocked = false;
         let now = self.now();
         let timeout = deadline.map(|at| Duration::from_micros(at.0.saturating_sub(now.0)));
-        let timeout = if self.spawn_orders.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let timeout = if self.has_errands() { Some(Duration::ZERO) } else { timeout };
         Plan { timeout, blocked: self.peers.values().filter_map(|peer| peer.blocked_on().cloned()).collect() }
     }
 
@@ -272,12 +272,19 @@ impl Shell {
             (wanted, None) => wanted.is_some(),
             (None, Some(_)) => false,
         };
-        let news = !self.arrived.is_empty() || !self.template_news.is_empty();
-        let wake = earlier || news || self.newly_blocked || !self.spawn_orders.is_empty();
+        let wake = earlier || self.newly_blocked || self.has_errands();
         if wake {
             self.plan = Planned::Awake;
         }
         wake
+    }
+
+    /// Whether something waits for the node's thread.
+    fn has_errands(&self) -> bool {
+        !self.spawn_orders.is_empty()
+            || !self.ready.is_empty()
+            || !self.arrived.is_empty()
+            || !self.template_news.is_empty()
     }
 
     pub(crate) fn next_spawn_order(&mut self) -> Option<SpawnOrder> {
@@ -349,6 +356,7 @@ impl Shell {
             }
             NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
             NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
+            NodeEffect::SeeOff { process } => self.control.mark_dead(process),
             NodeEffect::ForgetProgram { program } => self.forget_program(program),
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {

@@ -121,6 +121,9 @@ pub struct Lease {
 pub enum ToNode {
     /// A worker process is ready to take work.
     Started,
+    /// The sender, which was not started by the node, leaves it: what it held and owed goes. Its place stays taken until
+    /// it has let go of all shared memory, or has ended. Answer: [`FromNode::Shutdown`].
+    Detached,
     /// The sender wants a queue for tasks of this shape. Answer: [`FromNode::LaneOpened`].
     LaneWanted {
         /// Matches the answer.

@@ -4,6 +4,7 @@
 
 mod actors;
 pub mod bridge;
+mod attached;
 pub mod codec;
 mod deferred;
 mod entry;
@@ -26,6 +27,7 @@ mod submit;
 mod wait;
 mod worker;
 
+pub use aktis_daemon::directory::{LOCAL, find_local};
 pub use codec::{Arguments, Buffer, Encoded, Value};
 pub use error::Error;
 pub use handle::{ActorHandle, Handle, Stream};

@@ -10,11 +10,11 @@ use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
-use aktis_daemon::{EmbeddedNode, LinkError, LocalLink, WorkerLink};
+use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{ObjectId, ProcessSlot};
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,10 +23,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(crate) enum Link {
     /// The node is in this process.
     Embedded(Arc<EmbeddedNode>),
-    /// The node is in this process, which has several places in it; this is one of them.
-    Local(LocalLink),
     /// The node is in the process that started this one.
     Worker(Arc<WorkerLink>),
+    /// The node is in a process that this one has attached to.
+    Attached(Arc<DriverLink>),
+    /// The node is in this process, and this is one of several places in it.
+    Local(Arc<LocalLink>),
 }
 
 /// Messages on their way to the node.
@@ -59,8 +61,8 @@ impl Outbox {
 }
 
 thread_local! {
-    /// Whether this thread is inside a flush: what it puts into the outbox is sent by that.
-    static FLUSHING: Cell<bool> = const { Cell::new(false) };
+    /// The outboxes that this thread is flushing, by their addresses: what it puts into one is sent by its flush.
+    static FLUSHING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Reply {
@@ -101,17 +103,23 @@ const CHANNEL_REQUEST: RequestId = 0;
 impl Inner {
     /// Sends everything in the outbox, in order.
     pub(crate) fn flush_outbox(&self) {
-        if FLUSHING.get() || !self.outbox.waiting.load(Ordering::Acquire) {
+        let this = &raw const self.outbox as usize;
+        if !self.outbox.waiting.load(Ordering::Acquire) || FLUSHING.with_borrow(|all| all.contains(&this)) {
             return;
         }
         let Some(link) = self.link.get() else { return };
         let guard = self.outbox.flushing.lock();
-        FLUSHING.set(true);
+        FLUSHING.with_borrow_mut(|all| all.push(this));
         loop {
             match (self.outbox.pop(), link) {
                 (None, _) => break,
                 (Some(message), Link::Embedded(node)) => node.send(message),
                 (Some(message), Link::Local(link)) => link.send(message),
+                (Some(message), Link::Attached(link)) => match link.send(&message) {
+                    // That the node is gone is found out by the thread that listens to it.
+                    Ok(()) | Err(LinkError::DriverGone) => {}
+                    Err(error) => eprintln!("aktis: a message to the node was not sent: {error}"),
+                },
                 (Some(message), Link::Worker(worker)) => {
                     if let Err(error) = worker.send(&message) {
                         eprintln!("aktis: a message to the node was not sent: {error}");
@@ -123,7 +131,7 @@ impl Inner {
                 }
             }
         }
-        FLUSHING.set(false);
+        FLUSHING.with_borrow_mut(Vec::pop);
         drop(guard);
     }
 

@@ -14,7 +14,7 @@ use crate::registry::Function;
 use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, Host, LocalRole, NodeOptions};
+use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::control::{FoundActor, ToNode};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
@@ -130,7 +130,9 @@ impl Inner {
             executor: parts.executor,
             program: parts.program,
             // A node inside a driver starts its first worker in place 1; others are told.
-            shared_worker: AtomicU32::new(u32::from(parts.me.0 == 0)),
+            shared_worker: AtomicU32::new(u32::from(
+                parts.me.0 == 0 && parts.program == ProgramId::default(),
+            )),
             queued_tasks_max: parts.queued_tasks_max.max(1),
             bridge: OnceLock::new(),
             session: parts.session,
@@ -197,6 +199,15 @@ impl Inner {
         later.run(self);
     }
 
+    /// The node of another process has ended.
+    pub(crate) fn on_node_gone(self: &Arc<Self>) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.fail_everything();
+            self.replies.fail_all();
+            self.pump.stop();
+        }
+    }
+
     fn shutdown(self: &Arc<Self>) {
         if self.fork.is_forked() || self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -204,8 +215,10 @@ impl Inner {
         self.fail_everything();
         self.replies.fail_all();
         self.pump.stop();
-        if let Some(Link::Embedded(node)) = self.link.get() {
-            node.shutdown();
+        match self.link.get() {
+            Some(Link::Embedded(node)) => node.shutdown(),
+            Some(Link::Attached(_) | Link::Local(_)) => self.send_to_node(ToNode::Detached),
+            Some(Link::Worker(_)) | None => {}
         }
         // A reference made between the first sweep and the end of the node.
         self.fail_everything();
@@ -263,48 +276,16 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// A place in the node of this process: a process that lives in this one.
-    pub fn start_local(host: &Host, role: LocalRole, program: ProgramId) -> Result<Self, Error> {
-        let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
-        let deliver = {
-            let target = target.clone();
-            Box::new(move |message| {
-                if let Some(inner) = target.wait().upgrade() {
-                    inner.on_node_message(message);
-                }
-            })
-        };
-        let link = host.open_local(role, deliver).map_err(|error| Error::System(error.to_string()))?;
-        let inner = Inner::new(Parts {
-            me: link.slot(),
-            session: link.session(),
-            control: link.control().clone(),
-            arena: link.arena().clone(),
-            executor: None,
-            program,
-            lineage: false,
-            queued_tasks_max: limits::QUEUED_TASKS_MAX,
-            resources: Resources::none(),
-            default_shape: Arc::default(),
-        });
-        let _ = target.set(inner.as_ref().map_or_else(|_| Weak::new(), Arc::downgrade));
-        let inner = inner?;
-        let _ = inner.link.set(Link::Local(link));
-        if role == LocalRole::Peer {
-            inner.send_to_node(ToNode::Started);
-        }
-        Ok(Self(inner))
-    }
-
     /// The node in this process, if it is embedded.
     pub fn node(&self) -> Option<Arc<EmbeddedNode>> {
         match self.0.link.get()? {
             Link::Embedded(node) => Some(node.clone()),
-            Link::Local(_) | Link::Worker(_) => None,
+            Link::Local(_) | Link::Worker(_) | Link::Attached(_) => None,
         }
     }
 
-    /// Ends the session: what runs is dropped, all processes end. Idempotent.
+    /// Ends the session: what runs is dropped, all processes end. One that is attached to a node of another process
+    /// leaves it, and ends nothing else. Idempotent.
     pub fn shutdown(&self) {
         self.0.shutdown();
         let mut current = CURRENT.write();

@@ -31,7 +31,12 @@ pub struct Arena {
     index: Index,
     map: Arc<Mapping>,
     touched: Arc<TouchedPages>,
+    /// Goes with the last that is used of this store, here.
+    _anchor: Option<Anchor>,
 }
+
+/// Something that is kept for as long as anything of a store is used.
+pub type Anchor = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Arena {
     /// Makes an object store for `bytes` bytes in `entries` objects, in the node's process (place 0).
@@ -45,23 +50,34 @@ impl Arena {
         }
         let index = Index::create(entries)?;
         let map = Arc::new(create_mapping("aktis-arena", bytes)?);
-        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(bytes))), map })
+        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(bytes))), map, _anchor: None })
     }
 
-    /// Opens the object store that the node made, in the process in place `me`.
-    pub fn open(index_fd: OwnedFd, arena_fd: OwnedFd, me: ProcessSlot) -> Result<Self, StoreError> {
+    /// Opens the object store that the node made, in the process in place `me`. The anchor is dropped when nothing of
+    /// the store is used here any more.
+    pub fn open(
+        index_fd: OwnedFd,
+        arena_fd: OwnedFd,
+        me: ProcessSlot,
+        anchor: Option<Anchor>,
+    ) -> Result<Self, StoreError> {
         let refused = |source| StoreError::Refused { bytes: 0, source };
         let map = |fd| Mapping::from_fd(fd).map(Arc::new).map_err(refused);
         let index = Index::attach(map(index_fd)?, me)?;
         let map = map(arena_fd)?;
-        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(map.len() as u64))), map })
+        Ok(Self {
+            index,
+            touched: Arc::new(TouchedPages::new(pages(map.len() as u64))),
+            map,
+            _anchor: anchor,
+        })
     }
 
-    /// The same store for another place of this very process, which counts its pins by itself. All that it has pinned
-    /// must be let go before the node declares that place dead.
-    pub fn as_process(&self, me: ProcessSlot) -> Result<Self, StoreError> {
+    /// The same store for another place of this very process, which counts its pins by itself.
+    pub fn as_process(&self, me: ProcessSlot, anchor: Anchor) -> Result<Self, StoreError> {
         let index = Index::attach(self.index.shared_map(), me)?;
-        Ok(Self { index, map: self.map.clone(), touched: self.touched.clone() })
+        let (map, touched) = (self.map.clone(), self.touched.clone());
+        Ok(Self { index, map, touched, _anchor: Some(anchor) })
     }
 
     /// The memfd of the index, to be sent to another process.

@@ -25,7 +25,7 @@ pub mod spill;
 mod title;
 mod touched;
 
-pub use arena::{Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
+pub use arena::{Anchor, Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
 pub use channel::{Receiver, Sender};
 pub use control::Control;
 pub use doorbell::Doorbell;

@@ -24,7 +24,7 @@ fn new_arena() -> Arc<Arena> {
 /// The same store, as the process in another place sees it.
 fn opened_by(arena: &Arena, slot: u32) -> Arc<Arena> {
     let again = |fd: std::os::fd::BorrowedFd<'_>| -> OwnedFd { fd.try_clone_to_owned().expect("dup") };
-    let opened = Arena::open(again(arena.index_fd()), again(arena.arena_fd()), ProcessSlot(slot));
+    let opened = Arena::open(again(arena.index_fd()), again(arena.arena_fd()), ProcessSlot(slot), None);
     Arc::new(opened.expect("open"))
 }
 
@@ -173,7 +173,7 @@ fn a_store_that_cannot_be_is_refused_with_a_hint() {
     assert!(error.to_string().contains("hint: lower store_bytes"), "{error}");
     assert!(matches!(Arena::create(100, 64), Err(StoreError::TooSmall { .. })));
     let (index, arena) = (tiny_memfd(), tiny_memfd());
-    assert!(matches!(Arena::open(index, arena, ProcessSlot(1)), Err(StoreError::NotAnIndex)));
+    assert!(matches!(Arena::open(index, arena, ProcessSlot(1), None), Err(StoreError::NotAnIndex)));
 }
 
 fn tiny_memfd() -> OwnedFd {

@@ -42,7 +42,7 @@ fn open_as_part(part: &str) -> Arc<Arena> {
         std::fs::OpenOptions::new().read(true).write(true).open(path).expect("memfd").into()
     };
     let (index, arena) = part.split_once(' ').expect("two paths");
-    Arc::new(Arena::open(open(index), open(arena), ProcessSlot(1)).expect("open"))
+    Arc::new(Arena::open(open(index), open(arena), ProcessSlot(1), None).expect("open"))
 }
 
 /// Says that it is at work, and then works until it is killed.

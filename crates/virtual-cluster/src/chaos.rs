@@ -94,6 +94,7 @@ impl Chaos {
             }
             98 if town.random.chance(60) => self.kill_one(),
             99 if town.random.chance(40) => self.attach_one(),
+            99 if town.random.chance(30) => self.detach_one(),
             _ => {
                 let full = town.random.chance(30);
                 town.world.disk_error = full.then(|| "no space left on device".into());
@@ -124,6 +125,18 @@ impl Chaos {
         };
         world.input(NodeInput::ProgramAdded(ProgramConfig { program, shared_worker: index % 2 == 1 }));
         world.attach(Guest::Driver(program)).expect("there is a place");
+    }
+
+    fn detach_one(&mut self) {
+        let guests = self.town.world.workers.iter().filter(|(_, worker)| worker.kind.is_none());
+        let guests: Vec<_> = guests.map(|(&slot, _)| slot).collect();
+        let Some(slot) = self.town.random.pick(&guests) else { return };
+        if self.town.world.is_running(slot)
+            && let Some(mut program) = self.town.depart(slot)
+        {
+            self.boxes.extend(program.belongings.boxes.drain(..));
+            self.unprotected.extend(program.belongings.on_the_way());
+        }
     }
 
     fn kill_one(&mut self) {
@@ -168,6 +181,9 @@ impl Chaos {
     /// Everybody tidies up; then nothing may be left.
     fn finish(&mut self) {
         self.town.world.disk_error = None;
+        for slot in self.town.departed.clone() {
+            self.town.world.kill(slot, killed(slot));
+        }
         for _ in 0..2000 {
             self.tidy_up();
             if self.is_over() {

@@ -7,7 +7,7 @@ use crate::world::{DRIVER, World};
 use aktis_logic::machine::node::NodeConfig;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{DeathCause, ProcessSlot};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The channel from one process to another.
 type Channel = (ProcessSlot, ProcessSlot);
@@ -18,6 +18,8 @@ pub struct Town<P: Program> {
     pub world: World,
     /// Programs of the processes that have started.
     pub programs: BTreeMap<ProcessSlot, P>,
+    /// Guests that have said that they leave, and whose processes still run.
+    pub departed: BTreeSet<ProcessSlot>,
     /// Chance.
     pub random: Random,
     /// Letters on their way. Those of a dead process stay in shared memory, and can still be read.
@@ -29,13 +31,22 @@ impl<P: Program> Town<P> {
     pub fn new(config: NodeConfig, random: Random) -> Self {
         let world = World::new(config);
         let programs = BTreeMap::from([(DRIVER, P::begin(None, world.program))]);
-        Self { world, programs, random, letters: BTreeMap::new() }
+        Self { world, programs, departed: BTreeSet::new(), random, letters: BTreeMap::new() }
     }
 
     /// The workers and guests that have not said that they are ready.
     pub fn starting(&self) -> Vec<ProcessSlot> {
         let running = self.world.running();
-        running.into_iter().filter(|slot| !self.programs.contains_key(slot)).collect()
+        let begun = |slot: &ProcessSlot| self.programs.contains_key(slot) || self.departed.contains(slot);
+        running.into_iter().filter(|slot| !begun(slot)).collect()
+    }
+
+    /// A guest leaves: its program is over, but its process still has what it has pinned.
+    pub fn depart(&mut self, slot: ProcessSlot) -> Option<P> {
+        let program = self.programs.remove(&slot)?;
+        self.departed.insert(slot);
+        self.world.send(slot, ToNode::Detached);
+        Some(program)
     }
 
     /// A worker or guest becomes ready.
@@ -48,6 +59,7 @@ impl<P: Program> Town<P> {
     /// Takes out the programs of processes that do not run any more.
     pub fn bury(&mut self) -> BTreeMap<ProcessSlot, P> {
         let world = &self.world;
+        self.departed.retain(|slot| world.is_running(*slot));
         self.letters.retain(|(_, to), _| world.is_running(*to));
         self.programs.extract_if(.., |slot, _| !world.is_running(*slot)).collect()
     }

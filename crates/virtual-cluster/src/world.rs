@@ -70,6 +70,8 @@ pub struct World {
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
     /// What became of the one who attached last.
     admission: Option<Result<ProcessSlot, String>>,
+    /// Guests that have left and still run.
+    pub left: Vec<ProcessSlot>,
     /// Programs that the node has forgotten.
     pub forgotten: Vec<ProgramId>,
 }
@@ -96,6 +98,7 @@ impl World {
             looks: VecDeque::new(),
             channels: BTreeSet::new(),
             admission: None,
+            left: Vec::new(),
             forgotten: Vec::new(),
         };
         world.carry_out(effects);
@@ -176,6 +179,7 @@ impl World {
             return;
         }
         self.mail.remove(&process);
+        self.left.retain(|left| *left != process);
         self.index.clear_pins(process);
         self.arrivals.push_back(Arrival::Death(process, cause));
     }
@@ -250,6 +254,7 @@ impl World {
                 }
                 NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
                 NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
+                NodeEffect::SeeOff { process } => self.left.push(process),
                 NodeEffect::ForgetProgram { program } => self.forgotten.push(program),
                 NodeEffect::KillWorker { process } => self.kill(process, killed(process)),
                 NodeEffect::FreeProcess { process } => {

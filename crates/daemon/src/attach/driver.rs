@@ -10,7 +10,7 @@ use aktis_protocol::{ProcessSlot, ProgramId, Resources, SessionId};
 use aktis_store::{Arena, Control};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +41,8 @@ pub enum AttachError {
     Link(#[from] LinkError),
 }
 
-/// A driver's end of a node in another process.
+/// A driver's end of a node in another process. The driver leaves by [`ToNode::Detached`]; its place is free when this
+/// and all that was pinned in the store are dropped.
 pub struct DriverLink {
     wire: Wire,
     session: SessionId,
@@ -106,14 +107,9 @@ impl DriverLink {
         self.wire.send(message)
     }
 
-    /// Waits for the next message of the node. `None` when the node is gone, or this driver has [left](Self::leave).
+    /// Waits for the next message of the node. `None` when the node is gone.
     pub fn receive(&self) -> Option<FromNode> {
         self.wire.receive()
-    }
-
-    /// Gives the place up. Nothing of this process may lie in, or look at, the memory that it shared.
-    pub fn leave(&self) {
-        let _ = rustix::net::shutdown(self.wire.socket(), Shutdown::Both);
     }
 }
 

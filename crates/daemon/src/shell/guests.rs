@@ -10,6 +10,7 @@ use aktis_logic::machine::node::{Guest, NodeInput, ProgramConfig};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec};
 use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A driver that wants to attach.
@@ -123,11 +124,18 @@ impl Shell {
         Ok(process)
     }
 
-    /// The local process is no more. The node's own process stays, but is not told anything any more.
+    /// The local process leaves. The node's own process stays, but is not told anything any more.
     pub(crate) fn close_local(&mut self, process: ProcessSlot, cause: DeathCause) {
+        self.read_inbox();
         if self.locals.remove(&process).is_some() && process != HOST {
-            self.on_process_died(process, cause);
+            self.step(NodeInput::ProcessLeft { process, cause });
         }
+    }
+
+    /// Nothing is left of a local process.
+    pub(crate) fn on_local_gone(&mut self, process: ProcessSlot) {
+        self.locals.remove(&process);
+        self.on_process_died(process, DeathCause { pid: std::process::id(), ..DeathCause::default() });
     }
 
     /// Something for a local process. The node's own process deals with deaths by itself while it has no voice.
@@ -135,7 +143,7 @@ impl Shell {
         match (self.locals.get(&to), &message) {
             (Some(delivery), _) => {
                 delivery.push(message);
-                self.ready.push(delivery.clone());
+                self.ready.entry(to).or_insert_with(|| delivery.clone());
                 None
             }
             (None, FromNode::ProcessDied { process, .. }) if to == HOST => {
@@ -149,15 +157,19 @@ impl Shell {
 
     /// The node's thread has ended badly: those in this process must not wait for it.
     pub(crate) fn tell_locals_of_the_end(&mut self) {
-        for delivery in self.locals.values() {
+        for (process, delivery) in &self.locals {
             delivery.push(FromNode::Shutdown);
-            self.ready.push(delivery.clone());
+            self.ready.insert(*process, delivery.clone());
         }
     }
 
-    /// Local processes that there is something to deliver to.
-    pub(crate) fn take_ready(&mut self) -> Vec<Arc<Delivery>> {
+    /// What there is to deliver to is taken over by the caller: of one local process, or of all.
+    pub(crate) fn take_ready(&mut self) -> BTreeMap<ProcessSlot, Arc<Delivery>> {
         std::mem::take(&mut self.ready)
+    }
+
+    pub(crate) fn take_ready_of(&mut self, process: ProcessSlot) -> Option<Arc<Delivery>> {
+        self.ready.remove(&process)
     }
 
     /// Drivers that have attached since this was asked last.

@@ -60,7 +60,8 @@ const PLACES: [ProcessSlot; 2] = [ProcessSlot(1), ProcessSlot(2)];
 
 fn forking() -> NodeOptions {
     let command = vec![std::env::current_exe().expect("this program").into()];
-    let workers = WorkerProgram::Template { command, environment: vec![(TEMPLATE.into(), "1".into())] };
+    let environment = vec![(TEMPLATE.into(), "1".into())];
+    let workers = WorkerProgram::Template { command, environment, version: String::new() };
     NodeOptions { workers, ..options() }
 }
 
@@ -160,7 +161,8 @@ fn no_template() {
     for (program, expected) in
         [("/nowhere/at-all", "could not be started"), ("/bin/false", "exited with code 1")]
     {
-        let workers = WorkerProgram::Template { command: vec![program.into()], environment: Vec::new() };
+        let (command, environment) = (vec![program.into()], Vec::new());
+        let workers = WorkerProgram::Template { command, environment, version: String::new() };
         let driver = Driver::start(NodeOptions { workers, ..options() });
         let error = driver.node.wait_for_template(PATIENCE).expect_err("it is not there");
         assert!(error.contains(expected), "{error}");

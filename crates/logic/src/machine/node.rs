@@ -90,6 +90,13 @@ pub enum NodeInput {
         /// How.
         cause: DeathCause,
     },
+    /// A guest has left, and has not let go of shared memory: `ProcessDied` comes when it has.
+    ProcessLeft {
+        /// Which.
+        process: ProcessSlot,
+        /// Why.
+        cause: DeathCause,
+    },
     /// So many tasks are queued in a lane now; reported when a lane becomes active, and while it is, at each tick.
     LaneDemand {
         /// The lane.
@@ -216,6 +223,11 @@ pub enum NodeEffect {
     TurnAway {
         /// Why.
         reason: String,
+    },
+    /// The guest has left: nobody reads from it any more. Ordered before others are told.
+    SeeOff {
+        /// The place.
+        process: ProcessSlot,
     },
     /// Nothing refers to the program any more: end what its workers are forked from.
     ForgetProgram {
@@ -416,6 +428,7 @@ impl Node {
         }
         match message {
             ToNode::Started => {}
+            ToNode::Detached => self.on_detached(now, from, out),
             ToNode::LaneWanted { request, shape, shard } => {
                 self.on_lane_wanted(from, request, &shape, shard, out);
             }
@@ -503,6 +516,7 @@ impl Machine for Node {
             NodeInput::Attached { guest, pid } => self.on_attached(now, guest, pid, out),
             NodeInput::WorkerSpawned { process, pid } => self.on_worker_spawned(process, pid),
             NodeInput::ProcessDied { process, cause } => self.on_process_died(now, process, &cause, out),
+            NodeInput::ProcessLeft { process, cause } => self.on_process_left(now, process, &cause, out),
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
             NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),

@@ -42,6 +42,10 @@ impl Stage {
             "disk" => self.set_disk(line.word(1)?),
             "program" => self.add_program(line),
             "attach" => self.attach(line),
+            "detach" => {
+                let process = self.process(line.word(1)?)?;
+                self.send(process, ToNode::Detached)
+            }
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"

@@ -147,6 +147,8 @@ impl Stage {
                     self.entries.insert(*object, *entry);
                 }
             }
+            // A guest lives on after it has left.
+            FromNode::Shutdown if self.world()?.left.contains(&process) => {}
             FromNode::Shutdown => self.world()?.kill(process, exited(process)),
             _ => {}
         }

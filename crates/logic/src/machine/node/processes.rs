@@ -1,7 +1,7 @@
 //! Starting workers, ending them, and what follows when one dies.
 
 use super::leases::IdleWorker;
-use super::roster::{HOST, Role, Stage};
+use super::roster::{HOST, Process, Role, Stage};
 use super::{Node, NodeEffect};
 use crate::ledger::GpuShare;
 use crate::{Effects, Time};
@@ -81,15 +81,56 @@ impl Node {
         cause: &DeathCause,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(process) = self.roster.get(dead) else { return };
-        if dead == HOST || matches!(process.stage, Stage::Dead { .. }) {
-            return;
+        let Some(process) = self.roster.get(dead).filter(|_| dead != HOST) else { return };
+        match process.stage {
+            // It had left before.
+            Stage::Dead { .. } => self.settle_death(dead, dead, out),
+            _ => self.bury(now, dead, cause, false, out),
         }
+    }
+
+    pub(super) fn on_detached(&mut self, now: Time, from: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        if self.is_guest(from) {
+            self.send(from, FromNode::Shutdown, out);
+            let pid = self.roster.get(from).map_or(0, |process| process.pid);
+            self.on_process_left(now, from, &DeathCause { pid, ..DeathCause::default() }, out);
+        }
+    }
+
+    pub(super) fn on_process_left(
+        &mut self,
+        now: Time,
+        process: ProcessSlot,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.is_guest(process) {
+            out.push(NodeEffect::SeeOff { process });
+            self.bury(now, process, cause, true, out);
+        }
+    }
+
+    /// Whether the process came by itself, and may leave.
+    fn is_guest(&self, slot: ProcessSlot) -> bool {
+        let guest = |process: &Process| matches!(process.role, Role::Driver(_) | Role::Peer);
+        slot != HOST && self.roster.get(slot).is_some_and(|process| guest(process) && process.is_not_dead())
+    }
+
+    /// A process is no more: whatever it had or owed goes, and everybody is told.
+    fn bury(
+        &mut self,
+        now: Time,
+        dead: ProcessSlot,
+        cause: &DeathCause,
+        lingers: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(process) = self.roster.get(dead) else { return };
         let (role, starting) = (process.role, process.stage == Stage::Starting);
-        for to in self.roster.bury(dead) {
+        for to in self.roster.bury(dead, lingers) {
             self.send(to, FromNode::ProcessDied { process: dead, cause: cause.clone() }, out);
         }
-        for other in self.roster.dead() {
+        for other in self.roster.dead().into_iter().filter(|&other| other != dead) {
             self.settle_death(other, dead, out);
         }
         for lease in self.leases.remove_holder(dead) {

@@ -4,6 +4,7 @@
 //! 1. Place 0 is that of the process which the node lives in, a driver or a daemon. It is always alive.
 //! 2. A place is used again only after every process that was alive at a death has dealt with it: until
 //!    then, its number still means the dead process to somebody.
+//!    A guest that has left has to let go of shared memory itself.
 //! 3. At most one shared worker of a program starts or lives at a time.
 
 use crate::Time;
@@ -164,14 +165,16 @@ impl Roster {
         Some(slot)
     }
 
-    /// Marks a process as dead. Returns those that are to be told, and must deal with it.
-    pub(super) fn bury(&mut self, slot: ProcessSlot) -> Vec<ProcessSlot> {
-        let mourners: BTreeSet<_> = self.live().filter(|&other| other != slot).collect();
+    /// Marks a process as dead. Returns those that are to be told, and must deal with it. One that `lingers` must
+    /// end, too.
+    pub(super) fn bury(&mut self, slot: ProcessSlot, lingers: bool) -> Vec<ProcessSlot> {
+        let mourners: Vec<_> = self.live().filter(|&other| other != slot).collect();
         if let Some(process) = self.get_mut(slot) {
-            process.stage = Stage::Dead { awaiting: mourners.clone() };
+            let awaiting = mourners.iter().copied().chain(lingers.then_some(slot)).collect();
+            process.stage = Stage::Dead { awaiting };
             process.role = Role::Retired;
         }
-        mourners.into_iter().collect()
+        mourners
     }
 
     /// `by` has dealt with the death of `dead`, or is dead itself. True if nobody else has to.
@@ -203,7 +206,7 @@ impl Roster {
                 Stage::Dead { awaiting } => {
                     assert!(!awaiting.is_empty(), "roster: {slot} should have been freed");
                     assert!(
-                        awaiting.iter().all(|&other| self.is_live(other)),
+                        awaiting.iter().all(|&other| other == slot || self.is_live(other)),
                         "roster: {slot} awaits the dead"
                     );
                 }
