@@ -6,11 +6,11 @@
 mod members;
 mod names;
 
-use aktis_io::{
-    AdmitAll, Authority, Door, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd, LinkEvents,
-    Peer,
-};
 use crate::daemon::DaemonError;
+use aktis_io::{
+    AdmitAll, Authority, Door, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd,
+    LinkEvents, Peer,
+};
 use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use aktis_logic::membership::Membership;
 use aktis_logic::{Machine, Time};
@@ -32,7 +32,7 @@ pub(crate) const MEMBER_GREETING: &[u8] = b"member";
 const TICK_MAX: Duration = Duration::from_millis(500);
 
 /// A control process, or rather its threads. It ends when this is dropped.
-pub struct Control {
+pub(crate) struct Control {
     shared: Arc<Shared>,
     endpoint: Option<Endpoint>,
     clock: Option<JoinHandle<()>>,
@@ -55,7 +55,11 @@ struct State {
 
 impl Control {
     /// Starts to listen for nodes, with the authority of this cluster.
-    pub fn start(listen: SocketAddr, authority: Authority, identity: Identity) -> Result<Self, DaemonError> {
+    pub(crate) fn start(
+        listen: SocketAddr,
+        authority: Authority,
+        identity: Identity,
+    ) -> Result<Self, DaemonError> {
         // Epochs only grow, also over restarts: time does.
         let first = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
         let state = State {
@@ -65,7 +69,8 @@ impl Control {
             names: Names::default(),
             closing: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), began: Instant::now() });
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), began: Instant::now() });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
         let door = Door { authority: Arc::new(authority), admission: Arc::new(AdmitAll) };
         let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
@@ -82,7 +87,7 @@ impl Control {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.endpoint.as_ref().expect("open until dropped").address()
     }
 }
@@ -149,7 +154,8 @@ impl Shared {
         while !state.closing {
             let now = self.now();
             state.on_time(now);
-            let due = [state.membership.next_wakeup(), state.placer.next_wakeup()].into_iter().flatten().min();
+            let due =
+                [state.membership.next_wakeup(), state.placer.next_wakeup()].into_iter().flatten().min();
             let pause = due.map_or(TICK_MAX, |due| Duration::from_micros(due.0.saturating_sub(now.0)));
             self.changed.wait_for(&mut state, pause.clamp(Duration::from_millis(1), TICK_MAX));
         }

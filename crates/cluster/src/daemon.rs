@@ -14,8 +14,8 @@ use crate::member::{About, Member};
 use crate::neighbours::{Accepting, Neighbours, Serving};
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
-    Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank,
-    Token, random_node_id,
+    Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
+    Role as Rank, Token, random_node_id,
 };
 use aktis_protocol::{Amount, NodeId, Resources, resources};
 use answers::Answers;
@@ -100,10 +100,14 @@ pub enum DaemonError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The token is none.
-    #[error("the token is not one that a head has printed\nhint: copy it whole; `aktis token` on the head prints a new one")]
+    #[error(
+        "the token is not one that a head has printed\nhint: copy it whole; `aktis token` on the head prints a new one"
+    )]
     Token,
     /// The address of the head is none.
-    #[error("{address:?} is not the address of a head: {problem}\nhint: an address is host:port, as the head has printed it")]
+    #[error(
+        "{address:?} is not the address of a head: {problem}\nhint: an address is host:port, as the head has printed it"
+    )]
     Address {
         /// What was given.
         address: String,
@@ -193,17 +197,16 @@ impl Daemon {
         let node = identity.node();
         let neighbours = Neighbours::new(host.clone(), node);
         let elsewhere = Elsewhere::start(host.clone(), node, neighbours.clone());
-        let options =
-            EndpointOptions { objects: Some(Arc::new(Serving(neighbours.clone()))), ..EndpointOptions::default() };
+        let options = EndpointOptions {
+            objects: Some(Arc::new(Serving(neighbours.clone()))),
+            ..EndpointOptions::default()
+        };
         let accepting = Arc::new(Accepting(neighbours.clone()));
         let endpoint = Arc::new(Endpoint::bind(own_address(&config), identity, accepting, options)?);
         neighbours.set_endpoint(&endpoint);
         elsewhere.set_endpoint(&endpoint);
-        let about = About {
-            address: endpoint.address(),
-            labels: config.labels.clone(),
-            resources: offered(&config),
-        };
+        let about =
+            About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
         let member =
             Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone())
                 .map_err(|source| DaemonError::Link { address: head.1, source })?;
@@ -254,6 +257,11 @@ impl Daemon {
     pub fn join_command(&self) -> Option<String> {
         let token = self.token(FIRST_TOKEN)?;
         Some(format!("aktis start --address {} --token {token}", self.parts.head))
+    }
+
+    /// How many other nodes it has links to.
+    pub fn linked_nodes(&self) -> usize {
+        self.parts.neighbours.linked()
     }
 
     /// Where drivers attach.
@@ -322,12 +330,11 @@ fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonEr
     match &config.role {
         Role::Head => {
             let place = directory.join("authority");
-            let authority = if place.exists() { Authority::open(&place)? } else { Authority::create(&place)? };
+            let authority =
+                if place.exists() { Authority::open(&place)? } else { Authority::create(&place)? };
             let identity = issued(&authority, &own)?;
             let of_control = issued(&authority, &directory.join("control"))?;
-            let listen = config
-                .listen
-                .unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HEAD_PORT));
+            let listen = config.listen.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HEAD_PORT));
             let id = of_control.node();
             let control = Control::start(listen, Authority::open(&place)?, of_control)?;
             let head = (id, control.address());

@@ -5,8 +5,8 @@ use crate::member::Member;
 use crate::neighbours::Neighbours;
 use aktis_io::Endpoint;
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
-use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::control::{ActorSpec, RequestId};
+use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
 use aktis_store::StoreError;
 use parking_lot::Mutex;
@@ -66,7 +66,9 @@ impl Elsewhere {
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
             let (elsewhere, orders) = (elsewhere.clone(), orders.clone());
-            let _ = std::thread::Builder::new().name("aktis-fetch".into()).spawn(move || elsewhere.fetch_all(&orders));
+            let _ = std::thread::Builder::new()
+                .name("aktis-fetch".into())
+                .spawn(move || elsewhere.fetch_all(&orders));
         }
         let (effects, handed_up) = channel();
         elsewhere.host.set_elsewhere(Box::new(move |effect| {
@@ -105,7 +107,12 @@ impl Elsewhere {
                 }
             }
             NodeEffect::Place { shape, definition, count } => {
-                let demand = Demand { needs: definition.resources, group: definition.group, count, ..Demand::default() };
+                let demand = Demand {
+                    needs: definition.resources,
+                    group: definition.group,
+                    count,
+                    ..Demand::default()
+                };
                 if !self.ask(shape.0, demand) {
                     self.host.feed(NodeInput::Placed { shape, peer: None, count: 0 });
                 }
@@ -187,9 +194,9 @@ impl Elsewhere {
         let (node, address) = self.neighbours.node_of(peer).ok_or("the node that has it is gone")?;
         let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
         let filled = self.host.arena().refill(entry, offset, |place| {
-            endpoint.pull(node, address, object, place, STREAMS).map_err(|error| {
-                StoreError::Elsewhere(error.to_string())
-            })
+            endpoint
+                .pull(node, address, object, place, STREAMS)
+                .map_err(|error| StoreError::Elsewhere(error.to_string()))
         });
         filled.map_err(|error| error.to_string())
     }

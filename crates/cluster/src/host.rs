@@ -1,12 +1,14 @@
 //! The node of this daemon, as the rest of it uses the node.
 
-use aktis_daemon::{Elsewhere, Host, LocalRole};
+use crate::peer::Programs;
+use aktis_daemon::{Elsewhere, Host, LocalRole, ProgramSource};
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::placement::NodeReport;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows};
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, Resources};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources};
 use aktis_runtime::{Error, Runtime};
 use aktis_store::Arena;
+use std::fs::File;
 use std::sync::Arc;
 
 /// See the module.
@@ -70,5 +72,22 @@ impl NodeHost {
             usable.set(&row.name, row.total);
         }
         NodeReport { available, usable, ..NodeReport::default() }
+    }
+}
+
+impl Programs for NodeHost {
+    fn knows(&self, program: ProgramId) -> bool {
+        self.host.program(program).is_some()
+    }
+
+    fn find(&self, program: ProgramId) -> Result<(ProgramSpec, Option<File>), String> {
+        let (spec, path) =
+            self.host.program(program).ok_or("it is not known on the node that wants it run")?;
+        let executable = path.map(File::open).transpose().map_err(|error| error.to_string())?;
+        Ok((spec, executable))
+    }
+
+    fn add(&self, spec: ProgramSpec, executable: Option<File>) -> Result<(), String> {
+        self.host.add_program(&ProgramSource { spec, executable }).map_err(|error| error.to_string())
     }
 }

@@ -1,9 +1,9 @@
 //! The daemon of Aktis: one machine's node of a cluster, and what the command line asks of it.
 
 pub mod admin;
+mod control;
 pub mod daemon;
 pub mod directory;
-mod control;
 mod elsewhere;
 mod host;
 mod member;

@@ -9,8 +9,8 @@ use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{DeathCause, NodeId, ObjectId, ProcessSlot};
-use aktis_runtime::bridge::Bridge;
 use aktis_runtime::Value;
+use aktis_runtime::bridge::Bridge;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -56,7 +56,13 @@ struct Linked {
 
 impl Neighbours {
     pub(crate) fn new(host: NodeHost, me: NodeId) -> Arc<Self> {
-        Arc::new(Self { host, me, endpoint: OnceLock::new(), table: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Self {
+            host,
+            me,
+            endpoint: OnceLock::new(),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     /// From now on nodes can be dialled.
@@ -73,7 +79,10 @@ impl Neighbours {
             linked: None,
         });
         neighbour.address = Some(info.address);
-        if info.node <= self.me || neighbour.linked.is_some() || std::mem::replace(&mut neighbour.dialling, true) {
+        if info.node <= self.me
+            || neighbour.linked.is_some()
+            || std::mem::replace(&mut neighbour.dialling, true)
+        {
             return;
         }
         drop(table);
@@ -81,7 +90,9 @@ impl Neighbours {
         let run = move || neighbours.dial(node);
         // Without a thread there is no link; the next word about the node tries again.
         let spawned = std::thread::Builder::new().name("aktis-dial".into()).spawn(run);
-        if spawned.is_err() && let Some(neighbour) = self.table.lock().nodes.get_mut(&info.node) {
+        if spawned.is_err()
+            && let Some(neighbour) = self.table.lock().nodes.get_mut(&info.node)
+        {
             neighbour.dialling = false;
         }
     }
@@ -125,6 +136,11 @@ impl Neighbours {
         }
     }
 
+    /// How many nodes there are links to.
+    pub(crate) fn linked(&self) -> usize {
+        self.table.lock().nodes.values().filter(|neighbour| neighbour.linked.is_some()).count()
+    }
+
     /// The process that stands for a node, if there is a link to it.
     pub(crate) fn slot_of(&self, node: NodeId) -> Option<ProcessSlot> {
         Some(self.table.lock().nodes.get(&node)?.linked.as_ref()?.slot)
@@ -133,7 +149,8 @@ impl Neighbours {
     /// The node that a process stands for, and where it is reached.
     pub(crate) fn node_of(&self, slot: ProcessSlot) -> Option<(NodeId, SocketAddr)> {
         let table = self.table.lock();
-        let is_it = |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
+        let is_it =
+            |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
         let (node, neighbour) = table.nodes.iter().find(|(_, neighbour)| is_it(neighbour))?;
         Some((*node, neighbour.address?))
     }
@@ -204,11 +221,18 @@ impl Neighbours {
         }
         neighbour.linked = Some(linked);
         drop(table);
-        let peer = Peer::new(bridge, Arc::new(LinkWire(link.clone())), doorway.clone());
+        let peer = Peer::new(
+            bridge.clone(),
+            Arc::new(LinkWire(link.clone())),
+            doorway.clone(),
+            Arc::new(self.host.clone()),
+        );
         let neighbours = self.clone();
         let run = move || {
             let why = peer.run();
             neighbours.host.close_peer(slot, gone(&why));
+            bridge.runtime().shutdown();
+            drop(bridge);
             neighbours.forget(node);
         };
         let spawned = std::thread::Builder::new().name("aktis-peer".into()).spawn(run);
@@ -231,14 +255,17 @@ impl Neighbours {
                 true => {
                     table.nodes.remove(&node);
                 }
-                false => again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true),
+                false => {
+                    again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true)
+                }
             }
         }
         drop(table);
         self.changed.notify_all();
         if again {
             let neighbours = self.clone();
-            let _ = std::thread::Builder::new().name("aktis-dial".into()).spawn(move || neighbours.dial(node));
+            let _ =
+                std::thread::Builder::new().name("aktis-dial".into()).spawn(move || neighbours.dial(node));
         }
     }
 }

@@ -12,6 +12,7 @@ mod actors;
 mod incoming;
 mod objects;
 mod outgoing;
+mod programs;
 
 use actors::ActorsAcross;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
@@ -23,6 +24,8 @@ use aktis_runtime::bridge::Bridge;
 pub(crate) use objects::Lent;
 use objects::ObjectsAcross;
 use parking_lot::Mutex;
+pub(crate) use programs::Programs;
+use programs::ProgramsAcross;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,11 +121,18 @@ pub(crate) struct Peer {
     shapes: HashMap<ShapeId, Arc<Shape>>,
     objects: ObjectsAcross,
     actors: ActorsAcross,
+    programs: Arc<dyn Programs>,
+    programs_across: ProgramsAcross,
     unsent: VecDeque<Unsent>,
 }
 
 impl Peer {
-    pub(crate) fn new(bridge: Bridge, wire: Arc<dyn Wire>, doorway: Arc<Doorway>) -> Self {
+    pub(crate) fn new(
+        bridge: Bridge,
+        wire: Arc<dyn Wire>,
+        doorway: Arc<Doorway>,
+        programs: Arc<dyn Programs>,
+    ) -> Self {
         *doorway.queue.lock() = Some(bridge.clone());
         Self {
             bridge,
@@ -136,6 +146,8 @@ impl Peer {
             shapes: HashMap::new(),
             objects: ObjectsAcross::default(),
             actors: ActorsAcross::default(),
+            programs,
+            programs_across: ProgramsAcross::default(),
             unsent: VecDeque::new(),
         }
     }

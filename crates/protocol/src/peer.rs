@@ -6,7 +6,8 @@
 
 use crate::control::ActorSpec;
 use crate::failure::{DeathCause, Failure};
-use crate::ids::{ActorId, FunctionId, ObjectId, ShapeId, TaskId};
+use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
+use crate::program::ProgramSpec;
 use crate::resources::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +96,27 @@ pub enum Frame {
         shape: ShapeId,
         /// The shape.
         definition: Shape,
+    },
+    /// What is this program? Answer: [`Frame::Program`], and [`Frame::ProgramPart`]s if it has an executable.
+    ProgramWanted {
+        /// The program.
+        program: ProgramId,
+    },
+    /// What a program is, or why that cannot be said. The parts of its executable follow.
+    Program {
+        /// The program.
+        program: ProgramId,
+        /// What it is.
+        spec: Result<ProgramSpec, String>,
+    },
+    /// Some bytes of a program's executable, in order.
+    ProgramPart {
+        /// The program.
+        program: ProgramId,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Whether these are the last.
+        last: bool,
     },
     /// Run this task.
     Task {

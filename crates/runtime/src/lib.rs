@@ -3,8 +3,8 @@
 //! `api` puts types on top of this; nothing here knows what a user's value is, only its bytes.
 
 mod actors;
-pub mod bridge;
 mod attached;
+pub mod bridge;
 pub mod codec;
 mod deferred;
 mod entry;

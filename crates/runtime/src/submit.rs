@@ -488,8 +488,11 @@ impl Inner {
         if let Some(lane) = shard.lock().by_shape.get(shape) {
             return Ok(*lane);
         }
-        // The lane of the default shape is the first of each shard.
-        if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
+        // The lane of the default shape is the first of each shard, but where all tasks are those of others.
+        if self.bridge.get().is_none()
+            && *shape != self.default_shape
+            && !shard.has_default_lane.load(Ordering::Acquire)
+        {
             self.lane_of(shard, &self.default_shape)?;
         }
         let (wanted, shard_index) = (self.of_this_program(shape), shard.index);

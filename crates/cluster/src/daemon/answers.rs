@@ -4,8 +4,8 @@ use super::{DaemonError, Parts};
 use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogQuery, NodeRow, NodeState, OnNode, Rows,
-    StopScope,
+    ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogQuery, NodeRow, NodeState, OnNode,
+    Rows, StopScope,
 };
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows, StoreRow};
@@ -80,8 +80,8 @@ impl Answers {
 impl Admin for Answers {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
         let parts = &self.0;
-        let head_lost =
-            (!parts.member.is_connected()).then(|| "its control process does not answer at the moment".to_owned());
+        let head_lost = (!parts.member.is_connected())
+            .then(|| "its control process does not answer at the moment".to_owned());
         Ok(ClusterStatus {
             node: parts.node,
             address: Some(parts.head.to_string()),
@@ -108,21 +108,29 @@ impl Admin for Answers {
                 (Rows::Nodes(rows), left_out)
             }
             ListKind::Workers => {
-                let (StateRows::Workers(rows), more) = self.rows(StateKind::Workers)? else { return Err(confused()) };
+                let (StateRows::Workers(rows), more) = self.rows(StateKind::Workers)? else {
+                    return Err(confused());
+                };
                 let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
                 (Rows::Workers(rows), left_out + more)
             }
             ListKind::Actors => {
-                let (StateRows::Actors(rows), more) = self.rows(StateKind::Actors)? else { return Err(confused()) };
+                let (StateRows::Actors(rows), more) = self.rows(StateKind::Actors)? else {
+                    return Err(confused());
+                };
                 let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
                 (Rows::Actors(rows), left_out + more)
             }
             ListKind::Objects => {
-                let (StateRows::Objects(rows), more) = self.rows(StateKind::Objects)? else { return Err(confused()) };
+                let (StateRows::Objects(rows), more) = self.rows(StateKind::Objects)? else {
+                    return Err(confused());
+                };
                 let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
                 (Rows::Objects(rows), left_out + more)
             }
-            ListKind::Tasks => return Err(absent("list tasks, which only the processes know that submitted them")),
+            ListKind::Tasks => {
+                return Err(absent("list tasks, which only the processes know that submitted them"));
+            }
         };
         Ok(Listing { rows, left_out, silent })
     }

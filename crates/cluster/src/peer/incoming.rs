@@ -9,7 +9,25 @@ use zerocopy::IntoBytes;
 
 impl Peer {
     pub(super) fn on_frame(&mut self, frame: Frame) {
+        let program = match &frame {
+            Frame::Task { shape, .. } => self.shapes.get(shape).map(|shape| shape.program),
+            Frame::HostActor { spec, .. } => Some(spec.program),
+            _ => None,
+        };
+        let frame = match program {
+            Some(program) => self.put_off(program, frame),
+            None => Some(frame),
+        };
+        if let Some(frame) = frame {
+            self.carry_out(frame);
+        }
+    }
+
+    fn carry_out(&mut self, frame: Frame) {
         match frame {
+            Frame::ProgramWanted { program } => self.on_program_wanted(program),
+            Frame::Program { program, spec } => self.on_program(program, spec),
+            Frame::ProgramPart { program, bytes, last } => self.on_program_part(program, &bytes, last),
             Frame::Shape { shape, definition } => {
                 self.shapes.insert(shape, definition.into());
             }

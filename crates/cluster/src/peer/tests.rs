@@ -1,15 +1,16 @@
 //! Two nodes in one process, with a wire between them that is no wire.
 
-use super::{Doorway, Peer, Wire};
+use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
-use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, Resources, resources};
+use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, resources};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Config, Runtime};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -30,6 +31,23 @@ impl Wire for Pipe {
     fn flush(&self) {
         let frames = std::mem::take(&mut *self.waiting.lock());
         self.to.receive(frames);
+    }
+}
+
+/// Both nodes run the program of this test.
+struct OneProgram;
+
+impl Programs for OneProgram {
+    fn knows(&self, _: ProgramId) -> bool {
+        true
+    }
+
+    fn find(&self, _: ProgramId) -> Result<(ProgramSpec, Option<File>), String> {
+        Err("nobody asks".to_owned())
+    }
+
+    fn add(&self, _: ProgramSpec, _: Option<File>) -> Result<(), String> {
+        Err("nobody asks".to_owned())
     }
 }
 
@@ -59,7 +77,7 @@ impl Pair {
         let [here, there] = sides.map(|(runtime, peer, doorway, other)| {
             let slot = peer.process();
             let wire = Arc::new(Pipe { to: other, waiting: Mutex::default() });
-            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone());
+            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone(), Arc::new(OneProgram));
             let node = runtime.node().unwrap();
             let thread = std::thread::spawn(move || {
                 let why = peer.run();
@@ -139,7 +157,8 @@ fn copy(
         from.lent.lock().get(&object).map(|lent| lent.handle.clone()).ok_or("it is not known there")?;
     let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
     let source = bridge.open(&handle).map_err(|error| error.to_string())?;
-    to.host().arena()
+    to.host()
+        .arena()
         .refill(entry, offset, |place| {
             place.copy_from_slice(source.bytes());
             Ok(())
