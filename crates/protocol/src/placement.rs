@@ -105,7 +105,8 @@ pub struct NodeReport {
     pub available: Resources,
     /// What would be free if no task ran: all but what actors and placement groups have.
     pub usable: Resources,
-    /// What is queued and runs there.
+    /// What is queued to run there, and runs there. Tasks that were submitted there and only others may run are left out:
+    /// nobody waits for them.
     pub queues: Vec<QueueRow>,
     /// How long tasks have run there since the report before.
     pub run_times: Vec<RunTimes>,

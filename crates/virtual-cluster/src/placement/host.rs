@@ -5,7 +5,7 @@
 
 use super::task::{Kind, ObjectIndex, Task, TaskIndex};
 use aktis_logic::{Time, estimate};
-use aktis_protocol::placement::{LinkRow, NodeReport, QueueRow, RunTimes};
+use aktis_protocol::placement::{LinkRow, NodeReport, QueueRow, RunTimes, Strategy};
 use aktis_protocol::{Epoch, FunctionId, GroupId, Labels, NodeId, Resources};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -221,7 +221,9 @@ impl Host {
         };
         self.running.keys().for_each(|task| row(*task, 0, 1));
         self.queue.iter().for_each(|(task, _)| row(*task, 1, 0));
-        self.lanes.values().flat_map(|lane| &lane.tasks).for_each(|task| row(*task, 1, 0));
+        let own =
+            self.lanes.iter().filter(|(kind, _)| kind.strategy == Strategy::Default && kind.group.is_none());
+        own.flat_map(|(_, lane)| &lane.tasks).for_each(|task| row(*task, 1, 0));
         let queues = rows.into_values().collect();
         let runs = std::mem::take(&mut self.runs).into_iter();
         let run_times =
