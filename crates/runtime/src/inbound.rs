@@ -287,7 +287,7 @@ impl Inner {
         later.messages.push(ToNode::DeathHandled { process: dead });
         later.run(self);
         if let Some(executor) = &self.executor {
-            executor.on_process_died(dead);
+            executor.on_process_died(self, dead);
         }
     }
 
