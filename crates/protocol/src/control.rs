@@ -298,6 +298,11 @@ pub enum ToNode {
         /// The process it lives in.
         host: ProcessSlot,
     },
+    /// The creator of a light actor in the sender has died. Answer: [`FromNode::EndActor`], unless others may call it.
+    ActorOrphaned {
+        /// The actor.
+        actor: ActorId,
+    },
     /// The sender holds a handle of the actor, found inside a value or by name.
     /// Answer: [`FromNode::ActorChanged`], now and later.
     ActorHeld {

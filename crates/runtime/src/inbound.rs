@@ -299,7 +299,7 @@ impl Inner {
         later.run(self);
         self.tell_bridge(|| BridgeEvent::ProcessDied(dead));
         if let Some(executor) = &self.executor {
-            executor.on_process_died(dead);
+            executor.on_process_died(self, dead);
         }
     }
 

@@ -9,6 +9,7 @@ mod groups;
 mod leases;
 mod mailbox;
 mod nested;
+mod orphans;
 mod reply;
 pub(crate) mod run;
 mod runner;

@@ -52,7 +52,9 @@ pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
 pub use peers::PATIENCE_MICROSECONDS;
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
-pub use programs::{PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS};
+pub use programs::{
+    PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
+};
 pub use supply::TENURE_MICROSECONDS_MIN;
 pub use view::ProcessView;
 
@@ -471,6 +473,7 @@ impl Node {
             }
             ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
+            ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
             ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),

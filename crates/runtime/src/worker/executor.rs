@@ -521,8 +521,14 @@ impl Executor {
         }
     }
 
+    /// Cancels all that runs here for a submitter; false if nothing does.
+    pub(super) fn cancel_all_of(&self, submitter: ProcessSlot) -> bool {
+        let cancelled = self.runners.read().iter().filter(|runner| runner.cancel_all_of(submitter)).count();
+        cancelled > 0
+    }
+
     /// A submitter died: its lanes will go; nothing of it must be cached.
-    pub(crate) fn on_process_died(&self, _dead: ProcessSlot) {
+    pub(super) fn forget_lanes(&self) {
         *self.lanes.write() = (u32::MAX, Arc::default());
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Mailbox {
     actor: ActorId,
     /// Which life, if the node manages it.
     incarnation: Option<u32>,
+    /// Who made it, if the node does not manage it.
+    creator: Option<ProcessSlot>,
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
     gpus: Arc<[u32]>,
@@ -115,8 +117,10 @@ impl Executor {
         }
         let mut mailboxes = self.hosted.mailboxes.lock();
         if kind == MessageKind::ActorCreate {
-            let mailbox =
-                Arc::new(Mailbox::new(header.actor, None, Group::new(0, header.concurrency), Arc::default()));
+            let main = Group::new(0, header.concurrency);
+            let mut mailbox = Mailbox::new(header.actor, None, main, Arc::default());
+            mailbox.creator = Some(from);
+            let mailbox = Arc::new(mailbox);
             mailboxes.insert(header.actor, mailbox.clone());
             self.hosted.count.store(mailboxes.len(), Ordering::Relaxed);
             drop(mailboxes);
@@ -146,6 +150,18 @@ impl Hosted {
     pub(crate) fn details(&self, actor: ActorId) -> Option<Vec<u8>> {
         let details = self.details.lock();
         details.as_ref().filter(|(hosted, _)| *hosted == actor).map(|(_, details)| details.clone())
+    }
+
+    /// Whether no actor lives here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mailboxes.lock().is_empty()
+    }
+
+    /// The actors that this process has made by itself.
+    pub(crate) fn created_by(&self, creator: ProcessSlot) -> Vec<ActorId> {
+        let mailboxes = self.mailboxes.lock();
+        let made = mailboxes.iter().filter(|(_, mailbox)| mailbox.creator == Some(creator));
+        made.map(|(&actor, _)| actor).collect()
     }
 
     fn are_many(&self) -> bool {
@@ -253,7 +269,7 @@ impl Mailbox {
             scheduled: false,
         };
         let reports = AtomicBool::new(incarnation.is_some());
-        Self { actor, incarnation, reports, gpus, inner: Mutex::new(state) }
+        Self { actor, incarnation, creator: None, reports, gpus, inner: Mutex::new(state) }
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {

@@ -134,6 +134,19 @@ impl RunnerState {
         cancelled.clone()
     }
 
+    /// Cancels what it runs for a submitter, also what waits on this thread; false if there is nothing.
+    pub(crate) fn cancel_all_of(&self, submitter: ProcessSlot) -> bool {
+        let outer = self.outer.lock();
+        let waiting = outer.frames.iter().filter(|frame| frame.submitter == submitter.0);
+        let mut found = waiting.map(|frame| frame.cancelled.store(true, Ordering::Release)).count() > 0;
+        let cancelled = self.cancelled.lock();
+        if self.submitter.load(Ordering::Acquire) == submitter.0 {
+            cancelled.store(true, Ordering::Release);
+            found = true;
+        }
+        found
+    }
+
     /// What it ran is over; true if what that has submitted is to be cancelled.
     pub(crate) fn end(&self) -> bool {
         self.submitter.store(NOBODY, Ordering::Release);

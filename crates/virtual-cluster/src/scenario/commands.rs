@@ -49,7 +49,7 @@ impl Stage {
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" => self.perform_on_actor(line, by),
+            | "escape-actor" | "orphan-actor" => self.perform_on_actor(line, by),
             _ => self.perform_on_object(line, by),
         }
     }
@@ -209,6 +209,7 @@ impl Stage {
             "find" => ToNode::NameWanted { request: 0, name: name.to_owned() },
             "hold-actor" => ToNode::ActorHeld { actor },
             "release-actor" => ToNode::ActorReleased { actor },
+            "orphan-actor" => ToNode::ActorOrphaned { actor },
             "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart") },
             _ => {
                 let host = self.process(line.word(2)?)?;

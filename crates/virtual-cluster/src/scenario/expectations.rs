@@ -39,6 +39,7 @@ impl Stage {
             "group" => self.expect_group(line),
             "removed" => self.expect_removed(line),
             "programs" => same_number(parse_number(line.word(2)?)?, self.world()?.node.programs() as u64),
+            "told-to-end" => self.expect_told_to_end(line),
             "shared-worker" => self.expect_shared_worker(line),
             "groups" => same_number(parse_number(line.word(2)?)?, self.world()?.node.groups() as u64),
             "actor" => self.expect_actor(line),
@@ -110,6 +111,16 @@ impl Stage {
         let process = self.process(line.word(2)?)?;
         let worker = self.world()?.workers.get(&process);
         same(line.word(3)?, worker.map(|worker| worker.environment.as_str()).unwrap_or_default())
+    }
+
+    /// `expect told-to-end ACTOR yes|no by PROCESS`: whether it was told to end the actor.
+    fn expect_told_to_end(&mut self, line: &Line) -> Result<(), String> {
+        let actor = Self::actor(line.word(2)?);
+        let process = self.process(line.by())?;
+        let mut told = self.told.get(&process).into_iter().flatten();
+        let ends =
+            |message: &FromNode| matches!(message, FromNode::EndActor { actor: of, .. } if *of == actor);
+        same(line.word(3)?, if told.any(ends) { "yes" } else { "no" })
     }
 
     /// `expect shared-worker PROCESS|none by PROCESS`: what it was told last.

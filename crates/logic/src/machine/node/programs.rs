@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How long the shared worker of a program without drivers stays without work.
 pub const PROGRAM_IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
+/// How long a shared worker may keep leases when the drivers whose tasks it runs are gone: then it is killed.
+pub const PROGRAM_STUCK_MICROSECONDS_MAX: u64 = 5_000_000;
 /// How long a program that nothing refers to stays known.
 pub const PROGRAM_KEPT_MICROSECONDS: u64 = 60_000_000;
 /// How often a program without drivers is looked at.
@@ -37,8 +39,19 @@ pub(super) struct Program {
     start_at: Option<Time>,
     /// When it is looked at next; never while a driver of it is here.
     look_at: Option<Time>,
-    /// Since when nothing of it runs, as far as it was looked at.
-    unused_since: Option<Time>,
+    /// Since when it has had so little to do, as far as it was looked at.
+    needed: (Need, Time),
+}
+
+/// Who needs a program without drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Something of it runs, waits to run, lives, or is owed to somebody.
+    Somebody,
+    /// Tasks run whose submitters are gone, and do not end.
+    Nobody,
+    /// Nothing runs.
+    Nothing,
 }
 
 impl Program {
@@ -51,7 +64,7 @@ impl Program {
             ever_started: false,
             start_at: None,
             look_at: Some(look_at),
-            unused_since: None,
+            needed: (Need::Somebody, look_at),
         }
     }
 }
@@ -154,7 +167,7 @@ impl Node {
     fn on_driver_added(&mut self, now: Time, program: ProgramId, out: &mut Effects<NodeEffect>) {
         if let Some(known) = self.programs.table.get_mut(&program) {
             known.drivers += 1;
-            (known.look_at, known.unused_since) = (None, None);
+            (known.look_at, known.needed) = (None, (Need::Somebody, now));
         }
         self.ensure_shared(now, program, out);
         self.prestart(out);
@@ -321,34 +334,59 @@ impl Node {
     /// forgotten when nothing has referred to it for longer.
     fn look_at_program(&mut self, now: Time, program: ProgramId, out: &mut Effects<NodeEffect>) {
         let shared = self.roster.shared(program);
-        let unused = !self.is_in_use(program, shared);
+        let need = self.need_of(program, shared);
         let Some(known) = self.programs.table.get_mut(&program) else { return };
         known.look_at = Some(Time(now.0 + LOOK_MICROSECONDS));
-        known.unused_since = unused.then(|| known.unused_since.unwrap_or(now));
-        let unused_for = known.unused_since.map_or(0, |since| now.0 - since.0);
+        if known.needed.0 != need {
+            known.needed = (need, now);
+        }
+        let so_for = now.0 - known.needed.1.0;
         if let Some(shared) = shared {
             self.revoke_idle(now, shared, out);
-            if unused_for >= PROGRAM_IDLE_MICROSECONDS_MAX {
-                self.end_process(now, shared, out);
+            match need {
+                Need::Nothing if so_for >= PROGRAM_IDLE_MICROSECONDS_MAX => {
+                    self.end_process(now, shared, out)
+                }
+                Need::Nobody if so_for >= PROGRAM_STUCK_MICROSECONDS_MAX => {
+                    out.push(NodeEffect::KillWorker { process: shared });
+                }
+                Need::Somebody | Need::Nobody | Need::Nothing => {}
             }
         }
-        if unused_for >= PROGRAM_KEPT_MICROSECONDS && !self.is_referred_to(program) {
+        let long_ago = need == Need::Nothing && so_for >= PROGRAM_KEPT_MICROSECONDS;
+        if long_ago && !self.is_referred_to(program) {
             self.forget_program(program, out);
         }
     }
 
-    /// Whether something of a program without drivers runs, waits to run, lives, or is owed to somebody.
+    fn need_of(&self, program: ProgramId, shared: Option<ProcessSlot>) -> Need {
+        let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
+        // The shared worker's own tasks are part of those that it runs.
+        let submits = |slot: ProcessSlot| Some(slot) != shared && self.roster.is_live(slot);
+        let mut lanes = self.leases.lanes.values();
+        match shared.is_some_and(|shared| self.leases.is_holder(shared)) {
+            _ if self.is_in_use(program, shared) => Need::Somebody,
+            false => Need::Nothing,
+            true if lanes.any(|lane| of_it(lane.shape) && submits(lane.submitter)) => Need::Somebody,
+            true => Need::Nobody,
+        }
+    }
+
+    /// Whether something of a program without drivers waits to run, lives, or is owed to somebody, or another worker
+    /// of it runs.
     fn is_in_use(&self, program: ProgramId, shared: Option<ProcessSlot>) -> bool {
         let others = self.roster.iter().filter(|(slot, _)| Some(*slot) != shared);
         let mut of_program = others.filter(|(slot, _)| self.program_of(*slot) == Some(program));
         let mut actors = self.actors.table.values().filter(|actor| !actor.is_gone());
+        let queued = |shape: ShapeId| {
+            let lanes = self.leases.lanes.values().filter(|lane| lane.shape == shape);
+            lanes.filter(|lane| Some(lane.submitter) != shared).any(|lane| lane.queued > 0)
+        };
         of_program.any(|(_, process)| process.is_not_dead())
-            || self.leases.shapes_for(program).any(|shape| self.leases.queued(shape) > 0)
+            || self.leases.shapes_for(program).any(queued)
             || actors
                 .any(|actor| actor.spec.program == program || (actor.host() == shared && shared.is_some()))
-            || shared.is_some_and(|shared| {
-                self.leases.is_holder(shared) || !self.directory.owed_by(shared).is_empty()
-            })
+            || shared.is_some_and(|shared| !self.directory.owed_by(shared).is_empty())
     }
 
     /// Whether anything is left that names the program or one of its shapes.

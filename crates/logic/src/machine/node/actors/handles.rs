@@ -52,6 +52,18 @@ impl Node {
         }
     }
 
+    /// An actor that the node does not know was known to its dead creator alone.
+    pub(in super::super) fn on_actor_orphaned(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.actors.table.contains_key(&actor) {
+            self.send(from, FromNode::EndActor { actor, now: true }, out);
+        }
+    }
+
     pub(in super::super) fn on_actor_released(
         &mut self,
         now: Time,
