@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident = $label:literal, $body:expr;)*) => {
@@ -360,6 +361,7 @@ fn with_method<R>(
     let actor = python_actor(state)?;
     with_head(call, |head, call| {
         Python::attach(|py| {
+            call.begins();
             let (method, name) = method(py, actor, head)?;
             runtime.set_function_name(&name);
             title::show(&name);
@@ -515,6 +517,10 @@ pub(crate) fn set_runtime_hooks() {
         },
         shut_down: || call_hook(|hooks| &hooks.flush),
         exits: || call_hook(|hooks| &hooks.exits),
+        // A thread that Python has not seen before gets a state of its own, which would end with each call.
+        thread: |run| Python::attach(|py| py.detach(run)),
+        // What it costs to hand over the interpreter's lock.
+        brief: Duration::from_micros(20),
     });
 }
 

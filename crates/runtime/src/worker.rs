@@ -2,6 +2,7 @@
 
 mod async_call;
 mod attendant;
+mod batch;
 pub(crate) mod context;
 mod entry;
 mod executor;
@@ -9,6 +10,7 @@ mod groups;
 mod leases;
 mod mailbox;
 mod nested;
+mod pace;
 mod reply;
 pub(crate) mod run;
 mod runner;
@@ -17,4 +19,5 @@ mod watch;
 pub use entry::serve;
 pub(crate) use entry::{end, is_linked};
 pub(crate) use executor::Executor;
+pub(crate) use pace::user_code_begins;
 pub(crate) use runner::{TaskBytes, turn};
