@@ -1,6 +1,7 @@
 """Actors: lives, order, resources, endings, async, names (behaviours 14 to 20)."""
 
 import asyncio
+import contextvars
 import os
 import threading
 import time
@@ -503,6 +504,35 @@ def test_a_concurrency_of_one_forbids_interleaving() -> None:
     assert all(aktis.get([actor.interleaves.remote() for _ in range(20)]))
     free = Async.remote()
     assert not all(aktis.get([free.interleaves.remote() for _ in range(50)]))
+
+
+def test_coroutines_are_tasks_from_their_first_step() -> None:
+    @aktis.remote
+    class Careful:
+        def __init__(self) -> None:
+            self.variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+        async def looks(self, pause: bool) -> tuple[bool, bool, int]:
+            first = asyncio.current_task()
+            before = self.variable.get()
+            self.variable.set(before + 1)
+            async with asyncio.timeout(20):
+                await asyncio.sleep(0.001 if pause else 0)
+            return first is not None, first is asyncio.current_task(), before
+
+        async def times_out(self) -> str:
+            try:
+                async with asyncio.timeout(0.01):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                return "too late"
+            return "in time"
+
+    actor = Careful.remote()
+    for pause in (False, True):
+        seen = aktis.get([actor.looks.remote(pause) for _ in range(50)], timeout=20)
+        assert seen == [(True, True, 0)] * 50, "each has a task and a context of its own"
+    assert aktis.get(actor.times_out.remote(), timeout=20) == "too late"
 
 
 def test_references_are_awaited_in_actors() -> None:

@@ -492,10 +492,8 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
                 retry: head.retry.to_vec(),
             };
             let kwargs = prepared.kwargs.map_or_else(|| py.None(), |kwargs| kwargs.into_any().unbind());
-            hooks::get(py)
-                .and_then(|hooks| {
-                    hooks.run_async.call1(py, (method, prepared.args, kwargs, completion, group))
-                })
+            hooks::async_runner(py)
+                .and_then(|run| run.call1(py, (method, prepared.args, kwargs, completion, group)))
                 .map_err(failed)?;
             Ok(Box::pin(LoopCall(answer)) as AsyncReturn)
         })

@@ -84,7 +84,7 @@ impl Mailbox {
         if more {
             // Another thread may take the next call meanwhile; this one comes back to the mailbox, too.
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
-            if !self.pace.is_brief() {
+            if !executor.is_main_only() && !self.pace.is_brief() {
                 executor.add_hand(runtime);
             }
         }

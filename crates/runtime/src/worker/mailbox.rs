@@ -425,12 +425,14 @@ impl Mailbox {
             Ok(outcome) => outcome,
             Err(future) => {
                 let exits = run::leave(runtime, before);
-                runner.end();
                 let call = AsyncCall::new(self, runtime, function.name, item, exclusive, cancelled, future);
                 call.note_exit(exits);
                 if !call.poll(runtime, executor) {
                     call.suspend();
                 }
+                // Who cancels it finds it here or among those that are suspended, never at neither place.
+                runner.end();
+                call.heed_cancel();
                 return true;
             }
         };

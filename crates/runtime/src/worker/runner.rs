@@ -307,9 +307,9 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         executor.take_poke();
         runner.work_once();
     }
-    // What the loop does now may take long: it counts as busy.
+    // What the loop does now may take long: it counts as busy. If it does, the watch has somebody else take in messages;
+    // until then nobody is woken for them.
     runner.state.outside.store(true, Ordering::SeqCst);
-    runner.state.stop_watching(runtime);
 }
 
 struct Runner<'a> {
