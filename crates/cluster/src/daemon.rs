@@ -227,6 +227,9 @@ impl Daemon {
         if !daemon.parts.member.wait_welcome(JOIN_PATIENCE) {
             return Err(DaemonError::NoWelcome { address: head.1 });
         }
+        // By this, drivers find the node of their machine that belongs to a cluster.
+        let address = daemon.attach_directory().join(aktis_daemon::ADDRESS_FILE);
+        std::fs::write(address, format!("{}\n", head.1)).map_err(system("a file in its directory"))?;
         let listener = daemon.directory.listen(SOCKET_NAME)?;
         let answers = Arc::new(Answers(daemon.parts.clone()));
         *daemon.server.lock() = Some(AdminServer::start(listener, answers).map_err(system("a thread"))?);

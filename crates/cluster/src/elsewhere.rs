@@ -1,14 +1,18 @@
 //! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
 
+mod names;
+
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
 use aktis_io::Endpoint;
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{ActorSpec, RequestId};
+use aktis_protocol::member::ToControl;
 use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
 use aktis_store::StoreError;
+use names::Names;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,6 +44,7 @@ pub(crate) struct Elsewhere {
     endpoint: OnceLock<Weak<Endpoint>>,
     fetches: Mutex<Option<Sender<Fetch>>>,
     places: Mutex<Places>,
+    names: Mutex<Names>,
 }
 
 #[derive(Default)]
@@ -62,6 +67,7 @@ impl Elsewhere {
             endpoint: OnceLock::new(),
             fetches: Mutex::new(Some(fetches)),
             places: Mutex::default(),
+            names: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -118,6 +124,10 @@ impl Elsewhere {
                 }
             }
             NodeEffect::PlaceActor { spec } => self.place_actor(&spec),
+            NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
+            NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
+            NodeEffect::SeekName { to, request, name } => self.seek_name(to, request, name),
+            NodeEffect::SeekNames { to, request } => self.seek_names(to, request),
             _ => {}
         }
     }
@@ -137,6 +147,11 @@ impl Elsewhere {
     fn ask(&self, request: RequestId, demand: Demand) -> bool {
         let member = self.member.get().and_then(Weak::upgrade);
         member.is_some_and(|member| member.send_placer(ToPlacer::PlaceWanted { request, demand }))
+    }
+
+    /// Says something to the control process; false if it is away.
+    fn say(&self, message: &ToControl) -> bool {
+        self.member.get().and_then(Weak::upgrade).is_some_and(|member| member.send(message))
     }
 
     /// The placer has said something.
@@ -179,6 +194,7 @@ impl Elsewhere {
             self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
         }
         self.host.feed(NodeInput::PlacesLost);
+        self.forget_questions();
     }
 
     fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {

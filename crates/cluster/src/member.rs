@@ -103,6 +103,13 @@ impl Member {
         self.state.lock().epoch.is_some()
     }
 
+    /// Sends something to the control process; false if it is away.
+    pub(crate) fn send(&self, message: &ToControl) -> bool {
+        let state = self.state.lock();
+        let welcomed = state.link.as_ref().filter(|_| state.epoch.is_some());
+        welcomed.is_some_and(|link| link.send(encode(message)).is_ok())
+    }
+
     /// Sends something to the placer; false if the control process is away.
     pub(crate) fn send_placer(&self, message: ToPlacer) -> bool {
         let state = self.state.lock();
@@ -133,7 +140,12 @@ impl Member {
     fn say_joined(&self, link: &Link) {
         let About { address, labels, resources } = self.about.clone();
         // If it cannot be said, the link is over, and so is this attempt.
-        let _ = link.send(encode(&ToControl::Joined { address, labels, resources, names: Vec::new() }));
+        let _ = link.send(encode(&ToControl::Joined {
+            address,
+            labels,
+            resources,
+            names: self.elsewhere.named(),
+        }));
     }
 
     /// Heartbeats, reports, and the next link when there is none.
@@ -206,7 +218,11 @@ impl Member {
                 }
             }
             FromControl::Placer { message } => self.elsewhere.on_placer(message),
-            FromControl::NameClaimed { .. } | FromControl::NameFound { .. } | FromControl::Names { .. } => {}
+            FromControl::NameClaimed { name, actor, granted } => {
+                self.elsewhere.on_name_claimed(name, actor, granted);
+            }
+            FromControl::NameFound { request, found } => self.elsewhere.on_name_found(request, found),
+            FromControl::Names { request, names } => self.elsewhere.on_names(request, names),
         }
     }
 }

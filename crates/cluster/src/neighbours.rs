@@ -8,7 +8,7 @@ use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::{DeathCause, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, DeathCause, NodeId, ObjectId, ProcessSlot};
 use aktis_runtime::Value;
 use aktis_runtime::bridge::Bridge;
 use parking_lot::{Condvar, Mutex};
@@ -153,6 +153,12 @@ impl Neighbours {
             |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
         let (node, neighbour) = table.nodes.iter().find(|(_, neighbour)| is_it(neighbour))?;
         Some((*node, neighbour.address?))
+    }
+
+    /// Has an actor of another node known here, and then does something; false if there is no link to that node.
+    pub(crate) fn seek_actor(&self, node: NodeId, actor: ActorId, then: Box<dyn FnOnce() + Send>) -> bool {
+        let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
+        linked.map(|linked| linked.doorway.seek_actor(actor, then)).is_some()
     }
 
     /// The value of an object that a node may copy.

@@ -18,7 +18,8 @@ use actors::ActorsAcross;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey, control,
+    ActorId, DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey,
+    control,
 };
 use aktis_runtime::bridge::Bridge;
 pub(crate) use objects::Lent;
@@ -50,6 +51,8 @@ pub(crate) trait Wire: Send + Sync {
 pub(crate) struct Doorway {
     frames: Mutex<VecDeque<Frame>>,
     ended: Mutex<Option<String>>,
+    /// Actors of the other node that were found by their names, and what follows when they are known here.
+    sought: Mutex<Vec<(ActorId, Box<dyn FnOnce() + Send>)>>,
     /// Objects that the other node may copy.
     pub(crate) lent: Mutex<HashMap<ObjectId, Lent>>,
     queue: Mutex<Option<Bridge>>,
@@ -59,6 +62,12 @@ impl Doorway {
     /// Frames have arrived.
     pub(crate) fn receive(&self, frames: impl IntoIterator<Item = Frame>) {
         self.frames.lock().extend(frames);
+        self.wake();
+    }
+
+    /// An actor of the other node was found by its name: `then` is called when it is known here, if ever.
+    pub(crate) fn seek_actor(&self, actor: ActorId, then: Box<dyn FnOnce() + Send>) {
+        self.sought.lock().push((actor, then));
         self.wake();
     }
 
@@ -160,6 +169,11 @@ impl Peer {
             let mut progress = !frames.is_empty();
             for frame in frames {
                 self.on_frame(frame);
+            }
+            let sought = std::mem::take(&mut *self.doorway.sought.lock());
+            for (actor, then) in sought {
+                progress = true;
+                self.seek_actor(actor, then);
             }
             for event in self.bridge.take() {
                 progress = true;

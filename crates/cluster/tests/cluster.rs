@@ -170,3 +170,23 @@ fn an_actor_lives_on_another_node_and_takes_calls_in_order() {
     }
     drop(counter);
 }
+
+#[test]
+fn a_named_actor_is_found_from_another_node_and_outlives_its_driver() {
+    let cluster = Cluster::new(1, &[1]);
+    let first = cluster.driver(0);
+    {
+        let _entered = first.enter();
+        let counter = Counter::options().name("the counter").detached().remote(1);
+        assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 2);
+    }
+    first.shutdown();
+    let second = cluster.driver(1);
+    let _entered = second.enter();
+    let counter = Counter::find("the counter").expect("it lives on");
+    assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 3);
+    let other = Counter::options().name("the counter").remote(0);
+    assert!(other.add(1).get_timeout(PATIENCE).is_err(), "a name belongs to one actor of the cluster");
+    assert!(Counter::find("nobody").is_err());
+    counter.kill().unwrap();
+}

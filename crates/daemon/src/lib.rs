@@ -33,7 +33,7 @@ pub mod template;
 
 pub use attach::{AttachError, DriverLink};
 pub use delivery::Deliver;
-pub use directory::{AddressError, default_directory, find_local};
+pub use directory::{ADDRESS_FILE, AddressError, default_directory, find_local};
 pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
 pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, StartError};
 pub use link::{LinkError, WorkerLink};

@@ -400,9 +400,13 @@ impl Shell {
             NodeEffect::Restore { entry, file_offset, offset, .. } => {
                 self.disk.order(DiskOrder::Restore { entry, file_offset, offset });
             }
-            NodeEffect::Fetch { .. } | NodeEffect::Place { .. } | NodeEffect::PlaceActor { .. } => {
-                self.hand_up(effect);
-            }
+            NodeEffect::Fetch { .. }
+            | NodeEffect::Place { .. }
+            | NodeEffect::PlaceActor { .. }
+            | NodeEffect::ClaimName { .. }
+            | NodeEffect::FreeName { .. }
+            | NodeEffect::SeekName { .. }
+            | NodeEffect::SeekNames { .. } => self.hand_up(effect),
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }

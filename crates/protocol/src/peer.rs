@@ -258,6 +258,16 @@ pub enum Frame {
         /// At once.
         now: bool,
     },
+    /// I want to know this actor, which lives in your care. Answer: [`Frame::ActorKnown`].
+    ActorSought {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// I hold this actor for you.
+    ActorKnown {
+        /// The actor.
+        actor: ActorId,
+    },
     /// Nobody here holds a handle of this actor any more, which you have named so often.
     ActorReleased {
         /// The actor.

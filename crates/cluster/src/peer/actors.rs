@@ -33,6 +33,8 @@ pub(super) struct ActorsAcross {
     lent: HashMap<ActorId, (ActorHandle, u64)>,
     /// Actors that the other side has named, and how often.
     imports: HashMap<ActorId, u64>,
+    /// Actors of the other side that were found by their names, and what follows.
+    sought: HashMap<ActorId, Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Peer {
@@ -51,6 +53,20 @@ impl Peer {
     pub(super) fn note_actor(&mut self, actor: ActorId) {
         *self.actors.imports.entry(actor).or_default() += 1;
         self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
+    }
+
+    /// Somebody here has found an actor of the other side by its name: `then` is called when it is known here.
+    pub(super) fn seek_actor(&mut self, actor: ActorId, then: Box<dyn FnOnce() + Send>) {
+        self.actors.sought.entry(actor).or_default().push(then);
+        self.wire.send(&Frame::ActorSought { actor });
+    }
+
+    pub(super) fn on_actor_known(&mut self, actor: ActorId) {
+        self.note_actor(actor);
+        let held = self.bridge.adopt_actor(actor);
+        self.actors.sought.remove(&actor).into_iter().flatten().for_each(|then| then());
+        // Whoever has found it holds it by now.
+        drop(held);
     }
 
     /// The handle by which the other side's calls reach an actor.

@@ -85,6 +85,11 @@ impl Peer {
             Frame::ActorEnded { actor, failure, .. } => self.on_actor_ended(actor, failure),
             Frame::ActorLost { actor, incarnation, cause } => self.on_actor_lost(actor, incarnation, cause),
             Frame::EndActor { actor, now } => self.on_end_actor(actor, now),
+            Frame::ActorSought { actor } => {
+                self.name_actor(actor);
+                self.wire.send(&Frame::ActorKnown { actor });
+            }
+            Frame::ActorKnown { actor } => self.on_actor_known(actor),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
         }
     }

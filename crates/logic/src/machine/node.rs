@@ -12,6 +12,7 @@
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
 //! - `keys`: small values under names;
 //! - `peers`: other nodes, each of which is a process here;
+//! - `names`: names of actors, where other nodes have some too;
 //! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
@@ -28,6 +29,7 @@ mod keys;
 mod lanes;
 mod leases;
 mod memory;
+mod names;
 mod objects;
 mod peers;
 mod processes;
@@ -40,7 +42,7 @@ mod view;
 
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
-use aktis_protocol::control::{ActorSpec, FromNode, ToNode};
+use aktis_protocol::control::{ActorSpec, FoundActor, FromNode, RequestId, ToNode};
 use aktis_protocol::{
     ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, Shape,
     ShapeId,
@@ -136,6 +138,35 @@ pub enum NodeInput {
         actor: ActorId,
         /// The node that it shall live on, if there is one.
         peer: Option<ProcessSlot>,
+    },
+    /// The answer to `ClaimName`.
+    NameClaimed {
+        /// The name.
+        name: String,
+        /// The actor that was to have it.
+        actor: ActorId,
+        /// Whether it has.
+        granted: bool,
+    },
+    /// The answer to `SeekName`. The process that stands for the actor's node holds it.
+    NameFound {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The process that stands for its node, and what is said about it.
+        found: Option<(ProcessSlot, FoundActor)>,
+    },
+    /// The answer to `SeekNames`.
+    NamesFound {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// In order, as many as a message holds.
+        names: Vec<String>,
+        /// How many there are besides.
+        left_out: u32,
     },
     /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
     PlacesLost,
@@ -331,6 +362,36 @@ pub enum NodeEffect {
         /// How many tasks wait.
         count: u32,
     },
+    /// Claim a name for an actor of this node, in the whole cluster; answered by `NameClaimed`.
+    ClaimName {
+        /// The name.
+        name: String,
+        /// What those learn who find it.
+        found: FoundActor,
+    },
+    /// An actor of this node has no name any more.
+    FreeName {
+        /// The name.
+        name: String,
+        /// The actor that had it.
+        actor: ActorId,
+    },
+    /// Ask which actor of the cluster has a name; answered by `NameFound`.
+    SeekName {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The name.
+        name: String,
+    },
+    /// Ask which names there are in the cluster; answered by `NamesFound`.
+    SeekNames {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+    },
     /// Ask where this actor, for which this node has nothing free, can live; answered by `ActorPlaced`.
     PlaceActor {
         /// The actor.
@@ -389,6 +450,8 @@ pub struct Node {
     groups: groups::Groups,
     keys: keys::Keys,
     peers: peers::Peers,
+    /// Claims of names that have no answer yet.
+    names: names::Claims,
 }
 
 impl Node {
@@ -411,6 +474,7 @@ impl Node {
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
             peers: peers::Peers::new(config.clustered),
+            names: names::Claims::default(),
         }
     }
 
@@ -526,10 +590,18 @@ impl Machine for Node {
             NodeInput::Placed { shape, peer, count } => self.on_placed(now, shape, peer, count, out),
             NodeInput::ActorPlaced { actor, peer } => self.on_actor_placed(now, actor, peer, out),
             NodeInput::PlacesLost => self.on_places_lost(now),
+            NodeInput::NameClaimed { name, actor, granted } => {
+                self.on_name_claimed(now, &name, actor, granted, out);
+            }
+            NodeInput::NameFound { to, request, found } => self.on_name_found(to, request, found, out),
+            NodeInput::NamesFound { to, request, names, left_out } => {
+                self.on_names_found(to, request, names, left_out, out);
+            }
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);
         self.tidy_groups(now, out);
+        self.free_names(out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {
@@ -556,6 +628,7 @@ impl Machine for Node {
         self.check_programs();
         self.keys.check();
         self.check_peers();
+        self.check_names();
         for (from, to) in &self.channels {
             assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());
         }

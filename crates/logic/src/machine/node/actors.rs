@@ -13,4 +13,5 @@ mod handles;
 mod record;
 mod stories;
 
-pub(super) use record::{Actor, Actors};
+pub(super) use record::{Actor, Actors, Life, light_spec};
+pub(super) use stories::name_taken;

@@ -56,6 +56,11 @@ impl Peers {
         Self { clustered, ..Self::default() }
     }
 
+    /// Whether there may be other nodes.
+    pub(super) fn is_clustered(&self) -> bool {
+        self.clustered
+    }
+
     /// When something is handed up.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
         self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {

@@ -4,9 +4,10 @@ use super::super::roster::Process;
 use super::super::supply::Claim;
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, light_spec, unknown};
+use super::stories::found;
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorPlace, FoundActor, FromNode, RequestId};
+use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
 
 /// What a name takes in a message besides itself, at most.
@@ -180,10 +181,10 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let actor = self.actors.names.get(name);
-        let found = actor.map(|actor| {
-            let spec = &self.actors.table[actor].spec;
-            FoundActor { actor: *actor, type_name: spec.type_name.clone(), details: spec.details.clone() }
-        });
+        let found = actor.map(|actor| found(&self.actors.table[actor].spec));
+        if self.seek_name(from, request, name, found.is_some(), out) {
+            return;
+        }
         self.send(from, FromNode::ActorFound { request, found }, out);
     }
 
@@ -193,6 +194,9 @@ impl Node {
         request: RequestId,
         out: &mut Effects<NodeEffect>,
     ) {
+        if self.seek_names(from, request, out) {
+            return;
+        }
         let mut bytes = 0;
         let fits = |name: &&String| {
             bytes += name.len() + NAME_BYTES;

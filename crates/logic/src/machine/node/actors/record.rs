@@ -135,6 +135,8 @@ pub(in super::super) struct Actors {
     pub(in super::super) table: BTreeMap<ActorId, Actor>,
     /// Names of actors that are not gone.
     pub(in super::super) names: BTreeMap<String, ActorId>,
+    /// Names that became free, and whose they were, for other nodes to know.
+    pub(in super::super) freed_names: Vec<(String, ActorId)>,
 }
 
 impl Actors {
@@ -193,7 +195,9 @@ impl Actors {
     pub(in super::super) fn free_name(&mut self, actor: ActorId) {
         let name = self.table.get(&actor).and_then(|known| known.spec.name.as_ref());
         if let Some(name) = name.filter(|&name| self.names.get(name) == Some(&actor)) {
-            self.names.remove(name);
+            let name = name.clone();
+            self.names.remove(&name);
+            self.freed_names.push((name, actor));
         }
     }
 }

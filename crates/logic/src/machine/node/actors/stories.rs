@@ -10,7 +10,7 @@ use super::super::supply::{Claim, Served};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Life, Then, forgotten};
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorSpec, FromNode};
+use aktis_protocol::control::{ActorSpec, FoundActor, FromNode};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
 use std::collections::BTreeSet;
 
@@ -47,6 +47,7 @@ impl Node {
         fresh.holders.insert(from);
         let waits = !fresh.is_gone();
         if let Some(name) = fresh.spec.name.clone().filter(|_| waits) {
+            self.claim_name(&name, found(&fresh.spec), out);
             self.actors.names.insert(name, actor);
         }
         self.actors.table.insert(actor, fresh);
@@ -390,7 +391,12 @@ fn needed(spec: &ActorSpec) -> Want {
     needed
 }
 
-fn name_taken(name: &str) -> Failure {
+/// What those learn who find the actor by its name.
+pub(super) fn found(spec: &ActorSpec) -> FoundActor {
+    FoundActor { actor: spec.actor, type_name: spec.type_name.clone(), details: spec.details.clone() }
+}
+
+pub(in super::super) fn name_taken(name: &str) -> Failure {
     Failure::new(
         FailureKind::ActorDied,
         format!(
