@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import selectors
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
 from typing import Any
 
@@ -21,6 +21,8 @@ call: contextvars.ContextVar[tuple[Context, Completion] | None] = contextvars.Co
 )
 """The call that a coroutine belongs to."""
 _main: "Loop | None" = None
+_calling = False
+"""Whether the main thread is in a method itself, and not in a coroutine that it gave."""
 _groups: dict[int, asyncio.AbstractEventLoop] = {}
 _lock = threading.Lock()
 
@@ -80,9 +82,37 @@ class Loop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__(_Selector())
+        self._first_step: tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context] | None = None
 
     def _write_to_self(self) -> None:
         native.wake_loop()
+
+    def begin_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Creates a task, and goes the first step with it at once instead of in the loop's next round.
+
+        Most calls are over after it: they never wait in the loop, and with thousands of them in flight there
+        is nothing for the garbage collector to look through.
+        """
+        self.call_soon = self._catch_first_step  # type: ignore[method-assign, assignment]
+        try:
+            if self.get_task_factory() is None:
+                task = asyncio.Task(coroutine, loop=self)
+            else:
+                task = self.create_task(coroutine)
+        finally:
+            self.__dict__.pop("call_soon", None)
+        if self._first_step is not None:
+            callback, args, context = self._first_step
+            self._first_step = None
+            context.run(callback, *args)
+        return task
+
+    def _catch_first_step(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Any:
+        # What a task schedules while it is created is its first step; whatever else comes goes its usual way.
+        del self.call_soon
+        self._first_step = callback, args, context or contextvars.copy_context()
 
 
 def run_loop() -> None:
@@ -103,6 +133,12 @@ def main_loop() -> "Loop":
     if _main is None:
         _main = Loop()
     return _main
+
+
+def is_interruptible() -> bool:
+    """Whether a call that is cancelled is interrupted by an exception out of nowhere. A coroutine is not: its
+    task is cancelled, which it sees where it waits."""
+    return _main is None or _calling
 
 
 def _group_loop(group: int) -> asyncio.AbstractEventLoop:
@@ -138,19 +174,29 @@ def _begin(
     completion: Any,
     here: Context,
 ) -> None:
+    global _calling
     before = call.set((here, completion))
     try:
+        _calling = loop is _main
         result = method(*args, **kwargs) if kwargs else method(*args)
+        _calling = False
         if type(result) is not CoroutineType and not asyncio.iscoroutine(result):
             completion.returned(result)
             return
-        task = loop.create_task(_tell(result, completion))
+        told = _tell(result, completion)
+        # The first call may come before the loop runs.
+        if loop is _main and loop.is_running():
+            task = _main.begin_task(told)
+        else:
+            task = loop.create_task(told)
     except BaseException as error:
         completion.raised(error)
         return
     finally:
+        _calling = False
         call.reset(before)
-    completion.started(task.cancel if loop is _main else lambda: loop.call_soon_threadsafe(task.cancel))
+    if not task.done():
+        completion.started(task.cancel if loop is _main else lambda: loop.call_soon_threadsafe(task.cancel))
 
 
 async def _tell(coroutine: Any, completion: Any) -> None:

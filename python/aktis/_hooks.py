@@ -89,13 +89,11 @@ def load_later() -> None:
     _worker.load_later()
 
 
-def run_async(
-    method: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Any, group: int
-) -> None:
-    """Has the event loop of an actor run a call; `completion` is told how it ended."""
+def async_runner() -> Any:
+    """What has the event loop of an actor run a call."""
     from aktis import _async
 
-    _async.run_async(method, args, kwargs, completion, group)
+    return _async.run_async
 
 
 def run_loop() -> None:

@@ -43,7 +43,8 @@ def on_interrupt(number: int, frame: FrameType | None) -> None:
     """A running task was cancelled: it is told by an exception."""
     from aktis._engine import native
 
-    if native.is_cancelled():
+    asynchronous = sys.modules.get("aktis._async")
+    if native.is_cancelled() and (asynchronous is None or asynchronous.is_interruptible()):
         raise KeyboardInterrupt
 
 

@@ -1,6 +1,7 @@
 """Actors: lives, order, resources, endings, async, names (behaviours 14 to 20)."""
 
 import asyncio
+import contextvars
 import os
 import threading
 import time
@@ -505,6 +506,35 @@ def test_a_concurrency_of_one_forbids_interleaving() -> None:
     assert not all(aktis.get([free.interleaves.remote() for _ in range(50)]))
 
 
+def test_coroutines_are_tasks_from_their_first_step() -> None:
+    @aktis.remote
+    class Careful:
+        def __init__(self) -> None:
+            self.variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+        async def looks(self, pause: bool) -> tuple[bool, bool, int]:
+            first = asyncio.current_task()
+            before = self.variable.get()
+            self.variable.set(before + 1)
+            async with asyncio.timeout(20):
+                await asyncio.sleep(0.001 if pause else 0)
+            return first is not None, first is asyncio.current_task(), before
+
+        async def times_out(self) -> str:
+            try:
+                async with asyncio.timeout(0.01):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                return "too late"
+            return "in time"
+
+    actor = Careful.remote()
+    for pause in (False, True):
+        seen = aktis.get([actor.looks.remote(pause) for _ in range(50)], timeout=20)
+        assert seen == [(True, True, 0)] * 50, "each has a task and a context of its own"
+    assert aktis.get(actor.times_out.remote(), timeout=20) == "too late"
+
+
 def test_references_are_awaited_in_actors() -> None:
     actor = Async.remote()
     counter = Counter.remote()
@@ -528,6 +558,66 @@ def test_threaded_actors(tmp_path: Path) -> None:
     assert len(latch.arrivals()) == 3, "no more than three at once"
     latch.open()
     assert len(aktis.get(refs)) == 4
+
+
+@aktis.remote(max_concurrency=16)
+class Crowd:
+    """Its calls are brief, or wait for each other."""
+
+    def __init__(self) -> None:
+        self.meeting = threading.Barrier(16)
+        self.opened = threading.Event()
+        self.own = threading.local()
+        self.threads = 0
+
+    def glance(self, value: int) -> int:
+        return value
+
+    def meet(self) -> bool:
+        if not hasattr(self.own, "seen"):
+            self.own.seen = True
+            self.threads += 1
+        return self.meeting.wait(20) >= 0
+
+    def wait(self) -> bool:
+        return self.opened.wait(20)
+
+    def open(self) -> None:
+        self.opened.set()
+
+    def ask(self, other: Any, value: int) -> Any:
+        return aktis.get(other.glance.remote(value), timeout=20)
+
+    def seen(self) -> int:
+        return self.threads
+
+
+def test_calls_that_block_overlap_after_brief_ones() -> None:
+    crowd = Crowd.remote()
+    for _ in range(3):
+        assert aktis.get([crowd.glance.remote(value) for value in range(2000)]) == list(range(2000))
+        meetings = [crowd.meet.remote() for _ in range(32)]
+        assert all(aktis.get(meetings, timeout=20)), "sixteen at once"
+
+
+def test_calls_of_one_actor_wait_for_each_other() -> None:
+    crowd = Crowd.remote()
+    brief = [crowd.glance.remote(value) for value in range(1000)]
+    waiting = [crowd.wait.remote() for _ in range(15)]
+    between = [crowd.glance.remote(value) for value in range(100)]
+    crowd.open.remote()
+    assert all(aktis.get(waiting, timeout=20))
+    assert aktis.get(brief + between) == [*range(1000), *range(100)]
+    for _ in range(20):
+        asked = [crowd.ask.remote(crowd, value) for value in range(15)]
+        assert aktis.get(asked, timeout=20) == list(range(15))
+
+
+def test_threads_of_an_actor_keep_what_is_theirs() -> None:
+    crowd = Crowd.remote()
+    for _ in range(10):
+        aktis.get([crowd.meet.remote() for _ in range(16)], timeout=20)
+    assert aktis.get(crowd.seen.remote()) <= 17, "one thread for each call, and one for messages"
 
 
 def test_concurrency_groups() -> None:

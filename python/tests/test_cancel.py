@@ -196,6 +196,37 @@ def test_coroutines_are_cancelled(tmp_path: Path) -> None:
     assert aktis.get(actor.answer.remote(), timeout=20) == 42
 
 
+def test_coroutines_are_cancelled_at_any_moment() -> None:
+    @aktis.remote
+    class Waits:
+        def __init__(self) -> None:
+            self.begun = self.cancelled = 0
+
+        async def wait(self) -> None:
+            self.begun += 1
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+        async def counts(self) -> tuple[int, int]:
+            return self.begun, self.cancelled
+
+    actor = Waits.remote()
+    for _ in range(200):
+        ref = actor.wait.remote()
+        aktis.cancel(ref)
+        with pytest.raises(exceptions.TaskCancelledError):
+            aktis.get(ref, timeout=20)
+
+    def all_have_seen_it() -> bool:
+        begun, cancelled = aktis.get(actor.counts.remote(), timeout=20)
+        return begun == cancelled
+
+    wait_until(all_have_seen_it, what="all that have begun to be cancelled")
+
+
 def test_queued_calls_of_actors_are_cancelled(tmp_path: Path) -> None:
     @aktis.remote
     class Worker:

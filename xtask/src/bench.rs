@@ -9,9 +9,11 @@ const HELP: &str = "\
 Measure on this machine, next to its own limits or to others, in the same run.
 
 usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
+       cargo xtask bench control [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench python [--quick] [--json FILE] [--rounds N] [--peers LIST] [--ray-python PATH] [-- FILTER...]
 
   engine               the Rust engine beside the machine's limits: cargo bench -p aktis --bench engine
+  control              the control store on disk: cargo bench -p aktis-io --bench control
   python               the Python package beside Ray, Dask and multiprocessing: benches/python
   --quick              fewer rounds: a look, not a figure to quote
   --json FILE          also write the figures to FILE
@@ -25,6 +27,7 @@ usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
 #[derive(Clone, Copy)]
 enum Subject {
     Engine,
+    Control,
     Python,
 }
 
@@ -32,16 +35,21 @@ enum Subject {
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     let (subject, rest) = match arguments.split_first() {
         Some((first, rest)) if first == "engine" => (Subject::Engine, rest),
+        Some((first, rest)) if first == "control" => (Subject::Control, rest),
         Some((first, rest)) if first == "python" => (Subject::Python, rest),
         Some((first, _)) if first.starts_with('-') => {
             return only_help("bench", HELP, arguments).map(|_| ());
         }
         Some((other, _)) => {
             return Err(Failed::Usage(format!(
-                "there is no benchmark `{other}`\nhint: try `engine` or `python`"
+                "there is no benchmark `{other}`\nhint: try `engine`, `control` or `python`"
             )));
         }
-        None => return Err(Failed::Usage("which benchmark?\nhint: try `engine` or `python`".to_owned())),
+        None => {
+            return Err(Failed::Usage(
+                "which benchmark?\nhint: try `engine`, `control` or `python`".to_owned(),
+            ));
+        }
     };
     if rest.first().is_some_and(|word| word == "--help" || word == "-h") {
         println!("{HELP}");
@@ -58,6 +66,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
 fn program(subject: Subject, root: &Path) -> Option<Command> {
     match subject {
         Subject::Engine => Some(cargo(root, &["bench", "-p", "aktis", "--bench", "engine", "--"])),
+        Subject::Control => Some(cargo(root, &["bench", "-p", "aktis-io", "--bench", "control", "--"])),
         Subject::Python => {
             let mut program = python::python(root, &["benches/python/run.py", "--environments"]);
             program.arg(python::target_folder(root).join("bench-python"));
@@ -85,7 +94,7 @@ fn arguments_for_benchmark(
             (Subject::Python, "--rounds" | "--peers") => {
                 passed_on.extend([word.clone(), value_of(word, words.next())?]);
             }
-            (Subject::Engine, "--") => passed_on.extend(words.by_ref().cloned()),
+            (Subject::Engine | Subject::Control, "--") => passed_on.extend(words.by_ref().cloned()),
             (Subject::Python, "--") => {
                 passed_on.extend([word.clone()].into_iter().chain(words.by_ref().cloned()))
             }

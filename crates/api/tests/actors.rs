@@ -354,6 +354,9 @@ impl Meeting {
         self.0.wait();
         true
     }
+    fn glance(&self) -> bool {
+        true
+    }
 }
 
 #[test]
@@ -363,4 +366,19 @@ fn sync_calls_overlap_where_the_actor_allows_it() {
     let meeting = Meeting::remote();
     let calls: Vec<_> = (0..6).map(|_| meeting.meet()).collect();
     assert_eq!(session.get_all(&calls).unwrap(), [true; 6]);
+}
+
+/// Invariant 2 of `worker::batch`: one thread runs brief calls, and is relieved when one of them blocks.
+#[test]
+fn sync_calls_overlap_after_brief_ones() {
+    let session = start();
+    let _entered = session.enter();
+    let meeting = Meeting::remote();
+    for _ in 0..20 {
+        let mut calls: Vec<_> = (0..500).map(|_| meeting.glance()).collect();
+        calls.push(meeting.meet());
+        calls.extend((0..10).map(|_| meeting.glance()));
+        calls.push(meeting.meet());
+        assert!(session.get_all(&calls).unwrap().into_iter().all(|met| met));
+    }
 }

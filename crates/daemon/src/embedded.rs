@@ -64,6 +64,8 @@ pub struct NodeOptions {
     pub output: OutputOptions,
     /// What workers run.
     pub workers: WorkerProgram,
+    /// Whether there may be other nodes.
+    pub clustered: bool,
 }
 
 /// A node that lives on a thread of the driver's process.
@@ -91,11 +93,17 @@ impl EmbeddedNode {
             spill_directory: options.spill_directory,
             spill_bytes_max: options.spill_bytes_max,
             output: options.output,
+            clustered: options.clustered,
         };
         let delivery = Arc::new(Delivery::new(deliver));
         let host = Host::begin(beginning, Some((launch, delivery)))?;
         let link = host.own_link();
         Ok(Arc::new(Self { host, link, template }))
+    }
+
+    /// The node itself.
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The session: a random number.

@@ -10,8 +10,8 @@ use crate::embedded::OutputOptions;
 use crate::node_thread::{NodeThread, Shared};
 use crate::output::Forwarder;
 use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
-use crate::shell::{HOST, Shell};
-use aktis_logic::machine::node::{Guest, NodeConfig, ProgramConfig};
+use crate::shell::{Elsewhere, HOST, Shell};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
@@ -75,6 +75,8 @@ pub(crate) struct Beginning {
     pub(crate) spill_directory: PathBuf,
     pub(crate) spill_bytes_max: u64,
     pub(crate) output: OutputOptions,
+    /// Whether there may be other nodes.
+    pub(crate) clustered: bool,
 }
 
 /// What a place in this process is for.
@@ -121,6 +123,7 @@ impl Host {
             spill_directory: config.spill_directory,
             spill_bytes_max: config.spill_bytes_max,
             output: config.output,
+            clustered: true,
         };
         let host = Self::begin(beginning, None)?;
         let server = Server::start(directory.clone(), host.shared.clone()).map_err(StartError::Directory)?;
@@ -148,6 +151,7 @@ impl Host {
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: beginning.spill_bytes_max,
             driver: program,
+            clustered: beginning.clustered,
         };
         let (directory, of_arena) = (beginning.spill_directory, arena.clone());
         let mut shell = Shell::new(config, session, control.clone(), of_arena, directory, bell.clone())
@@ -214,6 +218,21 @@ impl Host {
     /// [`LocalLink`] and all that was pinned through it are dropped.
     pub fn close_local(&self, slot: ProcessSlot, cause: DeathCause) {
         self.shared.with_shell(|shell| shell.close_local(slot, cause));
+    }
+
+    /// Hands what other nodes have to do with to `elsewhere`, from now on.
+    pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
+        self.shared.shell.lock().set_elsewhere(elsewhere);
+    }
+
+    /// Something that other nodes have to do with has happened.
+    pub fn feed(&self, input: NodeInput) {
+        self.shared.with_shell(|shell| shell.on_elsewhere(input));
+    }
+
+    /// The object store.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
     }
 
     /// The place of this process itself.

@@ -39,4 +39,5 @@ pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, StartError};
 pub use link::{LinkError, WorkerLink};
 pub use output::{Stream, WriteOutput, write_directly};
 pub use programs::{ProgramError, ProgramSource};
+pub use shell::Elsewhere;
 pub use template::{ForkOutcome, ForkedWorker, serve_template};

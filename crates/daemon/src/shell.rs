@@ -79,7 +79,13 @@ pub(crate) struct Shell {
     /// Whether it was said that workers cannot be started.
     warned: bool,
     closing: bool,
+    /// Takes what other nodes have to do with.
+    elsewhere: Option<Elsewhere>,
 }
+
+/// Carries out orders that other nodes have to do with: `Fetch`, `Place` and `PlaceActor`. It is called under the
+/// node's lock, and must not wait.
+pub type Elsewhere = Box<dyn Fn(NodeEffect) + Send>;
 
 /// What the node's thread is waiting for, as far as others may change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +139,7 @@ impl Shell {
             newly_blocked: false,
             warned: false,
             closing: false,
+            elsewhere: None,
             control,
             arena,
         })
@@ -393,9 +400,34 @@ impl Shell {
             NodeEffect::Restore { entry, file_offset, offset, .. } => {
                 self.disk.order(DiskOrder::Restore { entry, file_offset, offset });
             }
+            NodeEffect::Fetch { .. } | NodeEffect::Place { .. } | NodeEffect::PlaceActor { .. } => {
+                self.hand_up(effect);
+            }
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }
+        }
+    }
+
+    /// From now on there may be other nodes.
+    pub(crate) fn set_elsewhere(&mut self, elsewhere: Elsewhere) {
+        self.elsewhere = Some(elsewhere);
+    }
+
+    /// Something that other nodes have to do with has happened.
+    pub(crate) fn on_elsewhere(&mut self, input: NodeInput) {
+        self.read_inbox();
+        self.step(input);
+    }
+
+    fn hand_up(&mut self, effect: NodeEffect) {
+        match (&self.elsewhere, effect) {
+            (Some(elsewhere), effect) => elsewhere(effect),
+            (None, NodeEffect::Fetch { entry, .. }) => {
+                let outcome = Err("there are no other nodes".to_owned());
+                self.inputs.push_back(NodeInput::Restored { entry, outcome });
+            }
+            (None, _) => {}
         }
     }
 

@@ -130,6 +130,29 @@ impl Directory {
         Vec::new()
     }
 
+    /// `owner` can say the value of a known object, without holding it; false if somebody else does, or has.
+    pub fn promise(&mut self, object: ObjectId, owner: ProcessSlot) -> bool {
+        let known = self.entry(object);
+        let free = match known.value {
+            Value::Pending { owner } => owner.is_none(),
+            Value::Known(_) => known.value.may_be_replaced(),
+        };
+        if free {
+            known.value = Value::Pending { owner: Some(owner) };
+        }
+        free
+    }
+
+    /// Whether its value is known to hold references.
+    pub fn contains_something(&self, object: ObjectId) -> bool {
+        self.objects.get(&object).is_some_and(|known| !(known.objects.is_empty() && known.actors.is_empty()))
+    }
+
+    /// Whether somebody waits for the value.
+    pub fn is_awaited(&self, object: ObjectId) -> bool {
+        self.objects.get(&object).is_some_and(|known| !known.subscribers.is_empty())
+    }
+
     /// The object has a value. The first one stays, unless it only said that the value was lost: a task
     /// that runs again makes the same objects again. Returns those who wait for it.
     pub fn resolve(&mut self, object: ObjectId, value: SharedValue) -> Vec<ProcessSlot> {

@@ -4,9 +4,11 @@
 //! cluster run the same machines.
 
 pub mod directory;
+pub mod estimate;
 pub mod extents;
 pub mod ledger;
 pub mod machine;
+pub mod membership;
 pub mod slab;
 
 /// A point in time, in microseconds since the session began.

@@ -236,6 +236,33 @@ pub enum ToNode {
         object: ObjectId,
     },
 
+    /// The sender, which stands for another node, can say the value of `object` when it is asked to by
+    /// [`FromNode::ValueWanted`]. It is told by [`FromNode::Freed`] when nobody here can ask any more.
+    Promised {
+        /// The object.
+        object: ObjectId,
+        /// The process that holds it from now on.
+        holder: ProcessSlot,
+    },
+    /// `object` is in the store of the node that the sender stands for. Answer: [`FromNode::ImportedAs`].
+    Imported {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object.
+        object: ObjectId,
+        /// Its size.
+        bytes: u64,
+        /// The process that holds it from now on.
+        holder: ProcessSlot,
+    },
+    /// Is there such an object here? If so, the sender holds it from now on. Answer: [`FromNode::LookedUp`].
+    LookupWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object.
+        object: ObjectId,
+    },
+
     /// Start an actor. The sender holds a handle. Answer: [`FromNode::ActorChanged`], now and later.
     ActorWanted {
         /// What to start.
@@ -254,6 +281,15 @@ pub enum ToNode {
         actor: ActorId,
         /// Why.
         failure: Failure,
+    },
+    /// The process of the actor died, on the node that the sender stands for.
+    ActorLost {
+        /// The actor.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+        /// How.
+        cause: DeathCause,
     },
     /// A handle of an actor that only its creator knew has been written into a value; it lives in `host`.
     ActorEscaped {
@@ -438,6 +474,42 @@ pub enum FromNode {
         object: ObjectId,
         /// Its value.
         value: SharedValue,
+    },
+    /// Say the value of this object: you have promised to.
+    ValueWanted {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Nobody here can ask for this object any more, or somebody else says its value.
+    Freed {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Somebody here asks for an object that nobody knows: does the node that you stand for?
+    Sought {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The answer to [`ToNode::LookupWanted`].
+    LookedUp {
+        /// Matches the question.
+        request: RequestId,
+        /// Whether there is such an object.
+        known: bool,
+    },
+    /// The answer to [`ToNode::Imported`].
+    ImportedAs {
+        /// Matches the question.
+        request: RequestId,
+        /// Its entry in the shared index, or why there is none.
+        entry: Result<EntryRef, Failure>,
+    },
+    /// What this number of a shape, which leases name, stands for.
+    ShapeTold {
+        /// The number.
+        shape: ShapeId,
+        /// The shape.
+        definition: Shape,
     },
     /// Construct this actor and answer [`ToNode::ActorStarted`] or [`ToNode::ActorEnded`].
     HostActor {

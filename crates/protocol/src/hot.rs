@@ -17,6 +17,10 @@ pub struct TaskHeader {
     pub attempt: u32,
     /// How far a streaming task may be ahead of its consumer; 0 if it does not stream.
     pub stream_ahead: u32,
+    /// How many values it returns.
+    pub returns: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What a [`Message`] between two processes says.
@@ -124,6 +128,10 @@ pub struct CallHeader {
     pub concurrency: u32,
     /// The group of calls that it is counted in; 0 is that of all others.
     pub group: u32,
+    /// How many values it returns.
+    pub returns: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A value in the object store of this node.

@@ -55,6 +55,10 @@ small_id!(
     /// One life of an engine, from `init` to `shutdown`.
     SessionId(u64)
 );
+small_id!(
+    /// One membership of a node in its cluster: higher than that of every node that joined before.
+    Epoch(u64)
+);
 
 impl FunctionId {
     /// The id of a function, from its module path, name and signature. Usable in constants.
@@ -158,6 +162,15 @@ wide_id!(
     /// One program that workers run: a hash of its content. All zeros are the program of the driver that a node is
     /// embedded in.
     ProgramId
+);
+
+wide_id!(
+    /// One machine's daemon, or a driver's seat at one: random, and named by its certificate.
+    NodeId
+);
+wide_id!(
+    /// One cluster: the beginning of the fingerprint of its authority's certificate.
+    ClusterId
 );
 
 const INDEX_MASK: u64 = 0xffff_ffff;

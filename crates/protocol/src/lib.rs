@@ -2,23 +2,31 @@
 //!
 //! Nothing here does I/O or decides anything; all other crates speak in these words.
 
+pub mod admin;
 pub mod control;
 pub mod failure;
 pub mod groups;
 pub mod hot;
 pub mod ids;
 pub mod limits;
+pub mod member;
 pub mod output;
+pub mod peer;
+pub mod placement;
 pub mod program;
+pub mod records;
 pub mod resources;
+pub mod slots;
 pub mod state;
+pub mod tables;
 pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind};
 pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, SessionId,
-    ShapeId, ShardIndex, TaskId, TaskKey,
+    ActorId, ClusterId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,
+    ProgramId, SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
 };
+pub use placement::{Labels, Strategy};
 pub use program::{LAYOUT, ProgramKind, ProgramSpec};
 pub use resources::{Amount, Resources, Shape};

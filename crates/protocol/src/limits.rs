@@ -53,3 +53,90 @@ pub const STDERR_LINES_KEPT: usize = 20;
 pub const STDERR_LINE_BYTES_MAX: usize = 500;
 /// Objects that the store of one node may hold, in memory and on disk together.
 pub const STORED_OBJECTS_MAX: u32 = 1 << 20;
+/// Bytes of one question of the command line to a daemon.
+pub const ADMIN_REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one answer to it.
+pub const ADMIN_REPLY_BYTES_MAX: usize = 16 << 20;
+/// Command lines that a daemon answers at the same time.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Rows of one answer to a command line.
+pub const LISTED_ROWS_MAX: u32 = 50_000;
+/// Lines of output in one message to a command line.
+pub const LOG_LINES_MAX: usize = 1000;
+/// Nodes that one cluster may have at the same time.
+pub const NODES_MAX: usize = 4096;
+/// How long a node counts as alive after its last heartbeat.
+pub const NODE_LEASE_MICROSECONDS: u64 = 2_000_000;
+/// How often a node sends a heartbeat: some may be late or lost before its lease lapses.
+pub const NODE_HEARTBEAT_MICROSECONDS: u64 = 400_000;
+/// How often a node with work tells the placer how it stands.
+pub const NODE_REPORT_MICROSECONDS: u64 = 100_000;
+/// Rows of queues in one such report; the longest queues go first.
+pub const REPORT_QUEUES_MAX: usize = 256;
+/// Functions in one such report whose run times are told; the others come with the next.
+pub const REPORT_FUNCTIONS_MAX: usize = 256;
+/// Links in one such report whose bandwidth is told.
+pub const REPORT_LINKS_MAX: usize = NODES_MAX;
+/// Demands of one node that may wait for a place at the same time.
+pub const DEMANDS_MAX: usize = 1024;
+/// Tasks that one demand may be for; whoever has more asks again.
+pub const DEMAND_TASKS_MAX: u32 = 10_000;
+/// Inputs of a demand that count; the largest go first, the others move too little to matter.
+pub const DEMAND_INPUTS_MAX: usize = 64;
+/// Bundles of one placement group.
+pub const BUNDLES_MAX: usize = 4096;
+/// The version of all that nodes say to each other. Both ends of a connection have the same one.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Bytes of one frame between two nodes.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a frame from somebody who has not shown a certificate.
+pub const STRANGER_FRAME_BYTES_MAX: usize = 4096;
+/// Bytes that a node says with its wish for a link.
+pub const GREETING_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of frames that one link keeps: not yet sent, or not yet acknowledged.
+pub const LINK_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Links that one node has at the same time.
+pub const LINKS_MAX: usize = 4096;
+/// Connections at the same time that have not shown who they are.
+pub const HANDSHAKES_MAX: usize = 256;
+/// Such connections from one address.
+pub const HANDSHAKES_PER_ADDRESS_MAX: usize = 32;
+/// Connections through which one node serves objects at the same time.
+pub const BULK_CONNECTIONS_MAX: usize = 1024;
+
+/// Slots that the ids of the control store are divided into; a power of two.
+pub const SLOTS: usize = 1024;
+/// Changes that one batch may have.
+pub const BATCH_CHANGES_MAX: usize = 65_536;
+/// Bytes that the changes of one batch may have together.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Batches of a sender that may be unanswered: of so many, a repeated one is told again what was refused.
+pub const BATCHES_UNANSWERED_MAX: u64 = 1024;
+/// Nodes that one shard of the control store can tell apart, those that have left lately included.
+pub const STORE_NODES_MAX: usize = 65_535;
+/// Bytes of a row of the control store: a description of a node, an actor, a group.
+pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of all rows of one shard, keys included.
+pub const ROWS_BYTES_MAX: usize = 256 << 20;
+/// Objects that one shard knows.
+pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
+/// Bytes of the record of one task in the control store.
+pub const TASK_RECORD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all records of tasks in one shard.
+pub const TASK_RECORDS_BYTES_MAX: usize = 4 << 30;
+/// Objects that a task in the control store makes.
+pub const TASK_RETURNS_MAX: u32 = 1024;
+/// Bytes of the text of one event.
+pub const EVENT_BYTES_MAX: usize = 4096;
+/// Events that one shard keeps; the oldest go first.
+pub const EVENTS_MAX: usize = 10_000;
+/// Subscriptions that one shard serves.
+pub const SUBSCRIPTIONS_MAX: usize = 65_536;
+/// Rows, objects or events in one answer of a shard.
+pub const ANSWER_ROWS_MAX: u32 = 10_000;
+/// Bytes of batches that wait for one shard of the control store; who brings more waits.
+pub const SHARD_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of records that wait to be written to one log.
+pub const LOG_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one record of a log or piece of a snapshot.
+pub const LOG_RECORD_BYTES_MAX: usize = 1 << 30;

@@ -101,6 +101,18 @@ impl Resources {
         wanted.iter().all(|(name, amount)| self.get(name) >= amount)
     }
 
+    /// How often `wanted` fits into these; `u64::MAX` if it is nothing.
+    pub fn times(&self, wanted: &Resources) -> u64 {
+        // A message from elsewhere may hold an amount of nothing.
+        let times = |(name, amount): (&str, Amount)| self.get(name).0.checked_div(amount.0);
+        wanted.iter().filter_map(times).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether there is something of which both have some.
+    pub fn shares_any(&self, other: &Resources) -> bool {
+        other.iter().any(|(name, _)| self.0.contains_key(name))
+    }
+
     /// Adds `other` to these.
     pub fn add(&mut self, other: &Resources) {
         for (name, amount) in other.iter() {
@@ -112,6 +124,14 @@ impl Resources {
     pub fn take(&mut self, other: &Resources) {
         for (name, amount) in other.iter() {
             let left = self.get(name).0.checked_sub(amount.0).expect("resources taken were covered");
+            self.set(name, Amount(left));
+        }
+    }
+
+    /// Takes `other` away from these, `times` over; where there is less, nothing is left.
+    pub fn take_up_to(&mut self, other: &Resources, times: u64) {
+        for (name, amount) in other.iter() {
+            let left = self.get(name).0.saturating_sub(amount.0.saturating_mul(times));
             self.set(name, Amount(left));
         }
     }
@@ -173,5 +193,17 @@ mod tests {
         assert_eq!(all.to_string(), "0.5 CPU");
         all.add(&part);
         assert!(all.covers(&part));
+    }
+
+    #[test]
+    fn times_is_how_often_one_can_take() {
+        let mut all = Resources::none().with(CPU, Amount::units(8)).with(GPU, Amount::units(2));
+        let part = Resources::none().with(CPU, Amount::ONE).with(GPU, Amount(5_000));
+        assert_eq!(all.times(&part), 4);
+        assert_eq!(all.times(&Resources::none()), u64::MAX);
+        all.take_up_to(&part, 3);
+        assert_eq!((all.times(&part), all.to_string().as_str()), (1, "5 CPU, 0.5 GPU"));
+        all.take_up_to(&part, 9);
+        assert!(all.is_empty() && !all.shares_any(&part));
     }
 }

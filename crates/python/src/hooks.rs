@@ -16,7 +16,7 @@ pub(crate) struct Hooks {
     pub(crate) load: Py<PyAny>,
     pub(crate) prepare: Py<PyAny>,
     pub(crate) load_later: Py<PyAny>,
-    pub(crate) run_async: Py<PyAny>,
+    pub(crate) async_runner: Py<PyAny>,
     pub(crate) run_loop: Py<PyAny>,
     pub(crate) iterate_async: Py<PyAny>,
     pub(crate) dynamic: Py<PyAny>,
@@ -28,6 +28,8 @@ pub(crate) struct Hooks {
 }
 
 static HOOKS: PyOnceLock<Hooks> = PyOnceLock::new();
+/// What has an event loop run a call. It is imported by the first call that needs it.
+static ASYNC_RUNNER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Gives the native part the functions it calls: an object with the attributes of `aktis._hooks`.
 #[pyfunction]
@@ -44,7 +46,7 @@ pub(crate) fn set_hooks(hooks: &Bound<'_, PyAny>) -> PyResult<()> {
         load: named("load")?,
         prepare: named("prepare")?,
         load_later: named("load_later")?,
-        run_async: named("run_async")?,
+        async_runner: named("async_runner")?,
         run_loop: named("run_loop")?,
         iterate_async: named("iterate_async")?,
         dynamic: named("dynamic")?,
@@ -62,4 +64,9 @@ pub(crate) fn set_hooks(hooks: &Bound<'_, PyAny>) -> PyResult<()> {
 pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Hooks> {
     // The package sets them while it is imported.
     HOOKS.get(py).ok_or_else(|| PyRuntimeError::new_err("import aktis, not aktis._native"))
+}
+
+/// What has an event loop run a call.
+pub(crate) fn async_runner(py: Python<'_>) -> PyResult<&Py<PyAny>> {
+    ASYNC_RUNNER.get_or_try_init(py, || get(py)?.async_runner.call0(py))
 }

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident = $label:literal, $body:expr;)*) => {
@@ -360,6 +361,7 @@ fn with_method<R>(
     let actor = python_actor(state)?;
     with_head(call, |head, call| {
         Python::attach(|py| {
+            call.begins();
             let (method, name) = method(py, actor, head)?;
             runtime.set_function_name(&name);
             title::show(&name);
@@ -490,10 +492,8 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
                 retry: head.retry.to_vec(),
             };
             let kwargs = prepared.kwargs.map_or_else(|| py.None(), |kwargs| kwargs.into_any().unbind());
-            hooks::get(py)
-                .and_then(|hooks| {
-                    hooks.run_async.call1(py, (method, prepared.args, kwargs, completion, group))
-                })
+            hooks::async_runner(py)
+                .and_then(|run| run.call1(py, (method, prepared.args, kwargs, completion, group)))
                 .map_err(failed)?;
             Ok(Box::pin(LoopCall(answer)) as AsyncReturn)
         })
@@ -515,6 +515,10 @@ pub(crate) fn set_runtime_hooks() {
         },
         shut_down: || call_hook(|hooks| &hooks.flush),
         exits: || call_hook(|hooks| &hooks.exits),
+        // A thread that Python has not seen before gets a state of its own, which would end with each call.
+        thread: |run| Python::attach(|py| py.detach(run)),
+        // What it costs to hand over the interpreter's lock.
+        brief: Duration::from_micros(20),
     });
 }
 

@@ -4,6 +4,7 @@
 //! same channel as its calls. It becomes *managed*, known to the node, when it has a name, a resource,
 //! restarts or a process of its own, or when a handle of it travels inside a value.
 
+use crate::bridge::BridgeEvent;
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later};
 use crate::error::Error;
@@ -259,6 +260,36 @@ impl Inner {
         self.record_call(task, actor.index, payload, count, retries)
     }
 
+    /// Calls a method on behalf of another node.
+    pub(crate) fn record_foreign_call(
+        self: &Arc<Self>,
+        task: TaskId,
+        actor: &ActorEntry,
+        payload: Payload,
+        returns: u32,
+    ) -> TaskKey {
+        self.record_call(task, actor.index, payload, returns, 0)
+    }
+
+    /// Starts an actor on behalf of another node.
+    pub(crate) fn start_foreign_actor(self: &Arc<Self>, spec: ActorSpec, kept: Arguments) -> ActorHandle {
+        let id = spec.actor;
+        let mut shell = self.submitter.lock();
+        let index = match shell.actor_index.get(&id) {
+            Some(&index) => {
+                shell.machine.reopen_actor(index);
+                index
+            }
+            None => shell.open_actor(id, Place::Pending, true),
+        };
+        drop(shell);
+        let entry = self.actor_entry(id, index, 0, true, Some(kept));
+        self.actors.lock().insert(id, Arc::downgrade(&entry));
+        self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
+        self.run_deferred();
+        ActorHandle { entry }
+    }
+
     /// The last handle in this process is gone.
     fn release_actor(self: &Arc<Self>, actor: &ActorEntry) {
         if actor.managed.load(Ordering::Acquire) {
@@ -402,6 +433,8 @@ impl Inner {
             stream_ahead: 0,
             concurrency: 0,
             group: 0,
+            returns: 0,
+            reserved: 0,
         };
         if host == self.me {
             self.deliver_locally(&message, &header, &[]);
@@ -443,6 +476,10 @@ impl Inner {
 
     /// The node says where an actor is.
     pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
+        if let Some(queue) = self.bridge.get() {
+            queue.push(BridgeEvent::ActorChanged { actor, place: place.clone() });
+            queue.wake();
+        }
         // What the actor answered before it changed counts, also if its process is dead by now.
         self.drain_fully();
         if let Some(process) = self.home_of(actor) {

@@ -33,6 +33,7 @@ mod table;
 mod value;
 
 pub use arguments::{Arguments, Released, Resolved};
+pub(crate) use arguments::{ForeignItem, foreign_items};
 pub use buffer::Buffer;
 pub use context::{
     deserialize_actor, deserialize_buffer, deserialize_handle, serialize_actor, serialize_buffer,
@@ -43,4 +44,5 @@ pub use encoded::Encoded;
 pub use raw::RawValue;
 pub use reader::{ArgumentReader, RawArgument};
 pub use short::{SHORT_BYTES_MAX, ShortBytes};
+pub(crate) use table::inside;
 pub use value::Value;

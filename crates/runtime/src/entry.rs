@@ -134,6 +134,8 @@ pub(crate) struct Entry {
     escaped: AtomicBool,
     /// Whether it has a lender.
     borrowed: AtomicBool,
+    /// Whether the node was not asked for its value yet, and has to be.
+    unasked: AtomicBool,
     outcome: OnceLock<Outcome>,
     waiters: Mutex<Option<Box<Waiters>>>,
 }
@@ -150,6 +152,7 @@ impl Entry {
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
+            unasked: AtomicBool::new(false),
             outcome: OnceLock::new(),
             waiters: Mutex::new(None),
         }
@@ -171,6 +174,7 @@ impl Entry {
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
+            unasked: AtomicBool::new(false),
             outcome: OnceLock::from(Outcome::Refused(Box::new(error))),
             waiters: Mutex::new(None),
         }
@@ -219,6 +223,16 @@ impl Entry {
             return None;
         }
         self.waiters.lock().as_mut()?.lender.take()
+    }
+
+    /// The node is asked for the value when somebody wants it.
+    pub(crate) fn set_unasked(&self) {
+        self.unasked.store(true, Ordering::Release);
+    }
+
+    /// Whether the node has to be asked now.
+    pub(crate) fn take_unasked(&self) -> bool {
+        self.unasked.load(Ordering::Acquire) && self.unasked.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn outcome(&self) -> Option<&Outcome> {

@@ -1,8 +1,10 @@
 //! What a language on top of the runtime wants to be told; a program without one sets none of it.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
-/// Functions that the runtime calls, on any thread and with no lock held. None of them may block for long.
+/// Functions that the runtime calls, on any thread and with no lock held. None of them may block for long, if nothing else
+/// is said.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// A thread has been waiting for a while. True if it shall give up: the wait then fails with
@@ -19,6 +21,11 @@ pub struct Hooks {
     pub shut_down: fn(),
     /// The actor of this worker ended by itself, and its process is about to.
     pub exits: fn(),
+    /// A further thread of this worker is about to run its first call: runs what is passed, which does not return. What
+    /// the thread needs for calls can be made once, instead of for each.
+    pub thread: fn(&mut (dyn FnMut() + Send)),
+    /// Calls of an actor that take less than this on average are run by one thread, though more may run at the same time.
+    pub brief: Duration,
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();

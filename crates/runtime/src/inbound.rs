@@ -1,5 +1,6 @@
 //! What other processes send here: completions, stream items, calls of actors that live here.
 
+use crate::bridge::{BridgeAnswer, BridgeEvent};
 use crate::codec::Value;
 use crate::entry::{Entry, Later, Outcome};
 use crate::payload::Returns;
@@ -151,6 +152,7 @@ impl Inner {
             | MessageKind::ActorRelease
             | MessageKind::ActorKill => {
                 *shell = None;
+                self.bridge_message(from, kind, message, payload);
                 if let (Some(executor), Ok((header, bytes))) =
                     (&self.executor, CallHeader::read_from_prefix(payload))
                 {
@@ -158,6 +160,7 @@ impl Inner {
                 }
             }
             MessageKind::StreamCredit | MessageKind::StreamClosed | MessageKind::Cancel => {
+                self.bridge_message(from, kind, message, payload);
                 if let Some(executor) = &self.executor {
                     executor.on_task_message(from, kind, message.key, message.index);
                 }
@@ -198,6 +201,14 @@ impl Inner {
         }
         let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) else { return };
         let entry = match (&payload.returns, kind) {
+            (Returns::Foreign(queue, ticket), _) => {
+                let answer = BridgeAnswer::new(arrived.form, arrived.contains, arrived.payload);
+                queue.push(BridgeEvent::Answer { ticket: *ticket, from, kind, index, answer });
+                if kind != MessageKind::StreamItem {
+                    shell.on_returned(self, key, outcome.is_failed(), later);
+                }
+                return;
+            }
             (Returns::One(entry), MessageKind::Returned) => entry.upgrade(),
             (Returns::Several(entries), MessageKind::Returned) => {
                 entries.get(index as usize).and_then(Weak::upgrade)
@@ -286,6 +297,7 @@ impl Inner {
         }
         later.messages.push(ToNode::DeathHandled { process: dead });
         later.run(self);
+        self.tell_bridge(|| BridgeEvent::ProcessDied(dead));
         if let Some(executor) = &self.executor {
             executor.on_process_died(self, dead);
         }

@@ -4,6 +4,7 @@
 
 mod actors;
 mod attached;
+pub mod bridge;
 pub mod codec;
 mod deferred;
 mod entry;

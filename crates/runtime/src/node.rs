@@ -6,6 +6,7 @@
 //!    after (a completion, say) is seen by others only after it.
 //! 3. Sending may deliver answers on the same thread: nobody flushes while holding a lock of the runtime.
 
+use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
@@ -191,6 +192,8 @@ impl Inner {
             | FromNode::KeyDeleted { request, .. }
             | FromNode::Keys { request, .. }
             | FromNode::StateTold { request, .. }
+            | FromNode::LookedUp { request, .. }
+            | FromNode::ImportedAs { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
             FromNode::GroupChanged { group, state } => self.on_group_changed(group, state),
@@ -205,7 +208,17 @@ impl Inner {
             | FromNode::LeaseRevoked { .. }
             | FromNode::HostActor { .. }
             | FromNode::EndActor { .. }
-            | FromNode::Shutdown => self.on_worker_order(message),
+            | FromNode::ValueWanted { .. }
+            | FromNode::Freed { .. }
+            | FromNode::Sought { .. }
+            | FromNode::ShapeTold { .. }
+            | FromNode::Shutdown => match self.bridge.get() {
+                Some(queue) => {
+                    queue.push(BridgeEvent::Order(message));
+                    queue.wake();
+                }
+                None => self.on_worker_order(message),
+            },
         }
     }
 

@@ -179,6 +179,8 @@ impl Inner {
     pub(crate) fn adopt_object(self: &Arc<Self>, object: ObjectId) -> Handle {
         let mut known = self.known.lock();
         if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+            drop(known);
+            self.announce(&entry);
             return Handle { entry };
         }
         let entry = Arc::new(Entry::new(object, self.clone()));
@@ -186,6 +188,23 @@ impl Inner {
         entry.set_escaped();
         known.insert(object, Arc::downgrade(&entry));
         self.outbox.extend([ToNode::Held { object }, ToNode::Subscribed { object }]);
+        drop(known);
+        self.flush_outbox();
+        Handle { entry }
+    }
+
+    /// A reference to an object that this process holds for others: its value is asked for when somebody wants it.
+    pub(crate) fn hold_object(self: &Arc<Self>, object: ObjectId) -> Handle {
+        let mut known = self.known.lock();
+        if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+            return Handle { entry };
+        }
+        let entry = Arc::new(Entry::new(object, self.clone()));
+        entry.set_known();
+        entry.set_escaped();
+        entry.set_unasked();
+        known.insert(object, Arc::downgrade(&entry));
+        self.outbox.push(ToNode::Held { object });
         drop(known);
         self.flush_outbox();
         Handle { entry }
@@ -212,6 +231,9 @@ impl Inner {
 
     /// Somebody wants to know more of an object than its id: a borrowed reference becomes one that the node knows.
     pub(crate) fn announce(&self, entry: &Entry) {
+        if entry.take_unasked() {
+            return self.send_to_node(ToNode::Subscribed { object: entry.id });
+        }
         let Some(lender) = entry.take_lender() else { return };
         entry.set_known();
         let object = entry.id;

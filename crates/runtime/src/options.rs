@@ -114,6 +114,8 @@ pub struct Config {
     pub default_shape: Arc<Shape>,
     /// What workers run.
     pub workers: WorkerProgram,
+    /// Whether there may be other nodes.
+    pub clustered: bool,
 }
 
 impl Default for Config {
@@ -133,6 +135,7 @@ impl Default for Config {
             output: OutputOptions::default(),
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
+            clustered: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a task is, for the runtime: what to run, with what, and where its values go.
 
+use crate::bridge::{BridgeEvent, BridgeQueue};
 use crate::codec::{Arguments, Resolved};
 use crate::entry::{Entry, Later, Outcome};
 use crate::handle::Handle;
@@ -7,6 +8,7 @@ use crate::registry::Function;
 use crate::stream::StreamState;
 use aktis_logic::machine::submitter::Record;
 use aktis_protocol::hot::{Stored, TaskHeader};
+use aktis_protocol::peer::Ticket;
 use aktis_protocol::{Failure, FailureKind, TaskKey};
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
@@ -19,6 +21,8 @@ pub(crate) enum Returns {
     Several(Box<[Weak<Entry>]>),
     /// To a stream.
     Stream(Weak<StreamState>),
+    /// To another node, on whose behalf it was submitted.
+    Foreign(Arc<BridgeQueue>, Ticket),
     /// Nowhere.
     Nothing,
 }
@@ -95,6 +99,8 @@ impl Payload {
             key,
             attempt: record.attempt(),
             stream_ahead: self.number,
+            returns: record.returns(),
+            reserved: 0,
         }
     }
 
@@ -122,7 +128,7 @@ impl Returns {
                 }
                 &[]
             }
-            Self::Nothing => &[],
+            Self::Foreign(..) | Self::Nothing => &[],
         };
         for entry in entries.iter().filter_map(Weak::upgrade) {
             entry.set_known();
@@ -146,6 +152,10 @@ impl Returns {
                     stream.fail(failure, later);
                     later.streams.push(stream);
                 }
+            }
+            Self::Foreign(queue, ticket) => {
+                let failure = (**failure).clone();
+                queue.push(BridgeEvent::Failed { ticket: *ticket, failure });
             }
             Self::Nothing => {}
         }

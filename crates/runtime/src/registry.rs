@@ -86,6 +86,12 @@ impl Call {
         self.group
     }
 
+    /// User code begins only now: the call had to wait for something that other threads of the worker have held, such as
+    /// an interpreter's lock. That does not count when it is judged how long the actor's calls take.
+    pub fn begins(&self) {
+        crate::worker::user_code_begins();
+    }
+
     /// The next argument. `name` is for the error message.
     pub fn argument<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, Failure> {
         self.arguments.next(name)

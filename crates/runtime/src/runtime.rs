@@ -1,5 +1,6 @@
 //! The runtime of one process in one session: what everything else hangs on.
 
+use crate::bridge::BridgeQueue;
 use crate::codec::{Arguments, Encoded, Value};
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
     pub(crate) queued_tasks_max: usize,
+    /// What happens in a process that stands for another node.
+    pub(crate) bridge: OnceLock<Arc<BridgeQueue>>,
     pub(crate) session: SessionId,
     root: TaskId,
     root_counter: AtomicU64,
@@ -131,6 +134,7 @@ impl Inner {
                 parts.me.0 == 0 && parts.program == ProgramId::default(),
             )),
             queued_tasks_max: parts.queued_tasks_max.max(1),
+            bridge: OnceLock::new(),
             session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
@@ -235,6 +239,7 @@ impl Runtime {
             spill_bytes_max: config.spill_bytes_max,
             output: config.output,
             workers: config.workers.clone(),
+            clustered: config.clustered,
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {
@@ -269,6 +274,14 @@ impl Runtime {
         }
         crate::pump::spawn(&runtime.0)?;
         Ok(runtime)
+    }
+
+    /// The node in this process, if it is embedded.
+    pub fn node(&self) -> Option<Arc<EmbeddedNode>> {
+        match self.0.link.get()? {
+            Link::Embedded(node) => Some(node.clone()),
+            Link::Local(_) | Link::Worker(_) | Link::Attached(_) => None,
+        }
     }
 
     /// Ends the session: what runs is dropped, all processes end. One that is attached to a node of another process

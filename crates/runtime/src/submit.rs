@@ -11,7 +11,8 @@ use crate::runtime::{IdMap, Inner};
 use crate::shards::Shard;
 use crate::worker::TaskBytes;
 use aktis_logic::machine::submitter::{
-    ActorIndex, Input, LaneIndex, Route, Stage, Submission, Submitter, SubmitterConfig, SubmitterEffect,
+    ActorIndex, Input, LaneIndex, Record, Route, Stage, Submission, Submitter, SubmitterConfig,
+    SubmitterEffect,
 };
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
@@ -198,7 +199,7 @@ impl Shell {
                 self.fail_oversized(runtime, key, bytes.len(), later);
                 continue;
             }
-            let (message, header) = self.call_headers(index, key, payload, record.task(), record.attempt());
+            let (message, header) = self.call_headers(index, key, payload, record);
             let verb = payload.verb;
             let sent = if process == runtime.me {
                 runtime.deliver_locally(&message, &header, &bytes)
@@ -230,8 +231,7 @@ impl Shell {
         index: ActorIndex,
         key: TaskKey,
         payload: &Payload,
-        task: TaskId,
-        attempt: u32,
+        record: &Record<Payload>,
     ) -> (Message, CallHeader) {
         let kind = match payload.verb {
             Verb::Create => MessageKind::ActorCreate,
@@ -240,12 +240,14 @@ impl Shell {
         };
         let header = CallHeader {
             actor: self.actors[index.0 as usize].id,
-            task,
+            task: record.task(),
             function: payload.function.map(|function| function.id).unwrap_or_default(),
-            attempt,
+            attempt: record.attempt(),
             stream_ahead: payload.number,
             concurrency: payload.number,
             group: u32::from(payload.group),
+            returns: record.returns(),
+            reserved: 0,
         };
         (Message { kind: kind as u8, form: 0, contains: 0, reserved: 0, index: 0, key }, header)
     }
@@ -486,8 +488,11 @@ impl Inner {
         if let Some(lane) = shard.lock().by_shape.get(shape) {
             return Ok(*lane);
         }
-        // The lane of the default shape is the first of each shard.
-        if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
+        // The lane of the default shape is the first of each shard, but where all tasks are those of others.
+        if self.bridge.get().is_none()
+            && *shape != self.default_shape
+            && !shard.has_default_lane.load(Ordering::Acquire)
+        {
             self.lane_of(shard, &self.default_shape)?;
         }
         let (wanted, shard_index) = (self.of_this_program(shape), shard.index);

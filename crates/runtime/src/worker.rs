@@ -2,6 +2,7 @@
 
 mod async_call;
 mod attendant;
+mod batch;
 pub(crate) mod context;
 mod entry;
 mod executor;
@@ -10,6 +11,7 @@ mod leases;
 mod mailbox;
 mod nested;
 mod orphans;
+mod pace;
 mod reply;
 pub(crate) mod run;
 mod runner;
@@ -18,4 +20,5 @@ mod watch;
 pub use entry::serve;
 pub(crate) use entry::{end, is_linked};
 pub(crate) use executor::Executor;
+pub(crate) use pace::user_code_begins;
 pub(crate) use runner::{TaskBytes, turn};

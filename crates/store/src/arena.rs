@@ -122,6 +122,11 @@ impl Arena {
         self.index.clear_pins(process);
     }
 
+    /// The size of an object that was written, in memory or not; `None` if it is gone.
+    pub fn size_of(&self, entry: EntryRef) -> Option<u64> {
+        self.index.bytes_of(entry)
+    }
+
     /// Whether any process has the object pinned, as of now.
     pub fn is_pinned(&self, entry: EntryRef) -> bool {
         self.index.is_pinned(entry)
@@ -186,8 +191,9 @@ impl Arena {
         Ok(())
     }
 
-    /// Fills a place that the node has set aside for a spilled object, and marks the object as sealed there.
-    pub(crate) fn refill(
+    /// Fills a place that the node has set aside for an object that is not in memory, and marks the object as sealed
+    /// there.
+    pub fn refill(
         &self,
         entry: EntryRef,
         offset: u64,

@@ -94,6 +94,9 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The bytes did not come from where they were to come.
+    #[error("{0}")]
+    Elsewhere(String),
     /// The session closes, and the work was given up half-way.
     #[error("the session is closing")]
     Closing,

@@ -254,6 +254,15 @@ impl Index {
         (entry.word.load(SeqCst) == word(at, state)).then(|| entry.extent())
     }
 
+    /// The size of an object that was written; `None` if it is gone.
+    pub(crate) fn bytes_of(&self, at: EntryRef) -> Option<u64> {
+        let entry = self.entry(at.index)?;
+        let bytes = entry.extent().bytes;
+        let now = entry.word.load(SeqCst);
+        let written = [EntryState::Sealed, EntryState::Spilling, EntryState::Spilled];
+        written.iter().any(|state| now == word(at, *state)).then_some(bytes)
+    }
+
     fn change(&self, at: EntryRef, from: EntryState, to: EntryState) -> bool {
         let Some(entry) = self.entry(at.index) else { return false };
         entry.word.compare_exchange(word(at, from), word(at, to), SeqCst, SeqCst).is_ok()

@@ -326,6 +326,8 @@ mod tests {
             key: TaskKey { index, generation: 0 },
             attempt: 0,
             stream_ahead: 0,
+            returns: 1,
+            reserved: 0,
         }
     }
 

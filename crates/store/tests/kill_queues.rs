@@ -193,6 +193,8 @@ impl Submitter {
             key,
             attempt: key.generation,
             stream_ahead: 0,
+            returns: 1,
+            reserved: 0,
         };
         let sent = self.lane.push(&header, &payload(key.index)).is_some();
         if sent {

@@ -1,17 +1,21 @@
-//! A whole Aktis node in one thread: the machines of `logic` under faults, with checkers.
+//! Whole Aktis nodes, and a cluster of them, in one thread: the machines of `logic` under faults, with checkers.
 //!
 //! - [`world`] is another shell around the product's own machines: it imitates processes, shared memory
 //!   and a disk, and objects to orders that would do harm;
 //! - [`program`] is what runs in a virtual process, and [`town`] a world with programs in it;
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
+//! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
+//! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
 pub mod index;
+pub mod placement;
 pub mod program;
 pub mod random;
 pub mod scenario;
+pub mod shard;
 pub mod submitter;
 pub mod town;
 pub mod wanderer;

@@ -281,6 +281,9 @@ impl World {
                 NodeEffect::Spill { entry, bytes: 0, .. } => self.looks.push_back(entry),
                 NodeEffect::Spill { entry, .. } => self.io.push_back(Io::Spill(entry)),
                 NodeEffect::Restore { entry, offset, .. } => self.io.push_back(Io::Restore(entry, offset)),
+                NodeEffect::Fetch { .. } | NodeEffect::Place { .. } | NodeEffect::PlaceActor { .. } => {
+                    unreachable!("this node is the only one")
+                }
                 NodeEffect::FreeSpilled { .. } => {}
             }
         }

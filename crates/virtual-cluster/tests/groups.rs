@@ -18,6 +18,7 @@ fn world() -> World {
         entries_max: 16,
         spill_bytes_max: 0,
         driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false }),
+        clustered: false,
     });
     world.send(WORKER, ToNode::Started);
     settle(&mut world);

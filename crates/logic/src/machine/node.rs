@@ -11,6 +11,7 @@
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
 //! - `keys`: small values under names;
+//! - `peers`: other nodes, each of which is a process here;
 //! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
@@ -28,6 +29,7 @@ mod lanes;
 mod leases;
 mod memory;
 mod objects;
+mod peers;
 mod processes;
 mod programs;
 mod roster;
@@ -38,15 +40,17 @@ mod view;
 
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
-use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::control::{ActorSpec, FromNode, ToNode};
 use aktis_protocol::{
-    Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, ShapeId,
+    ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, Shape,
+    ShapeId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
+pub use peers::PATIENCE_MICROSECONDS;
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
     PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
@@ -117,6 +121,24 @@ pub enum NodeInput {
         /// A message if it failed.
         outcome: Result<(), String>,
     },
+    /// The answer to `Place`: so many tasks of this shape may go to the node that this process stands for.
+    Placed {
+        /// The shape.
+        shape: ShapeId,
+        /// The node, if there is one.
+        peer: Option<ProcessSlot>,
+        /// How many tasks.
+        count: u32,
+    },
+    /// The answer to `PlaceActor`.
+    ActorPlaced {
+        /// The actor.
+        actor: ActorId,
+        /// The node that it shall live on, if there is one.
+        peer: Option<ProcessSlot>,
+    },
+    /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
+    PlacesLost,
     /// Time has passed.
     Ticked,
 }
@@ -286,6 +308,34 @@ pub enum NodeEffect {
         /// Where in the arena.
         offset: u64,
     },
+    /// Copy an object from another node to this place in the arena and mark its entry as sealed there; answered
+    /// by `Restored`.
+    Fetch {
+        /// The entry.
+        entry: EntryRef,
+        /// The object.
+        object: ObjectId,
+        /// The process that stands for that node.
+        peer: ProcessSlot,
+        /// How long.
+        bytes: u64,
+        /// Where in the arena.
+        offset: u64,
+    },
+    /// Ask where tasks of this shape, for which this node has nothing free, can run; answered by `Placed`.
+    Place {
+        /// The shape's number.
+        shape: ShapeId,
+        /// The shape.
+        definition: Shape,
+        /// How many tasks wait.
+        count: u32,
+    },
+    /// Ask where this actor, for which this node has nothing free, can live; answered by `ActorPlaced`.
+    PlaceActor {
+        /// The actor.
+        spec: Box<ActorSpec>,
+    },
     /// The spill file's bytes there are not needed any more.
     FreeSpilled {
         /// Where in the spill file.
@@ -308,6 +358,8 @@ pub struct NodeConfig {
     pub spill_bytes_max: u64,
     /// The program of the driver that the node lives in; none if it lives in a daemon.
     pub driver: Option<ProgramConfig>,
+    /// Whether there may be other nodes, to which work can be handed up.
+    pub clustered: bool,
 }
 
 /// Isolated workers of a program that are started ahead of demand at most, where there is no shared one.
@@ -336,6 +388,7 @@ pub struct Node {
     actors: actors::Actors,
     groups: groups::Groups,
     keys: keys::Keys,
+    peers: peers::Peers,
 }
 
 impl Node {
@@ -357,6 +410,7 @@ impl Node {
             actors: actors::Actors::default(),
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
+            peers: peers::Peers::new(config.clustered),
         }
     }
 
@@ -403,12 +457,20 @@ impl Node {
                 self.on_contains(now, container, holder, objects, actors, out);
             }
             ToNode::Subscribed { object } => self.on_subscribed(now, from, object, out),
+            ToNode::Promised { object, holder } => self.on_promised(from, object, holder, out),
+            ToNode::Imported { request, object, bytes, holder } => {
+                self.on_imported(from, request, object, bytes, holder, out);
+            }
+            ToNode::LookupWanted { request, object } => self.on_lookup_wanted(from, request, object, out),
 
             ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, *spec, out),
             ToNode::ActorStarted { actor, incarnation } => {
                 self.on_actor_started(from, actor, incarnation, out);
             }
             ToNode::ActorEnded { actor, failure } => self.on_actor_ended(now, from, actor, failure, out),
+            ToNode::ActorLost { actor, incarnation, cause } => {
+                self.on_actor_lost(now, from, actor, incarnation, &cause, out);
+            }
             ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
@@ -461,6 +523,9 @@ impl Machine for Node {
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
             NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),
+            NodeInput::Placed { shape, peer, count } => self.on_placed(now, shape, peer, count, out),
+            NodeInput::ActorPlaced { actor, peer } => self.on_actor_placed(now, actor, peer, out),
+            NodeInput::PlacesLost => self.on_places_lost(now),
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);
@@ -473,6 +538,7 @@ impl Machine for Node {
             .chain(self.program_deadlines())
             .chain(self.groups.deadlines())
             .chain(orphans)
+            .chain(self.peers.deadlines())
             .chain(self.memory.next_wakeup())
             .min()
     }
@@ -489,6 +555,7 @@ impl Machine for Node {
         self.check_claims();
         self.check_programs();
         self.keys.check();
+        self.check_peers();
         for (from, to) in &self.channels {
             assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());
         }

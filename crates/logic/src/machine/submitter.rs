@@ -136,6 +136,11 @@ impl<P> Record<P> {
         self.attempt
     }
 
+    /// How many values it returns.
+    pub fn returns(&self) -> u32 {
+        self.returns
+    }
+
     /// How many inputs are missing.
     pub fn missing(&self) -> u32 {
         self.missing

@@ -131,6 +131,16 @@ impl Arguments {
         self.bytes.extend_from_slice(&position.to_le_bytes());
     }
 
+    /// Adds a value that was encoded by another process, with what is inside it.
+    pub(crate) fn push_foreign(&mut self, bytes: &[u8], handles: Vec<Handle>, actors: Vec<ActorHandle>) {
+        push_value(&mut self.bytes, bytes);
+        if !(handles.is_empty() && actors.is_empty()) {
+            let references = self.references.get_or_insert_default();
+            references.handles.extend(handles);
+            references.actors.extend(actors);
+        }
+    }
+
     /// The arguments that are references, by their positions.
     #[inline]
     pub fn handles(&self) -> &[Handle] {
@@ -196,6 +206,30 @@ fn push_value(out: &mut Vec<u8>, bytes: &[u8]) {
 fn push_stored(out: &mut Vec<u8>, stored: Stored) {
     out.push(STORED);
     out.extend_from_slice(stored.as_bytes());
+}
+
+/// One argument of a call, for who passes it on.
+pub(crate) enum ForeignItem<'a> {
+    /// Its encoded value.
+    Value(&'a [u8]),
+    /// Its value is in the object store of this node.
+    Stored(Stored),
+}
+
+/// The arguments of a call that has no unresolved references.
+pub(crate) fn foreign_items(bytes: &[u8]) -> Result<Vec<ForeignItem<'_>>, String> {
+    let (mut items, mut position) = (Vec::new(), 0);
+    while let Some(item) = Item::read(bytes, &mut position) {
+        items.push(match item {
+            Item::Value(value) => ForeignItem::Value(value),
+            Item::Stored(stored) => ForeignItem::Stored(stored),
+            Item::Handle(_) => return Err("a reference was not resolved".to_owned()),
+        });
+    }
+    match position == bytes.len() {
+        true => Ok(items),
+        false => Err("the arguments are cut off".to_owned()),
+    }
 }
 
 /// One argument, as it lies in the bytes.

@@ -1,5 +1,6 @@
 //! The table of a value with attachments: where its parts lie.
 
+use aktis_protocol::peer::Inside;
 use aktis_protocol::{ActorId, ObjectId};
 use std::ops::Range;
 
@@ -120,4 +121,12 @@ fn words(value: &[u8], at: Range<usize>) -> [u64; 2] {
 pub(super) fn write_words(value: &mut [u8], at: Range<usize>, words: [u64; 2]) {
     value[at.start..at.start + 8].copy_from_slice(&words[0].to_le_bytes());
     value[at.start + 8..at.end].copy_from_slice(&words[1].to_le_bytes());
+}
+
+/// The references inside an encoded value.
+pub(crate) fn inside(value: &[u8]) -> Result<Inside, String> {
+    let Some(table) = Table::of(value)? else { return Ok(Inside::default()) };
+    let objects = (0..table.objects).map_while(|index| table.object(value, index)).collect();
+    let actors = (0..table.actors).map_while(|index| table.actor(value, index)).collect();
+    Ok(Inside { objects, actors })
 }

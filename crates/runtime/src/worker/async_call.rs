@@ -69,6 +69,13 @@ impl AsyncCall {
         state.suspended.push(Arc::downgrade(self));
     }
 
+    /// Goes on with the call if it was cancelled before it could be woken for that.
+    pub(super) fn heed_cancel(self: &Arc<Self>) {
+        if self.cancelled.load(Ordering::Acquire) {
+            self.clone().wake();
+        }
+    }
+
     /// Goes on with the call; answers when it is done. False if it is not.
     pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
         let mut slot = self.future.lock();

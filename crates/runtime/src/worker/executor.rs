@@ -52,6 +52,8 @@ pub(crate) struct Executor {
     runnable_count: AtomicUsize,
     pub(crate) hosted: Hosted,
     threads: AtomicUsize,
+    /// More of them would have nothing to do.
+    threads_max: AtomicUsize,
     /// Threads that wait inside `get` and the like.
     blocked: AtomicUsize,
     sleeping: AtomicUsize,
@@ -97,6 +99,7 @@ impl Executor {
             runnable_count: AtomicUsize::new(0),
             hosted: Hosted::default(),
             threads: AtomicUsize::new(0),
+            threads_max: AtomicUsize::new(THREADS_MAX),
             blocked: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
             spinning: AtomicBool::new(false),
@@ -138,8 +141,12 @@ impl Executor {
         self.main_only.load(Ordering::Acquire)
     }
 
-    /// An actor wants its calls to run at the same time.
-    pub(crate) fn use_all_threads(&self, runtime: &Inner) {
+    /// An actor wants so many of its calls to run at the same time.
+    pub(crate) fn use_threads(&self, runtime: &Inner, concurrency: u32) {
+        if self.kind == WorkerKind::Isolated {
+            // All calls may block; one more thread takes in what they wait for.
+            self.threads_max.store(THREADS_MAX.min(concurrency as usize + 1), Ordering::Release);
+        }
         if self.main_only.swap(false, Ordering::AcqRel) {
             self.attendant.recall();
             runtime.control.doorbell().call();
@@ -200,7 +207,7 @@ impl Executor {
             return;
         }
         let index = self.threads.fetch_add(1, Ordering::AcqRel);
-        if index >= THREADS_MAX {
+        if index >= self.threads_max.load(Ordering::Acquire) {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             return;
         }
@@ -461,6 +468,7 @@ impl Executor {
         if let Some(state) = &state {
             state.set_blocked(true);
             state.stop_watching(runtime);
+            state.let_go(runtime, self);
         }
         match (&held, self.kind) {
             (Some(held), WorkerKind::Isolated) => {

@@ -15,6 +15,8 @@ pub(super) struct State {
     pub(super) suspended: Vec<Weak<AsyncCall>>,
     pub(super) exclusive: bool,
     pub(super) scheduled: bool,
+    /// The thread that keeps it to itself, by its index (see `batch`).
+    pub(super) keeper: Option<u32>,
 }
 
 /// Calls that are counted together.
@@ -39,6 +41,11 @@ impl State {
 
     pub(super) fn all_groups(&mut self) -> impl Iterator<Item = &mut Group> {
         std::iter::once(&mut self.main).chain(self.groups.iter_mut())
+    }
+
+    /// Whether two calls may run at the same time.
+    pub(super) fn overlaps(&self) -> bool {
+        self.main.concurrency > 1 || !self.groups.is_empty()
     }
 
     pub(super) fn running(&self) -> u32 {

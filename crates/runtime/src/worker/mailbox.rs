@@ -3,8 +3,8 @@
 //! Invariants:
 //! 1. Calls start in the order in which they arrived.
 //! 2. An exclusive call (`&mut self`) runs alone; others run together, up to the actor's concurrency.
-//! 3. `scheduled` is true exactly while the mailbox is queued for a thread. If it is false, either nothing can start,
-//!    or a thread that has just finished a call is about to look.
+//! 3. `scheduled` is true exactly while the mailbox is queued for a thread, or a thread keeps it (see `batch`). If it is
+//!    false, either nothing can start, or a thread that has just finished a call is about to look.
 
 use crate::codec::{ArgumentReader, ShortBytes};
 use crate::registry::{self, ActorState, Call, Function, FunctionBody};
@@ -13,6 +13,7 @@ use crate::worker::async_call::AsyncCall;
 use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
 use crate::worker::groups::{Group, State};
+use crate::worker::pace::Pace;
 use crate::worker::reply::Answer;
 use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
@@ -24,9 +25,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
-
-/// Calls that one thread runs of one actor before it looks at other work.
-const BATCH: usize = 64;
 
 /// The actors of this worker.
 #[derive(Default)]
@@ -52,6 +50,7 @@ pub(crate) struct Mailbox {
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
     gpus: Arc<[u32]>,
+    pub(super) pace: Pace,
     pub(super) inner: Mutex<State>,
 }
 
@@ -180,7 +179,8 @@ impl Hosted {
         if spec.looped {
             executor.use_loop();
         } else if spec.concurrency > 1 || !spec.groups.is_empty() {
-            executor.use_all_threads(runtime);
+            let groups = spec.groups.iter().map(|&(_, concurrency)| concurrency);
+            executor.use_threads(runtime, groups.fold(spec.concurrency, u32::saturating_add));
         }
         *self.details.lock() = Some((spec.actor, spec.details));
         let main = Group::new(0, spec.concurrency);
@@ -267,9 +267,11 @@ impl Mailbox {
             suspended: Vec::new(),
             exclusive: false,
             scheduled: false,
+            keeper: None,
         };
         let reports = AtomicBool::new(incarnation.is_some());
-        Self { actor, incarnation, creator: None, reports, gpus, inner: Mutex::new(state) }
+        let (pace, inner) = (Pace::default(), Mutex::new(state));
+        Self { actor, incarnation, creator: None, reports, gpus, pace, inner }
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
@@ -282,41 +284,7 @@ impl Mailbox {
         }
     }
 
-    /// Runs calls, as many as may run now, up to a batch.
-    pub(crate) fn run(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, runner: &RunnerState) {
-        self.inner.lock().scheduled = false;
-        for _ in 0..BATCH {
-            let Some((item, state, exclusive)) = self.next(runtime, executor) else { return };
-            self.run_item(runtime, executor, runner, item, state, exclusive);
-        }
-        if self.inner.lock().schedule() {
-            executor.push_runnable(runtime, Runnable::Actor(self.clone()));
-        }
-    }
-
-    /// The next item that may start now.
-    fn next(
-        self: &Arc<Self>,
-        runtime: &Arc<Inner>,
-        executor: &Executor,
-    ) -> Option<(Item, Option<ActorState>, bool)> {
-        let mut guard = self.inner.lock();
-        let state = &mut *guard;
-        let (item, exclusive) = state.take()?;
-        let actor = match &state.life {
-            Life::Ready(actor) => Some(actor.clone()),
-            _ => None,
-        };
-        let more = state.schedule();
-        drop(guard);
-        if more {
-            // Another thread may take the next call meanwhile; this one comes back to the mailbox, too.
-            executor.push_runnable(runtime, Runnable::Actor(self.clone()));
-        }
-        Some((item, actor, exclusive))
-    }
-
-    fn run_item(
+    pub(super) fn run_item(
         self: &Arc<Self>,
         runtime: &Arc<Inner>,
         executor: &Executor,
@@ -474,12 +442,14 @@ impl Mailbox {
             Ok(outcome) => outcome,
             Err(future) => {
                 let exits = run::leave(runtime, before);
-                runner.end();
                 let call = AsyncCall::new(self, runtime, function.name, item, exclusive, cancelled, future);
                 call.note_exit(exits);
                 if !call.poll(runtime, executor) {
                     call.suspend();
                 }
+                // Who cancels it finds it here or among those that are suspended, never at neither place.
+                runner.end();
+                call.heed_cancel();
                 return true;
             }
         };
@@ -572,6 +542,14 @@ impl Mailbox {
 }
 
 impl Life {
+    /// The actor, if it takes calls.
+    pub(super) fn actor(&self) -> Option<ActorState> {
+        match self {
+            Self::Ready(state) => Some(state.clone()),
+            Self::New | Self::Ended(_) => None,
+        }
+    }
+
     fn into_state(self) -> Option<ActorState> {
         match self {
             Self::Ready(state) => Some(state),

@@ -4,10 +4,11 @@ use crate::runtime::{Inner, Runtime};
 use crate::shards::choose_shard;
 use crate::worker::executor::{Executor, LOOKING, RUNNER, Runnable};
 use crate::worker::leases::Held;
-use crate::worker::mailbox;
+use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
 use crate::worker::run;
 use aktis_protocol::hot::{MessageKind, TaskHeader};
+use aktis_protocol::limits::THREADS_MAX;
 use aktis_protocol::{ProcessSlot, TaskKey};
 use aktis_store::LaneConsumer;
 use parking_lot::Mutex;
@@ -45,6 +46,10 @@ pub(crate) struct RunnerState {
     outside: AtomicBool,
     /// How many things it has run.
     finished: AtomicU64,
+    /// The actor that it keeps to itself.
+    kept: Mutex<Option<Arc<Mailbox>>>,
+    /// Whether there is one; changed under that lock.
+    keeping: AtomicBool,
 }
 
 /// What waits for what runs above it.
@@ -81,7 +86,54 @@ impl RunnerState {
             blocked: AtomicBool::new(false),
             outside: AtomicBool::new(false),
             finished: AtomicU64::new(0),
+            kept: Mutex::default(),
+            keeping: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it looks for further calls after one: a thread aside does not.
+    pub(crate) fn can_keep(&self) -> bool {
+        self.index < THREADS_MAX
+    }
+
+    /// It keeps this actor to itself (see `batch`).
+    pub(crate) fn keep(&self, mailbox: &Arc<Mailbox>) {
+        let mut kept = self.kept.lock();
+        *kept = Some(mailbox.clone());
+        self.keeping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_keeping(&self) -> bool {
+        self.keeping.load(Ordering::SeqCst)
+    }
+
+    /// Counts a call of the actor that it keeps.
+    pub(crate) fn count_kept(&self) {
+        if self.is_keeping() {
+            self.count_finished();
+        }
+    }
+
+    /// It does not keep an actor any more.
+    pub(crate) fn stop_keeping(&self) {
+        if self.is_keeping() {
+            self.take_kept();
+        }
+    }
+
+    /// It is stuck in a call, or about to block: others may have what it keeps.
+    pub(crate) fn let_go(&self, runtime: &Arc<Inner>, executor: &Executor) {
+        if self.is_keeping()
+            && let Some(mailbox) = self.take_kept()
+        {
+            mailbox.let_go(runtime, executor, self.index);
+        }
+    }
+
+    fn take_kept(&self) -> Option<Arc<Mailbox>> {
+        let mut kept = self.kept.lock();
+        self.keeping.store(false, Ordering::SeqCst);
+        kept.take()
     }
 
     /// The thread looks for messages between any two things that it runs.
@@ -120,6 +172,11 @@ impl RunnerState {
 
     pub(crate) fn finished(&self) -> u64 {
         self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Called by the thread itself, which is the only one that counts.
+    fn count_finished(&self) {
+        self.finished.store(self.finished() + 1, Ordering::Relaxed);
     }
 
     /// Says what the thread runs from now on; gives the flag by which it may be cancelled.
@@ -234,25 +291,9 @@ pub(crate) fn run(runtime: &Arc<Inner>, state: Arc<RunnerState>) -> ! {
     nested::note_stack();
     choose_shard(state.index);
     let executor = runtime.executor.as_ref().expect("runners belong to workers");
-    let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
-    loop {
-        if executor.is_main_only() && runner.state.index != 0 {
-            runner.attend();
-            continue;
-        }
-        if let (true, 0, Some(hooks)) = (executor.is_looped(), runner.state.index, crate::hooks::get()) {
-            (hooks.run_loop)();
-        }
-        runner.state.start_watching(runtime);
-        if runner.work_once() {
-            continue;
-        }
-        if runner.spin() {
-            executor.on_busy(runtime);
-            continue;
-        }
-        runner.sleep();
-    }
+    let entered = state.index == 0 || crate::hooks::get().is_none();
+    let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()), entered };
+    runner.live()
 }
 
 /// Things that one turn of an event loop runs at most.
@@ -265,9 +306,10 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
     let Some(state) = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone())) else {
         return;
     };
-    let mut runner = Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()) };
+    let mut runner =
+        Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()), entered: true };
     runner.state.outside.store(false, Ordering::SeqCst);
-    runner.state.finished.fetch_add(1, Ordering::Relaxed);
+    runner.state.count_finished();
     runner.state.start_watching(runtime);
     executor.watch.wake();
     let worked = (0..TURN).take_while(|_| runner.work_once()).count() > 0;
@@ -278,9 +320,9 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         executor.take_poke();
         runner.work_once();
     }
-    // What the loop does now may take long: it counts as busy.
+    // What the loop does now may take long: it counts as busy. If it does, the watch has somebody else take in messages;
+    // until then nobody is woken for them.
     runner.state.outside.store(true, Ordering::SeqCst);
-    runner.state.stop_watching(runtime);
 }
 
 struct Runner<'a> {
@@ -289,12 +331,53 @@ struct Runner<'a> {
     state: Arc<RunnerState>,
     turn: usize,
     lanes: (u32, Arc<[LaneConsumer]>),
+    /// Whether the thread has what it needs to run calls.
+    entered: bool,
 }
 
 /// One of so many runs is timed.
 const SAMPLE_EVERY: u64 = 16;
 
 impl Runner<'_> {
+    fn live(&mut self) -> ! {
+        let (runtime, executor) = (self.runtime, self.executor);
+        loop {
+            if executor.is_main_only() && self.state.index != 0 {
+                self.attend();
+                continue;
+            }
+            if let (true, 0, Some(hooks)) = (executor.is_looped(), self.state.index, crate::hooks::get()) {
+                (hooks.run_loop)();
+            }
+            self.state.start_watching(runtime);
+            if self.work_once() {
+                continue;
+            }
+            if self.spin() {
+                executor.on_busy(runtime);
+                continue;
+            }
+            self.sleep();
+        }
+    }
+
+    /// Gets the thread what it needs to run calls, and lives on with that. Not earlier: a thread that has nothing to run
+    /// must be able to take in messages, whatever the others do.
+    fn enter(&mut self, first: Runnable) {
+        self.entered = true;
+        let mut first = Some(first);
+        let mut live = || {
+            if let Some(runnable) = first.take() {
+                self.timed(|runner| runner.run(runnable));
+            }
+            self.live()
+        };
+        match crate::hooks::get() {
+            Some(hooks) => (hooks.thread)(&mut live),
+            None => live(),
+        }
+    }
+
     /// Takes in messages while the first thread is away, and wakes it for what only it can do.
     fn attend(&mut self) {
         if !self.executor.is_main_away() {
@@ -331,7 +414,11 @@ impl Runner<'_> {
         let drained = self.runtime.drain();
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
-            self.timed(|runner| runner.run(runnable));
+            if self.entered {
+                self.timed(|runner| runner.run(runnable));
+            } else {
+                self.enter(runnable);
+            }
             return true;
         }
         self.run_task() || drained
@@ -342,7 +429,7 @@ impl Runner<'_> {
         let count = self.state.finished();
         let start = count.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
         run(self);
-        self.state.finished.store(count + 1, Ordering::Relaxed);
+        self.state.count_finished();
         if let Some(start) = start {
             self.executor.note_run(start.elapsed().as_nanos() as u64);
         }

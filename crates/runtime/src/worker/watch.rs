@@ -2,8 +2,8 @@
 //!
 //! Threads that are awake look for work by themselves, so nobody is woken for it: that makes short tasks
 //! cheap. The watch looks now and then, while there is work at all. If a thread has been in the same task
-//! since the last look, it does not count as awake any more; if something waits for a thread, one is woken or
-//! started.
+//! since the last look, it does not count as awake any more, and does not keep an actor to itself; if something waits for
+//! a thread, one is woken or started.
 
 use crate::runtime::Inner;
 use crate::worker::executor::Executor;
@@ -59,13 +59,13 @@ pub(crate) fn spawn(runtime: &Arc<Inner>) {
 }
 
 fn run(runtime: &Arc<Inner>, executor: &Executor) {
-    let mut seen: HashMap<usize, u64> = HashMap::new();
+    let mut before: HashMap<usize, u64> = HashMap::new();
     let mut quiet = 0;
     loop {
         std::thread::sleep(TICK);
-        let (finished, stuck) = look(runtime, executor, &mut seen);
-        help(runtime, executor, finished);
-        quiet = if finished == 0 && !stuck { quiet + 1 } else { 0 };
+        let seen = look(runtime, executor, &mut before);
+        help(runtime, executor, &seen);
+        quiet = if seen.finished == 0 && !seen.stuck { quiet + 1 } else { 0 };
         if quiet > QUIET_TICKS {
             executor.watch.rest();
             quiet = 0;
@@ -73,26 +73,39 @@ fn run(runtime: &Arc<Inner>, executor: &Executor) {
     }
 }
 
-/// How many things were finished since the last look, and whether a thread is stuck in something.
-fn look(runtime: &Inner, executor: &Executor, seen: &mut HashMap<usize, u64>) -> (u64, bool) {
-    let (mut finished, mut stuck) = (0, false);
+/// What a look has shown.
+#[derive(Default)]
+struct Seen {
+    /// How many things were finished since the last look.
+    finished: u64,
+    /// Whether a thread is stuck in something.
+    stuck: bool,
+    /// Whether a thread keeps an actor to itself, and gets on with it.
+    keeps: bool,
+}
+
+fn look(runtime: &Arc<Inner>, executor: &Executor, before: &mut HashMap<usize, u64>) -> Seen {
+    let mut seen = Seen::default();
     for runner in executor.runners() {
         let now = runner.finished();
-        let before = seen.insert(runner.index, now).unwrap_or(0);
-        finished += now.saturating_sub(before);
+        let before = before.insert(runner.index, now).unwrap_or(0);
+        seen.finished += now.saturating_sub(before);
         if now == before && runner.is_busy() {
-            stuck = true;
+            seen.stuck = true;
             runner.stop_watching(runtime);
+            runner.let_go(runtime, executor);
         }
+        seen.keeps |= runner.is_keeping();
     }
-    (finished, stuck)
+    seen
 }
 
 /// Finds a thread for what waits for one.
-fn help(runtime: &Arc<Inner>, executor: &Executor, finished: u64) {
-    let unattended = runtime.control.has_inbound() || executor.has_runnable();
+fn help(runtime: &Arc<Inner>, executor: &Executor, seen: &Seen) {
     let attended = runtime.control.doorbell().is_watched();
-    let slow = finished < BUSY_FINISHED_MIN;
+    let slow = seen.finished < BUSY_FINISHED_MIN;
+    // Who keeps an actor takes in its calls, too, after a batch.
+    let unattended = (runtime.control.has_inbound() && !(attended && seen.keeps)) || executor.has_runnable();
     let queued = !executor.is_main_only() && executor.has_work_for_lease(&executor.lanes(runtime));
     if (unattended && (!attended || slow)) || (queued && slow) {
         executor.add_hand(runtime);

@@ -67,6 +67,7 @@ impl Stage {
                     Some(ProgramConfig { program: Self::program(""), shared_worker: word != Ok("template") })
                 }
             },
+            clustered: false,
         };
         self.world = Some(World::new(config));
         self.settle()

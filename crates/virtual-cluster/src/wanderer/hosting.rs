@@ -264,7 +264,8 @@ impl Hosting {
                 }
             }
             FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
-            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } => {}
+            // A wanderer that stands for another node knows no objects but those that all know.
+            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } | FromNode::Sought { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
     }

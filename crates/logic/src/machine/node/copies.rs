@@ -21,6 +21,10 @@ pub(super) enum CopyState {
     Spilled { file_offset: u64 },
     /// Being copied back; if `orphaned`, it is freed afterwards.
     Restoring { offset: u64, file_offset: u64, orphaned: bool },
+    /// In the store of another node, which this process stands for.
+    Elsewhere { peer: ProcessSlot },
+    /// Being copied from another node, if that is still there; if `orphaned`, it is freed afterwards.
+    Fetching { offset: u64, peer: Option<ProcessSlot>, orphaned: bool },
     /// Nobody's, but somebody may still read it; it is freed when nobody does.
     Retiring { offset: u64 },
 }
@@ -40,8 +44,9 @@ impl Copy {
             | CopyState::Sealed { offset, .. }
             | CopyState::Spilling { offset, .. }
             | CopyState::Restoring { offset, .. }
+            | CopyState::Fetching { offset, .. }
             | CopyState::Retiring { offset } => Some(offset),
-            CopyState::Spilled { .. } => None,
+            CopyState::Spilled { .. } | CopyState::Elsewhere { .. } => None,
         }
     }
 
@@ -50,7 +55,11 @@ impl Copy {
             CopyState::Spilling { file_offset, .. }
             | CopyState::Spilled { file_offset }
             | CopyState::Restoring { file_offset, .. } => Some(file_offset),
-            CopyState::Writing { .. } | CopyState::Sealed { .. } | CopyState::Retiring { .. } => None,
+            CopyState::Writing { .. }
+            | CopyState::Sealed { .. }
+            | CopyState::Elsewhere { .. }
+            | CopyState::Fetching { .. }
+            | CopyState::Retiring { .. } => None,
         }
     }
 }
@@ -106,14 +115,8 @@ impl Copies {
         self.by_index.get_mut(&entry.index).filter(|copy| copy.entry == entry).expect("the entry is in use")
     }
 
-    /// A new copy, to be written; `None` if all entries are in use.
-    pub(super) fn add(
-        &mut self,
-        object: ObjectId,
-        bytes: u64,
-        offset: u64,
-        writer: ProcessSlot,
-    ) -> Option<EntryRef> {
+    /// A new copy, to be written or in the store of another node; `None` if all entries are in use.
+    pub(super) fn add(&mut self, object: ObjectId, bytes: u64, state: CopyState) -> Option<EntryRef> {
         let index = match self.free_entries.pop() {
             Some(index) => index,
             None if (self.generations.len() as u32) < self.entries_max => {
@@ -125,7 +128,6 @@ impl Copies {
         let generation = &mut self.generations[index as usize];
         *generation = generation.wrapping_add(1);
         let entry = EntryRef { index, generation: *generation };
-        let state = CopyState::Writing { offset, writer };
         self.by_index.insert(index, Copy { entry, object, bytes, state });
         self.by_object.entry(object).or_default().push(entry);
         Some(entry)
@@ -161,6 +163,16 @@ impl Copies {
             }
             None => self.iter().filter(written).map(|copy| copy.entry).collect(),
         }
+    }
+
+    /// The copies that only another node has, or that are on their way from it.
+    pub(super) fn of_peer(&self, process: ProcessSlot) -> Vec<EntryRef> {
+        let from_there = |copy: &&Copy| match copy.state {
+            CopyState::Elsewhere { peer } => peer == process,
+            CopyState::Fetching { peer, .. } => peer == Some(process),
+            _ => false,
+        };
+        self.iter().filter(from_there).map(|copy| copy.entry).collect()
     }
 
     /// The copies of an object that have been written and can be read, if not at once.

@@ -377,6 +377,7 @@ impl Node {
                     out.push(NodeEffect::CloseLane { lane });
                 }
                 self.leases.forget_shape(shape);
+                self.peers.forget_shape(shape);
                 out.push(NodeEffect::FreeShape { shape });
             }
             self.groups.table.remove(&group);

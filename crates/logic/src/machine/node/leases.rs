@@ -137,6 +137,11 @@ impl Leases {
         self.shapes[id.0 as usize].as_ref().expect("a shape that is referred to is known")
     }
 
+    /// The shape with this number, unless it is gone.
+    pub(super) fn find_shape(&self, id: ShapeId) -> Option<&Shape> {
+        self.shapes.get(id.0 as usize)?.as_ref()
+    }
+
     /// What tasks of a shape need.
     pub(super) fn want(&self, id: ShapeId) -> Want {
         let shape = self.shape(id);

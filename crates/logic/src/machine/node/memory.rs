@@ -13,6 +13,7 @@
 //! 3. Bytes that are being copied to or from disk are not given to anyone else meanwhile.
 //! 4. `recency` lists exactly the sealed copies.
 
+mod elsewhere;
 mod refusals;
 mod retiring;
 mod spilling;
@@ -207,7 +208,7 @@ impl Memory {
         let waiting = self.waiters.entry(object).or_default();
         waiting.push((from, request));
         for entry in entries {
-            if let CopyState::Spilled { .. } = self.copies.get(entry).state {
+            if let CopyState::Spilled { .. } | CopyState::Elsewhere { .. } = self.copies.get(entry).state {
                 self.want_restored(now, entry);
             }
         }
@@ -235,6 +236,7 @@ impl Memory {
         for entry in self.copies.written_by(dead, None) {
             self.free(entry, out);
         }
+        self.on_peer_died(dead, out);
         self.new_head(now);
         self.pump(now, out);
     }
@@ -290,7 +292,8 @@ impl Memory {
     fn settle(&mut self, request: Request, outcome: Result<u64, Failure>, out: &mut Effects<NodeEffect>) {
         match (request, outcome) {
             (Request::Write { from, request, object, bytes }, Ok(offset)) => {
-                let Some(entry) = self.copies.add(object, bytes, offset, from) else {
+                let Some(entry) = self.copies.add(object, bytes, CopyState::Writing { offset, writer: from })
+                else {
                     self.arena.release(offset, bytes);
                     let failure = too_many(self.copies.entries_max());
                     let message = FromNode::ExtentDenied { request, failure };
@@ -306,12 +309,15 @@ impl Memory {
             }
             (Request::Restore { entry }, Ok(offset)) => {
                 let bytes = self.copies.get(entry).bytes;
-                let CopyState::Spilled { file_offset } = self.copies.get(entry).state else {
-                    unreachable!("only spilled copies are queued to be restored")
-                };
-                let state = CopyState::Restoring { offset, file_offset, orphaned: false };
-                self.copies.set_state(entry, state);
-                out.push(NodeEffect::Restore { entry, file_offset, bytes, offset });
+                match self.copies.get(entry).state {
+                    CopyState::Spilled { file_offset } => {
+                        let state = CopyState::Restoring { offset, file_offset, orphaned: false };
+                        self.copies.set_state(entry, state);
+                        out.push(NodeEffect::Restore { entry, file_offset, bytes, offset });
+                    }
+                    CopyState::Elsewhere { peer } => self.fetch(entry, peer, offset, out),
+                    _ => unreachable!("only copies that are not in memory are queued to be restored"),
+                }
             }
             (Request::Restore { entry }, Err(failure)) => {
                 let object = self.copies.get(entry).object;
@@ -334,7 +340,8 @@ impl Memory {
                 self.file.release(file_offset, copy.bytes);
                 out.push(NodeEffect::FreeSpilled { file_offset, bytes: copy.bytes });
             }
-            CopyState::Spilling { .. } | CopyState::Restoring { .. } => {
+            CopyState::Elsewhere { .. } => {}
+            CopyState::Spilling { .. } | CopyState::Restoring { .. } | CopyState::Fetching { .. } => {
                 unreachable!("memory invariant 3: {entry:?} is being copied")
             }
         }
@@ -377,7 +384,12 @@ impl Memory {
             Request::Write { from, .. } => Some(*from),
             Request::Restore { .. } => None,
         });
-        assert!(waiting.chain(writing).all(is_live), "a dead process waits for memory");
+        assert!(waiting.chain(writing).all(&is_live), "a dead process waits for memory");
+        for copy in self.copies.iter() {
+            if let CopyState::Elsewhere { peer } | CopyState::Fetching { peer: Some(peer), .. } = copy.state {
+                assert!(is_live(peer), "{} is with the dead process {peer}", copy.object);
+            }
+        }
         let under_way = self.spilling_bytes > 0 || self.is_looking() || self.retry_at.is_some();
         let moves = self.queue.is_empty() || under_way;
         assert!(moves, "requests wait for memory and nothing is under way");

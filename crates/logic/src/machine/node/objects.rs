@@ -10,6 +10,9 @@ use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, Proces
 /// that runs again may promise it again.
 const ORPHAN_MICROSECONDS_MAX: u64 = 1_000_000;
 
+/// How long other nodes may take to say that they know an object.
+const SEARCH_MICROSECONDS_MAX: u64 = 3_000_000;
+
 impl Node {
     pub(super) fn on_sealed(
         &mut self,
@@ -98,11 +101,31 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_stored_value(object);
         if let Some(value) = self.directory.subscribe(object, from) {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
         if self.directory.value(object) == Some(&Value::Pending { owner: None }) {
-            self.orphans.entry(object).or_insert(Time(now.0 + ORPHAN_MICROSECONDS_MAX));
+            if self.orphans.contains_key(&object) {
+                return;
+            }
+            let sought = self.ask_peers(object, out);
+            let patience = if sought { SEARCH_MICROSECONDS_MAX } else { ORPHAN_MICROSECONDS_MAX };
+            self.orphans.insert(object, Time(now.0 + patience));
+        } else {
+            self.ask_peers(object, out);
+        }
+    }
+
+    /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
+    /// not said so, since they pass that on by themselves; another node has to ask.
+    fn note_stored_value(&mut self, object: ObjectId) {
+        if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
+            return;
+        }
+        if let Some(&entry) = self.memory.copies.readable(object).first() {
+            let contains = self.directory.contains_something(object);
+            self.directory.resolve(object, SharedValue::Stored { entry, contains });
         }
     }
 
@@ -122,6 +145,7 @@ impl Node {
         cause: &DeathCause,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.peers.forget_process(dead);
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);
@@ -144,6 +168,9 @@ impl Node {
     fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
         for object in freed.objects {
             self.orphans.remove(&object);
+            if let Some(peer) = self.peers.forget_object(object) {
+                self.send(peer, FromNode::Freed { object }, out);
+            }
             self.memory.forget(now, object, out);
         }
         for actor in freed.actors {

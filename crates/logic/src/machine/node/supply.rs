@@ -76,6 +76,7 @@ impl Node {
             self.warm_up(now, out);
         }
         self.prestart(out);
+        self.hand_up(now, out);
     }
 
     fn serve_shape(

@@ -115,7 +115,7 @@ impl Node {
         let isolated = known.spec.isolated;
         known.life = Life::Ending { host, allocation, then };
         // A process that runs nothing else need not be asked.
-        if isolated && (now || !asked) {
+        if isolated && (now || !asked) && !self.is_peer(host) {
             out.push(NodeEffect::KillWorker { process: host });
         } else if self.roster.is_live(host) {
             self.send(host, FromNode::EndActor { actor, now }, out);

@@ -131,6 +131,28 @@ impl Node {
         }
     }
 
+    /// An actor without a host, and whether this node has all that it needs.
+    pub(in super::super) fn waiting_actor(&self, actor: ActorId) -> Option<(ActorSpec, bool)> {
+        let known = self.actors.table.get(&actor)?;
+        let waits = matches!(known.life, Life::Waiting { .. }) && known.spec.group.is_none();
+        waits.then(|| (known.spec.clone(), self.stock.is_feasible(&needed(&known.spec))))
+    }
+
+    /// The actor shall live on another node.
+    pub(in super::super) fn place_on_peer(
+        &mut self,
+        actor: ActorId,
+        peer: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.actors.is_waiting(actor) {
+            return;
+        }
+        self.claims.retain(|claim| *claim != Claim::Actor(actor));
+        self.set_life(actor, Life::Starting { host: peer, allocation: Default::default(), asked: false });
+        self.host_on(actor, peer, out);
+    }
+
     /// The actor waits; its holders learn for what, if that is news.
     fn put_off(&mut self, actor: ActorId, text: String, out: &mut Effects<NodeEffect>) -> Served {
         let known = self.actors.table.get_mut(&actor).map(|known| &mut known.life);
@@ -209,18 +231,28 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         for actor in self.actors.hosted_by(dead) {
-            let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-            if let Life::Starting { .. } = known.life {
-                known.start_failures.add(now, cause.to_string());
-            }
-            if let Some(then) = self.vacate(actor) {
-                self.finish(now, actor, then, out);
-                continue;
-            }
-            match self.after_death(actor, cause) {
-                Then::Dead(failure) => self.on_gone(now, actor, failure, out),
-                then => self.finish(now, actor, then, out),
-            }
+            self.on_life_lost(now, actor, cause, out);
+        }
+    }
+
+    /// The process in which the actor lived, or was to, is dead.
+    pub(in super::super) fn on_life_lost(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        if let Life::Starting { .. } = known.life {
+            known.start_failures.add(now, cause.to_string());
+        }
+        if let Some(then) = self.vacate(actor) {
+            return self.finish(now, actor, then, out);
+        }
+        match self.after_death(actor, cause) {
+            Then::Dead(failure) => self.on_gone(now, actor, failure, out),
+            then => self.finish(now, actor, then, out),
         }
     }
 
@@ -234,7 +266,8 @@ impl Node {
             0 => format!("the actor died with its process: {cause}"),
             restarts => format!("the actor died after {restarts} restarts: {cause}"),
         };
-        Then::Dead(Failure::new(FailureKind::ActorDied, text))
+        // If it lives here for another node, that may start it again.
+        Then::Dead(Failure { retriable: true, ..Failure::new(FailureKind::ActorDied, text) })
     }
 
     /// Takes the actor out of its host, and its resources back. Returns what was to become of it, if it

@@ -36,9 +36,9 @@ impl Memory {
             }
             self.queue.retain(|request| *request != Request::Restore { entry });
             match &mut self.copies.get_mut(entry).state {
-                CopyState::Spilling { orphaned, .. } | CopyState::Restoring { orphaned, .. } => {
-                    *orphaned = true
-                }
+                CopyState::Spilling { orphaned, .. }
+                | CopyState::Restoring { orphaned, .. }
+                | CopyState::Fetching { orphaned, .. } => *orphaned = true,
                 _ => self.retire(entry, out),
             }
         }

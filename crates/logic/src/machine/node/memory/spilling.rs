@@ -76,6 +76,9 @@ impl Memory {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(copy) = self.copies.find(entry) else { return };
+        if let CopyState::Fetching { offset, peer, orphaned } = copy.state {
+            return self.on_fetched(now, entry, (offset, peer, orphaned), outcome, out);
+        }
         let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return };
         let (object, bytes) = (copy.object, copy.bytes);
         match outcome {

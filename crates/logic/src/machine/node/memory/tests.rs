@@ -13,6 +13,7 @@ fn memory(pages: u64, entries: u32) -> Memory {
         entries_max: entries,
         spill_bytes_max: u64::MAX,
         driver: None,
+        clustered: false,
     })
 }
 

@@ -1,0 +1,234 @@
+//! The grammar of the command line, and its help.
+
+use crate::failed::Failed;
+use crate::values;
+use aktis_protocol::admin::{IdPrefix, ListKind, ListQuery, LogQuery, NodeState, ObjectPlace, TaskState};
+use aktis_protocol::state::{ActorState, WorkerState};
+use aktis_protocol::{Amount, limits};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap_complete::Shell;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+A cluster in two commands:
+  aktis start --head --listen 10.0.0.1:6380    on the first machine; it prints the second command
+  aktis start --address 10.0.0.1:6380 --token TOKEN    on each other machine
+
+`aktis COMMAND --help` says more about each command.";
+
+/// Start, look at and end a cluster of aktis.
+#[derive(Debug, Parser)]
+#[command(name = "aktis", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    /// Directory of this machine's daemon [default: $AKTIS_DIRECTORY, else $XDG_RUNTIME_DIR/aktis, else
+    /// /tmp/aktis-UID]
+    #[arg(long, global = true, value_name = "DIRECTORY")]
+    pub(crate) directory: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Start(Box<Start>),
+    /// Show how the cluster stands: its nodes, what is in use, and what is waited for
+    Status(Form),
+    List(List),
+    /// Say why something stands as it does: what a task waits for, where an actor is, what has failed
+    Explain {
+        /// A task, actor, object, worker or node: its id, or the first digits of it
+        #[arg(value_parser = values::id)]
+        id: IdPrefix,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Print what tasks and actors have printed
+    Logs(Logs),
+    /// Print a new token, with which a machine can join the cluster
+    #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
+    Token {
+        /// For how long it is good, such as 30m, 12h or 7d
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
+        lifetime: Duration,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// End the node of this machine, with all that runs there, and wait until it is gone
+    Stop {
+        /// End all other nodes of the cluster as well
+        #[arg(long)]
+        cluster: bool,
+        /// How long to wait
+        #[arg(long = "timeout", value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
+        patience: Duration,
+    },
+    /// Print a script that completes these commands in a shell
+    #[command(
+        after_help = "For bash:\n  aktis completions bash > ~/.local/share/bash-completion/completions/aktis"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// For whom an answer is printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Start the daemon of this machine, which begins a cluster or joins one
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("role").required(true), after_help = "\
+The daemon runs in the foreground until Ctrl-C, or in the background with --detach. One daemon
+serves all programs of one user on a machine. Sizes are numbers with a unit: 512MiB, 4GiB, 1.5GB.
+
+Examples:
+  aktis start --head                                   a cluster of this machine alone
+  aktis start --head --listen 10.0.0.1:6380 --detach   others can join
+  aktis start --address 10.0.0.1:6380 --token TOKEN --gpus 2 --label zone=a
+  ssh head aktis token | aktis start --address 10.0.0.1:6380 --token -")]
+pub(crate) struct Start {
+    /// Begin a cluster: this machine is its head
+    #[arg(long, group = "role")]
+    pub(crate) head: bool,
+    /// Join the cluster whose head listens there
+    #[arg(long, value_name = "HOST:PORT", value_parser = values::address, requires = "token", group = "role")]
+    pub(crate) address: Option<String>,
+    /// The token that the head has printed; `-` reads it from the standard input, where other users cannot see it
+    #[arg(long, value_name = "TOKEN", conflicts_with = "head")]
+    pub(crate) token: Option<String>,
+    /// Listen for other machines on this address of this machine [default: a free port that only this machine can
+    /// reach]
+    #[arg(long, value_name = "IP:PORT", value_parser = values::listen)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// CPUs that tasks can use [default: all]
+    #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
+    pub(crate) cpus: Option<Amount>,
+    /// GPUs that tasks can use [default: none]
+    #[arg(long, value_name = "NUMBER", value_parser = values::gpus, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<Amount>,
+    /// Memory that tasks can ask for [default: 70 % of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory)]
+    pub(crate) memory: Option<Amount>,
+    /// Something else that tasks can ask for; can be repeated
+    #[arg(long = "resource", value_name = "NAME=AMOUNT", value_parser = values::resource)]
+    pub(crate) resources: Vec<(String, Amount)>,
+    /// Something to know the node by; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = values::label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Size of the object store [default: 30 % of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) store_bytes: Option<u64>,
+    /// Run in the background: return when the daemon is ready, and leave it running
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// This is the process in the background, and its standard output belongs to the command that waits for it
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+/// Show what there is: tasks, actors, objects, nodes or workers
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What there is, and its states:
+  tasks    tasks and calls of actors, also finished ones that are still on record:
+           waiting (for inputs), queued, running, finished, failed
+  actors   actors that somebody can still reach: pending, alive, restarting, dead
+  objects  objects in the stores of the nodes: writing, memory, disk
+  nodes    nodes of the cluster: joining, alive, silent, dead
+  workers  worker processes: starting, idle, busy, leaving")]
+pub(crate) struct List {
+    /// What to show
+    pub(crate) what: What,
+    /// Only those on this node: its id, or the first digits of it
+    #[arg(long, value_name = "ID", value_parser = values::id)]
+    pub(crate) node: Option<IdPrefix>,
+    /// Only those in this state, such as running, failed, alive or dead
+    #[arg(long)]
+    pub(crate) state: Option<String>,
+    /// Only those with this name: of the function, of the actor, or of the node's machine
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// How many at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=i64::from(limits::LISTED_ROWS_MAX)))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum What {
+    Tasks,
+    Actors,
+    Objects,
+    Nodes,
+    Workers,
+}
+
+impl What {
+    /// What it is called, what it means, and the words for its states.
+    fn kind(self) -> (&'static str, ListKind, &'static [&'static str]) {
+        match self {
+            Self::Tasks => ("tasks", ListKind::Tasks, TaskState::WORDS),
+            Self::Actors => ("actors", ListKind::Actors, ActorState::WORDS),
+            Self::Objects => ("objects", ListKind::Objects, ObjectPlace::WORDS),
+            Self::Nodes => ("nodes", ListKind::Nodes, NodeState::WORDS),
+            Self::Workers => ("workers", ListKind::Workers, WorkerState::WORDS),
+        }
+    }
+}
+
+impl List {
+    /// The question to the daemon.
+    pub(crate) fn query(self) -> Result<ListQuery, Failed> {
+        let (name, what, words) = self.what.kind();
+        if let Some(word) = self.state.as_ref().filter(|state| !words.contains(&state.as_str())) {
+            return Err(Failed::NoSuchState { what: name, word: word.clone(), words });
+        }
+        if self.name.is_some() && matches!(what, ListKind::Objects | ListKind::Workers) {
+            return Err(Failed::NoSuchFilter(name, "names", "--name"));
+        }
+        Ok(ListQuery { what, limit: self.limit, node: self.node, state: self.state, name: self.name })
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Logs {
+    /// Only those of this node's processes: its id, or the first digits of it
+    #[arg(long, value_name = "ID", value_parser = values::id)]
+    pub(crate) node: Option<IdPrefix>,
+    /// Only those of the process with this id
+    #[arg(long, value_name = "PID")]
+    pub(crate) process: Option<u32>,
+    /// Only those of this actor: its id, or the first digits of it
+    #[arg(long, value_name = "ID", value_parser = values::id)]
+    pub(crate) actor: Option<IdPrefix>,
+    /// Only those of this task: its id, or the first digits of it
+    #[arg(long, value_name = "ID", value_parser = values::id)]
+    pub(crate) task: Option<IdPrefix>,
+    /// Only the last so many lines, before those that are followed
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) tail: Option<u32>,
+    /// Go on with new lines as they are printed, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Print one JSON object per line, for programs
+    #[arg(long = "json")]
+    pub(crate) json: bool,
+}
+
+impl Logs {
+    /// The question to the daemon.
+    pub(crate) fn query(self) -> LogQuery {
+        let Self { node, process, actor, task, tail, follow, json: _ } = self;
+        LogQuery { node, pid: process, actor, task, tail, follow }
+    }
+}

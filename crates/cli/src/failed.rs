@@ -1,0 +1,51 @@
+//! Why a command was not done.
+
+use aktis_cluster::admin::ClientError;
+use aktis_cluster::{DaemonError, DirectoryError};
+use std::io;
+use std::path::PathBuf;
+
+/// Why a command was not done, as its user is told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failed {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("cannot print the answer: {0}")]
+    Output(io::Error),
+    #[error("{} is no path: {source}", path.display())]
+    Path { path: PathBuf, source: io::Error },
+    #[error("{0} have no {1}\nhint: leave out {2}")]
+    NoSuchFilter(&'static str, &'static str, &'static str),
+    #[error("{what} are never `{word}`\nhint: they are {}", words.join(", "))]
+    NoSuchState { what: &'static str, word: String, words: &'static [&'static str] },
+    #[error("no token was given\nhint: `aktis token` prints one, on the machine of the head")]
+    NoToken,
+    #[error("cannot read the token from the standard input: {0}")]
+    TokenInput(io::Error),
+    #[error("the system refused {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+    /// What the daemon in the background said itself.
+    #[error("{0}")]
+    Background(String),
+    #[error("the daemon ended before it was ready: {status}\nhint: its log is {}", log.display())]
+    BackgroundEnded { status: String, log: PathBuf },
+    #[error(
+        "the daemon has not ended within {} s\nhint: wait for longer with --timeout; its log is {}",
+        seconds, log.display()
+    )]
+    StillThere { seconds: u64, log: PathBuf },
+}
+
+impl Failed {
+    /// 2 if the command line makes no sense, else 1.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoSuchFilter(..) | Self::NoSuchState { .. } | Self::NoToken => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The command `aktis`: start, look at and end a cluster.
+//!
+//! It is a library with one function, so that other programs than its own can be this command too.
+//!
+//! Invariants:
+//! 1. What was asked for goes to standard output, all else to standard error.
+//! 2. The exit code is 0 if it was done, 1 if it failed, 2 if the command line makes no sense.
+//! 3. Every error says what to do about it, where anything can be done.
+
+mod arguments;
+mod background;
+mod failed;
+mod record;
+mod rows;
+mod show;
+mod start;
+mod status;
+mod table;
+mod values;
+
+use aktis_cluster::admin::Client;
+use aktis_cluster::directory;
+use arguments::{Arguments, Command, Form};
+use clap::{CommandFactory, Parser};
+use failed::Failed;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// How to start this command once more: a daemon in the background is a process of its own.
+#[derive(Clone, Debug)]
+pub struct Restart {
+    /// The program.
+    pub program: OsString,
+    /// What it is given before the arguments of the command.
+    pub arguments: Vec<OsString>,
+}
+
+impl Restart {
+    /// For a program that is nothing but this command.
+    pub fn this_program() -> io::Result<Self> {
+        Ok(Self { program: std::env::current_exe()?.into(), arguments: Vec::new() })
+    }
+}
+
+/// Does what the arguments say, of which the first is the name of the program.
+pub fn run(arguments: Vec<OsString>, restart: &Restart) -> ExitCode {
+    let given = arguments.get(1..).unwrap_or_default().to_vec();
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(usage) => {
+            // Help goes to standard output, mistakes to standard error; if that is closed, nobody wants to know.
+            let _ = usage.print();
+            return ExitCode::from(if usage.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match carry_out(arguments, &given, restart) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has enough of it.
+        Err(Failed::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failed) => {
+            let _ = writeln!(io::stderr(), "error: {failed}");
+            ExitCode::from(failed.exit_code())
+        }
+    }
+}
+
+fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Result<(), Failed> {
+    let directory = absolute(arguments.directory.unwrap_or_else(directory::default_directory))?;
+    let connect = || Client::connect(&directory);
+    // Not locked: a daemon in this process may print as well, on other threads.
+    let mut output = io::BufWriter::new(io::stdout());
+    match arguments.command {
+        Command::Start(arguments) => start::start(&mut output, *arguments, directory, given, restart)?,
+        Command::Status(form) => status::show(&mut output, &connect()?.status()?, form)?,
+        Command::List(arguments) => {
+            let form = arguments.form;
+            let query = arguments.query()?;
+            show::listing(&mut output, connect()?.list(query)?, form)?;
+        }
+        Command::Explain { id, form } => {
+            let text = connect()?.explain(id.clone())?;
+            show::explanation(&mut output, &id, &text, form)?;
+        }
+        Command::Logs(arguments) => {
+            let form = Form { json: arguments.json };
+            show::logs(&mut output, connect()?, arguments.query(), form)?;
+        }
+        Command::Token { lifetime, form } => {
+            let token = connect()?.token(lifetime)?;
+            show::token(&mut output, &token, lifetime, form)?;
+        }
+        Command::Stop { cluster, patience } => show::stop(&mut output, &directory, cluster, patience)?,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "aktis", &mut output);
+        }
+    }
+    output.flush().map_err(Failed::Output)
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, Failed> {
+    std::path::absolute(&path).map_err(|source| Failed::Path { path, source })
+}

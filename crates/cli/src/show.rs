@@ -1,0 +1,138 @@
+//! Answers of the daemon, printed for people or for programs.
+
+use crate::arguments::Form;
+use crate::failed::Failed;
+use crate::record::Record;
+use crate::{rows, table};
+use aktis_cluster::admin::Client;
+use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+/// Rows, as a table or as one object.
+pub(crate) fn listing(output: &mut dyn Write, listing: Listing, form: Form) -> Result<(), Failed> {
+    let (name, records) = rows::records(&listing.rows);
+    if form.json {
+        let silent: Vec<String> = listing.silent.iter().map(ToString::to_string).collect();
+        let whole = Record::default().records(name, records).field("left_out", listing.left_out);
+        return json(output, &whole.field("silent_nodes", silent));
+    }
+    if records.is_empty() {
+        note(&format!("no {name}"));
+    }
+    table::write(output, &records).map_err(Failed::Output)?;
+    output.flush().map_err(Failed::Output)?;
+    if listing.left_out > 0 {
+        note(&format!("{} more are not shown; see --limit", listing.left_out));
+    }
+    for node in listing.silent {
+        note(&format!("node {} has not answered: its {name} are missing", rows::short(node)));
+    }
+    Ok(())
+}
+
+/// Why something stands as it does.
+pub(crate) fn explanation(
+    output: &mut dyn Write,
+    id: &IdPrefix,
+    text: &str,
+    form: Form,
+) -> Result<(), Failed> {
+    match form.json {
+        true => json(output, &Record::default().field("id", id.to_string()).field("explanation", text)),
+        false => writeln!(output, "{text}").map_err(Failed::Output),
+    }
+}
+
+/// A token: alone on the standard output, with its use beside it.
+pub(crate) fn token(
+    output: &mut dyn Write,
+    token: &JoinToken,
+    lifetime: Duration,
+    form: Form,
+) -> Result<(), Failed> {
+    if form.json {
+        let record = Record::default()
+            .field("token", token.token.as_str())
+            .field("address", token.address.as_str())
+            .field("expires_unix_seconds", token.expires_unix_seconds)
+            .field("command", token.command());
+        return json(output, &record);
+    }
+    writeln!(output, "{}", token.token).and_then(|()| output.flush()).map_err(Failed::Output)?;
+    note(&format!("it is good for {}; to join with it:\n  {}", duration_text(lifetime), token.command()));
+    Ok(())
+}
+
+/// Lines that processes have printed, as they come.
+pub(crate) fn logs(
+    output: &mut dyn Write,
+    client: Client,
+    query: LogQuery,
+    form: Form,
+) -> Result<(), Failed> {
+    let mut failed = None;
+    client.logs(query, |lines, missed| {
+        if missed > 0 {
+            note(&format!("{missed} lines are not kept any more"));
+        }
+        let written = lines.iter().try_for_each(|line| log_line(output, line, form));
+        failed = written.and_then(|()| output.flush()).err();
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    failed.map_or(Ok(()), |error| Err(Failed::Output(error)))
+}
+
+fn log_line(output: &mut dyn Write, line: &LogLine, form: Form) -> io::Result<()> {
+    match form.json {
+        true => writeln!(output, "{}", serde_json::to_string(&rows::log_line(line))?),
+        false => {
+            writeln!(output, "({} pid={} node={}) {}", line.name, line.pid, rows::short(line.node), line.text)
+        }
+    }
+}
+
+/// Ends a daemon, and says so when it is gone.
+pub(crate) fn stop(
+    output: &mut dyn Write,
+    directory: &Path,
+    cluster: bool,
+    patience: Duration,
+) -> Result<(), Failed> {
+    let scope = if cluster { StopScope::Cluster } else { StopScope::Node };
+    if !Client::connect(directory)?.stop(scope, patience)? {
+        let log = directory.join(aktis_cluster::directory::LOG_NAME);
+        return Err(Failed::StillThere { seconds: patience.as_secs(), log });
+    }
+    let what = if cluster { "the cluster" } else { "the node of this machine" };
+    writeln!(output, "{what} has ended").map_err(Failed::Output)
+}
+
+/// An object for programs.
+pub(crate) fn json(output: &mut dyn Write, record: &Record) -> Result<(), Failed> {
+    let mut serializer = serde_json::Serializer::pretty(&mut *output);
+    record.serialize(&mut serializer).map_err(|error| Failed::Output(error.into()))?;
+    writeln!(output).map_err(Failed::Output)
+}
+
+/// Something besides the answer.
+fn note(text: &str) {
+    // If nobody can be told, there is nobody to tell that.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A duration as it is written on the command line.
+fn duration_text(duration: Duration) -> String {
+    let mut seconds = duration.as_secs();
+    let mut text = String::new();
+    for (unit, length) in [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)] {
+        if seconds >= length {
+            text += &format!("{}{unit}", seconds / length);
+            seconds %= length;
+        }
+    }
+    text
+}

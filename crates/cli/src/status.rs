@@ -1,0 +1,97 @@
+//! How the whole cluster stands, in one screen.
+
+use crate::arguments::Form;
+use crate::failed::Failed;
+use crate::record::Record;
+use crate::{rows, show, table};
+use aktis_protocol::Amount;
+use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeState};
+use aktis_protocol::state::ResourceRow;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Prints it.
+pub(crate) fn show(output: &mut dyn Write, status: &ClusterStatus, form: Form) -> Result<(), Failed> {
+    match form.json {
+        true => show::json(output, &record(status)),
+        false => text(output, status).map_err(Failed::Output),
+    }
+}
+
+fn record(status: &ClusterStatus) -> Record {
+    let resources: Map<String, Value> =
+        totals(status).iter().map(|row| (row.name.clone(), rows::usage(row))).collect();
+    let demand = |row: &DemandRow| {
+        Record::default()
+            .field("resources", rows::amounts(&row.resources))
+            .field("waiting", row.waiting)
+            .field("infeasible", row.infeasible)
+            .field("reason", row.reason.as_str())
+    };
+    Record::default()
+        .field("node", status.node.to_string())
+        .field("address", status.address.as_deref())
+        .field("head_lost", status.head_lost.as_deref())
+        .field("drivers", status.drivers)
+        .field("resources", resources)
+        .records("nodes", status.nodes.iter().map(rows::node).collect())
+        .records("demand", status.demand.iter().map(demand).collect())
+}
+
+fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
+    let alive = status.nodes.iter().filter(|node| node.state == NodeState::Alive).count();
+    let address = status.address.as_ref().map_or(String::new(), |address| format!(" at {address}"));
+    let nodes = counted(status.nodes.len() as u64, "node");
+    let nodes = if alive == status.nodes.len() { nodes } else { format!("{alive} of {nodes}") };
+    let programs = counted(status.drivers.into(), "program");
+    writeln!(output, "a cluster{address}: {nodes} alive, {programs} attached")?;
+    if let Some(reason) = &status.head_lost {
+        writeln!(output, "the head cannot be reached: {reason}")?;
+        writeln!(output, "what follows is about the node of this machine alone")?;
+    }
+    writeln!(output)?;
+    table::write(output, &status.nodes.iter().map(rows::node).collect::<Vec<_>>())?;
+    let resources: Vec<Record> = totals(status)
+        .iter()
+        .map(|row| {
+            Record::default().column("RESOURCE", row.name.as_str()).column("IN USE", rows::usage_text(row))
+        })
+        .collect();
+    if !resources.is_empty() {
+        writeln!(output)?;
+        table::write(output, &resources)?;
+    }
+    if !status.demand.is_empty() {
+        writeln!(output, "\nwaiting:")?;
+    }
+    for row in &status.demand {
+        let who = if row.waiting == 1 { "task or actor wants" } else { "tasks or actors each want" };
+        let wanted = rows::resources_text(&row.resources);
+        let infeasible = if row.infeasible { "no node can ever give this: " } else { "" };
+        writeln!(output, "  {} {who} {wanted}: {infeasible}{}", row.waiting, row.reason)?;
+    }
+    Ok(())
+}
+
+/// What the nodes that are alive have together.
+fn totals(status: &ClusterStatus) -> Vec<ResourceRow> {
+    let mut totals = BTreeMap::<&str, (u64, u64)>::new();
+    for node in status.nodes.iter().filter(|node| node.state == NodeState::Alive) {
+        for row in &node.resources {
+            let (total, available) = totals.entry(&row.name).or_default();
+            *total = total.saturating_add(row.total.0);
+            *available = available.saturating_add(row.available.0);
+        }
+    }
+    let row = |(name, (total, available)): (&str, (u64, u64))| ResourceRow {
+        name: name.to_owned(),
+        total: Amount(total),
+        available: Amount(available),
+    };
+    totals.into_iter().map(row).collect()
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}

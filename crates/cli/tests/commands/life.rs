@@ -1,0 +1,115 @@
+//! Daemons that are started and ended by commands.
+
+use crate::snapshot::aktis;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Runs a command, and returns what it printed and its exit code.
+fn run(directory: &Path, arguments: &[&str]) -> (String, String, i32) {
+    told(aktis(directory).args(arguments).output().expect("it runs"))
+}
+
+fn told(output: Output) -> (String, String, i32) {
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (text(output.stdout), text(output.stderr), output.status.code().expect("it was not killed"))
+}
+
+/// A daemon in the foreground, and the first line that it has printed.
+fn start(directory: &Path) -> (Child, String) {
+    let mut child = aktis(directory)
+        .args(["start", "--head", "--cpus", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    (child, line)
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let parent = tempfile::tempdir().expect("a directory");
+    let path = parent.path().join("aktis");
+    (parent, path)
+}
+
+#[test]
+fn signals_end_a_daemon_in_the_foreground() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (_parent, path) = directory();
+        let (mut child, line) = start(&path);
+        assert!(line.starts_with("node ") && line.contains(&path.display().to_string()), "{line}");
+        kill_process(Pid::from_child(&child), signal).expect("sent");
+        assert!(child.wait().expect("ended").success(), "{signal:?} is no failure");
+        assert!(!path.join("aktis.sock").exists());
+        assert_eq!(run(&path, &["status"]).2, 1);
+    }
+}
+
+#[test]
+fn a_daemon_that_was_killed_leaves_nothing_in_the_way() {
+    let (_parent, path) = directory();
+    let (mut child, _) = start(&path);
+    let (_, errors, code) = run(&path, &["start", "--head"]);
+    assert!(code == 1 && errors.contains(&format!("already, as process {}", child.id())), "{errors}");
+    child.kill().expect("killed");
+    child.wait().expect("dead");
+    assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
+    let (mut child, _) = start(&path);
+    assert_eq!(run(&path, &["stop"]), ("the node of this machine has ended\n".into(), String::new(), 0));
+    assert!(child.wait().expect("ended").success());
+}
+
+#[test]
+fn a_daemon_in_the_background_is_ready_when_the_command_returns() {
+    let (_parent, path) = directory();
+    let (printed, errors, code) = run(&path, &["start", "--head", "--cpus", "3", "--detach"]);
+    assert_eq!((errors.as_str(), code), ("", 0));
+    let pid =
+        printed.split("as process ").nth(1).and_then(|rest| rest.split(';').next()).expect("its process");
+    let status = run(&path, &["status", "--json"]).0;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["nodes"][0]["pid"].to_string(), pid);
+    assert_eq!(status["resources"]["CPU"]["total"], 3);
+    let session = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields: Vec<&str> = session.rsplit(") ").next().expect("fields").split(' ').collect();
+    assert_eq!(fields[3], pid, "it has a session of its own");
+
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach"]);
+    assert!(code == 1 && errors.contains("already, as process") && errors.contains("hint: "), "{errors}");
+    assert_eq!(run(&path, &["stop"]).2, 0);
+    assert_eq!(run(&path, &["stop"]).2, 1);
+}
+
+#[test]
+fn a_daemon_that_dies_before_it_is_ready_is_noticed() {
+    let (parent, path) = directory();
+    std::fs::write(parent.path().join("file"), "").expect("written");
+    let (_, errors, code) = run(&parent.path().join("file"), &["start", "--head", "--detach"]);
+    assert!(code == 1 && errors.contains("is not a directory"), "{errors}");
+    // A socket cannot be made there: the daemon itself finds out.
+    let long = path.join("x".repeat(100));
+    let (_, errors, code) = run(&long, &["start", "--head", "--detach"]);
+    assert!(code == 1 && errors.contains("too long for a socket"), "{errors}");
+}
+
+#[test]
+fn the_directory_is_found_by_the_environment() {
+    let (parent, _) = directory();
+    let missing = |command: &mut Command| {
+        let (_, errors, code) = told(command.arg("status").output().expect("it runs"));
+        assert_eq!(code, 1);
+        errors
+    };
+    let place = |path: &Path| format!("no node of aktis runs in {}\n", path.display());
+    let (first, second) = (parent.path().join("first"), parent.path().join("second"));
+    let found = missing(aktis(&first).env("XDG_RUNTIME_DIR", &second));
+    assert!(found.contains(&place(&first)), "{found}");
+    let found = missing(aktis(&first).env("AKTIS_DIRECTORY", "").env("XDG_RUNTIME_DIR", &second));
+    assert!(found.contains(&place(&second.join("aktis"))), "{found}");
+    let found = missing(aktis(&first).args(["--directory", &second.display().to_string()]));
+    assert!(found.contains(&place(&second)), "{found}");
+    let found = missing(aktis(&first).current_dir(parent.path()).args(["--directory", "second"]));
+    assert!(found.contains(&place(&second)), "{found}");
+}

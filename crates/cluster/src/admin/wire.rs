@@ -1,0 +1,134 @@
+//! Messages on a stream: a length, then so many bytes of postcard.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+
+/// Bytes of the length before each message.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Why a message was not sent or received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The connection failed.
+    #[error(transparent)]
+    Stream(#[from] io::Error),
+    /// It is longer than it may be.
+    #[error("a message of {bytes} bytes, and {bytes_max} are the most")]
+    TooLong {
+        /// How long it is.
+        bytes: u64,
+        /// How long it may be.
+        bytes_max: usize,
+    },
+    /// It is no message that this build knows.
+    #[error("a message of {bytes} bytes makes no sense")]
+    Garbled {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+impl WireError {
+    /// Whether the other side took longer than it may.
+    pub fn is_timeout(&self) -> bool {
+        // A socket with a timeout says the one or the other, depending on the system.
+        let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+        matches!(self, Self::Stream(error) if kinds.contains(&error.kind()))
+    }
+}
+
+/// Writes one message of at most `bytes_max` bytes, at once.
+pub fn write_message<Message: Serialize>(
+    stream: &mut impl Write,
+    message: &Message,
+    bytes_max: usize,
+) -> Result<(), WireError> {
+    let body = aktis_protocol::control::encode(message);
+    if body.len() > bytes_max {
+        return Err(WireError::TooLong { bytes: body.len() as u64, bytes_max });
+    }
+    let mut bytes = Vec::with_capacity(LENGTH_BYTES + body.len());
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    Ok(stream.write_all(&bytes)?)
+}
+
+/// Reads one message of at most `bytes_max` bytes; `None` if the stream has ended where a message would begin.
+pub fn read_message<Message: DeserializeOwned>(
+    stream: &mut impl Read,
+    bytes_max: usize,
+) -> Result<Option<Message>, WireError> {
+    let mut length = [0; LENGTH_BYTES];
+    if !fill_or_end(stream, &mut length)? {
+        return Ok(None);
+    }
+    let bytes = u32::from_le_bytes(length) as usize;
+    if bytes > bytes_max {
+        return Err(WireError::TooLong { bytes: bytes as u64, bytes_max });
+    }
+    let mut body = vec![0; bytes];
+    stream.read_exact(&mut body)?;
+    aktis_protocol::control::decode(&body).map(Some).map_err(|_| WireError::Garbled { bytes })
+}
+
+/// Fills the buffer; false if the stream has ended before its first byte.
+fn fill_or_end(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    let first = loop {
+        match stream.read(buffer) {
+            Ok(count) => break count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    };
+    if first == 0 {
+        return Ok(false);
+    }
+    stream.read_exact(&mut buffer[first..])?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(message: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_message(&mut bytes, &message, 100).expect("short enough");
+        bytes
+    }
+
+    #[test]
+    fn messages_come_as_they_were_sent_until_the_end() {
+        let bytes = [written("one"), written(""), written("three")].concat();
+        let mut stream = &bytes[..];
+        let mut read = || read_message::<String>(&mut stream, 100).expect("read");
+        assert_eq!(
+            [read(), read(), read(), read()].map(|text| text.unwrap_or("end".into())),
+            ["one", "", "three", "end"]
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_neither_sent_nor_read() {
+        let error = write_message(&mut Vec::new(), &"x".repeat(100), 100).expect_err("too long");
+        assert_eq!(error.to_string(), "a message of 101 bytes, and 100 are the most");
+        let mut stream = &[0xff; 4][..];
+        let error = read_message::<String>(&mut stream, 100).expect_err("too long");
+        assert!(matches!(error, WireError::TooLong { bytes: 0xffff_ffff, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_cut_or_garbled_is_an_error_at_every_length() {
+        let whole = written("some text");
+        for length in 1..whole.len() {
+            let error = read_message::<String>(&mut &whole[..length], 100).expect_err("cut");
+            assert!(matches!(error, WireError::Stream(_)), "{length}: {error}");
+        }
+        let mut garbled = whole;
+        garbled[LENGTH_BYTES] = 0xff;
+        let error = read_message::<String>(&mut &garbled[..], 100).expect_err("garbled");
+        assert!(matches!(error, WireError::Garbled { .. }), "{error}");
+    }
+}

@@ -1,0 +1,399 @@
+//! The daemon of one machine: what `aktis start` runs.
+//!
+//! It is a node to which drivers attach and which has links to the other nodes of its cluster. The head's daemon has the
+//! control process besides.
+
+mod answers;
+
+use crate::admin::{AdminServer, SOCKET_NAME};
+use crate::control::Control;
+use crate::directory::{Directory, DirectoryError};
+use crate::elsewhere::Elsewhere;
+use crate::host::NodeHost;
+use crate::member::{About, Member};
+use crate::neighbours::{Accepting, Neighbours, Serving};
+use aktis_daemon::{Host, HostConfig, OutputOptions};
+use aktis_io::{
+    Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
+    Role as Rank, Token, random_node_id,
+};
+use aktis_protocol::{Amount, NodeId, Resources, resources};
+use answers::Answers;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a node may take to join.
+const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the token is good that the head prints when it starts.
+const FIRST_TOKEN: Duration = Duration::from_secs(24 * 3600);
+/// Where the head listens, if nothing is said.
+const HEAD_PORT: u16 = 6388;
+
+/// How to start a daemon.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    /// Where its sockets and files are; see [`default_directory`](crate::directory::default_directory).
+    pub directory: PathBuf,
+    /// Whether it begins a cluster or joins one.
+    pub role: Role,
+    /// Where it listens for other machines; loopback if nothing is said.
+    pub listen: Option<SocketAddr>,
+    /// Amounts that replace those found on this machine, or are added to them. Zero takes a resource away.
+    pub resources: BTreeMap<String, Amount>,
+    /// What users say about the node.
+    pub labels: BTreeMap<String, String>,
+    /// Size of the object store; a share of the machine's memory if nothing is said.
+    pub store_bytes: Option<u64>,
+}
+
+/// What a daemon is in its cluster.
+#[derive(Clone)]
+pub enum Role {
+    /// It begins the cluster.
+    Head,
+    /// It joins one.
+    Member {
+        /// Where the head listens: `host:port`.
+        address: String,
+        /// The token that the head has given out.
+        token: String,
+    },
+}
+
+/// Without the token: what is printed for debugging is no place for secrets.
+impl std::fmt::Debug for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Head => f.write_str("Head"),
+            Self::Member { address, .. } => write!(f, "Member {{ address: {address:?} }}"),
+        }
+    }
+}
+
+/// Why a daemon did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Its directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The system is out of descriptors or threads.
+    #[error(
+        "the system refused {what}: {source}\n\
+         hint: raise the limits on open files (ulimit -n) and on processes (ulimit -u)"
+    )]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Who it is in its cluster cannot be read, written or made.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// It cannot listen for other machines.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The token is none.
+    #[error(
+        "the token is not one that a head has printed\nhint: copy it whole; `aktis token` on the head prints a new one"
+    )]
+    Token,
+    /// The address of the head is none.
+    #[error(
+        "{address:?} is not the address of a head: {problem}\nhint: an address is host:port, as the head has printed it"
+    )]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The head does not let it in.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// It is let in, but there is no link to the head.
+    #[error("there is no link to the head at {address}: {source}")]
+    Link {
+        /// Where the head listens.
+        address: SocketAddr,
+        /// What happened.
+        source: DialError,
+    },
+    /// The head does not answer.
+    #[error("the head at {address} has not welcomed this node within {} seconds", JOIN_PATIENCE.as_secs())]
+    NoWelcome {
+        /// Where the head listens.
+        address: SocketAddr,
+    },
+    /// The node itself did not start.
+    #[error(transparent)]
+    Node(#[from] aktis_daemon::StartError),
+    /// The daemon has no place in its own node.
+    #[error("the node did not start: {0}")]
+    Runtime(#[from] aktis_runtime::Error),
+    /// This build cannot do that.
+    #[error("this build of aktis cannot {what} yet")]
+    Absent {
+        /// What it was to do.
+        what: &'static str,
+    },
+}
+
+/// A daemon that runs in this process.
+pub struct Daemon {
+    parts: Arc<Parts>,
+    /// Dropped before the directory: who waits for the end of a daemon waits for the end of its connection.
+    server: Mutex<Option<AdminServer>>,
+    endpoint: Mutex<Option<Arc<Endpoint>>>,
+    control: Mutex<Option<Control>>,
+    directory: Directory,
+}
+
+/// What the daemon consists of, for those who answer questions about it.
+pub(crate) struct Parts {
+    pub(crate) node: NodeId,
+    pub(crate) host: NodeHost,
+    pub(crate) member: Arc<Member>,
+    pub(crate) neighbours: Arc<Neighbours>,
+    pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) about: About,
+    /// Where the head listens.
+    pub(crate) head: SocketAddr,
+    /// Issues tokens, on the head.
+    pub(crate) authority: Option<Authority>,
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Who a daemon is, and where its head is.
+struct Belonging {
+    identity: Identity,
+    head: (NodeId, SocketAddr),
+    control: Option<Control>,
+    authority: Option<Authority>,
+}
+
+impl Daemon {
+    /// Starts a daemon. When this returns, it is ready.
+    pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
+        let system = |what| move |source| DaemonError::System { what, source };
+        let directory = Directory::claim(&config.directory)?;
+        let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
+        let host = Host::start(HostConfig {
+            directory: directory.path().join("node"),
+            resources: offered(&config),
+            store_bytes: config.store_bytes.unwrap_or_else(default_store_bytes),
+            spill_directory: std::env::temp_dir(),
+            spill_bytes_max: u64::MAX,
+            output: OutputOptions::default(),
+        })?;
+        let host = NodeHost::new(host)?;
+        let node = identity.node();
+        let neighbours = Neighbours::new(host.clone(), node);
+        let elsewhere = Elsewhere::start(host.clone(), node, neighbours.clone());
+        let options = EndpointOptions {
+            objects: Some(Arc::new(Serving(neighbours.clone()))),
+            ..EndpointOptions::default()
+        };
+        let accepting = Arc::new(Accepting(neighbours.clone()));
+        let endpoint = Arc::new(Endpoint::bind(own_address(&config), identity, accepting, options)?);
+        neighbours.set_endpoint(&endpoint);
+        elsewhere.set_endpoint(&endpoint);
+        let about =
+            About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
+        let member =
+            Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone())
+                .map_err(|source| DaemonError::Link { address: head.1, source })?;
+        let parts = Arc::new(Parts {
+            node,
+            host,
+            member,
+            neighbours,
+            elsewhere,
+            about,
+            head: head.1,
+            authority,
+            stopped: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let (server, endpoint, control) = (Mutex::default(), Mutex::new(Some(endpoint)), Mutex::new(control));
+        let daemon = Self { parts, server, endpoint, control, directory };
+        if !daemon.parts.member.wait_welcome(JOIN_PATIENCE) {
+            return Err(DaemonError::NoWelcome { address: head.1 });
+        }
+        let listener = daemon.directory.listen(SOCKET_NAME)?;
+        let answers = Arc::new(Answers(daemon.parts.clone()));
+        *daemon.server.lock() = Some(AdminServer::start(listener, answers).map_err(system("a thread"))?);
+        Ok(daemon)
+    }
+
+    /// The id of its node.
+    pub fn node(&self) -> NodeId {
+        self.parts.node
+    }
+
+    /// Where it listens for other machines.
+    pub fn address(&self) -> Option<SocketAddr> {
+        Some(self.parts.about.address)
+    }
+
+    /// Where the head of its cluster listens.
+    pub fn head(&self) -> SocketAddr {
+        self.parts.head
+    }
+
+    /// A token with which other machines join, if this daemon is the head.
+    pub fn token(&self, lifetime: Duration) -> Option<String> {
+        self.parts.authority.as_ref().map(|authority| authority.token(lifetime).to_string())
+    }
+
+    /// The exact command that makes another machine join, if this daemon is the head.
+    pub fn join_command(&self) -> Option<String> {
+        let token = self.token(FIRST_TOKEN)?;
+        Some(format!("aktis start --address {} --token {token}", self.parts.head))
+    }
+
+    /// How many other nodes it has links to.
+    pub fn linked_nodes(&self) -> usize {
+        self.parts.neighbours.linked()
+    }
+
+    /// Where drivers attach.
+    pub fn attach_directory(&self) -> PathBuf {
+        self.directory.path().join("node")
+    }
+
+    /// Waits until somebody has it stopped: [`Self::stop`], or a command.
+    pub fn wait(&self) {
+        let mut stopped = self.parts.stopped.lock();
+        while !*stopped {
+            self.parts.changed.wait(&mut stopped);
+        }
+    }
+
+    /// Has it stopped: [`Self::wait`] returns. All is over when the daemon is dropped.
+    pub fn stop(&self) {
+        self.parts.stop();
+    }
+
+    /// What other threads can stop it with, without keeping it alive.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::downgrade(&self.parts))
+    }
+}
+
+/// Stops a daemon; see [`Daemon::stopper`].
+#[derive(Clone)]
+pub struct Stopper(Weak<Parts>);
+
+impl Stopper {
+    /// As [`Daemon::stop`].
+    pub fn stop(&self) {
+        if let Some(parts) = self.0.upgrade() {
+            parts.stop();
+        }
+    }
+}
+
+impl Parts {
+    pub(crate) fn stop(&self) {
+        *self.stopped.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+        // Who finds the socket gone knows that nobody is there; one that is left behind does no harm.
+        let _ = self.directory.remove(SOCKET_NAME);
+        self.parts.member.close();
+        self.parts.neighbours.close();
+        self.parts.elsewhere.close();
+        self.parts.host.own().shutdown();
+        self.parts.host.host().shutdown();
+        drop(self.endpoint.lock().take());
+        drop(self.control.lock().take());
+        drop(self.server.lock().take());
+    }
+}
+
+/// Begins a cluster, or joins one; in a directory that was used before, as who it was then.
+fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonError> {
+    let own = directory.join("identity");
+    match &config.role {
+        Role::Head => {
+            let place = directory.join("authority");
+            let authority =
+                if place.exists() { Authority::open(&place)? } else { Authority::create(&place)? };
+            let identity = issued(&authority, &own)?;
+            let of_control = issued(&authority, &directory.join("control"))?;
+            let listen = config.listen.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HEAD_PORT));
+            let id = of_control.node();
+            let control = Control::start(listen, Authority::open(&place)?, of_control)?;
+            let head = (id, control.address());
+            Ok(Belonging { identity, head, control: Some(control), authority: Some(authority) })
+        }
+        Role::Member { address, token } => {
+            let token: Token = token.parse().map_err(|_| DaemonError::Token)?;
+            let head = resolve(address)?;
+            let joined = aktis_io::join(head, &token, random_node_id(), Rank::Node, JOIN_PATIENCE)?;
+            joined.identity.save(&own)?;
+            let head = (joined.head, head);
+            Ok(Belonging { identity: joined.identity, head, control: None, authority: None })
+        }
+    }
+}
+
+/// The identity in this place, made by the authority if there is none.
+fn issued(authority: &Authority, place: &Path) -> Result<Identity, DaemonError> {
+    if place.exists() {
+        return Ok(Identity::load(place)?);
+    }
+    let identity = authority.issue(random_node_id(), Rank::Node)?;
+    identity.save(place)?;
+    Ok(identity)
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, DaemonError> {
+    let wrong = |problem: String| DaemonError::Address { address: address.to_owned(), problem };
+    let mut found = address.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+    found.next().ok_or_else(|| wrong("it has no address".to_owned()))
+}
+
+/// Where the node listens: on the same interface as the head, if it is one, at any port that is free.
+fn own_address(config: &DaemonConfig) -> SocketAddr {
+    let ip = |listen: SocketAddr| listen.ip();
+    match (&config.role, config.listen) {
+        (Role::Head, listen) => SocketAddr::new(listen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), ip), 0),
+        (Role::Member { .. }, Some(listen)) => listen,
+        (Role::Member { .. }, None) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+    }
+}
+
+/// What the node offers: what was found, unless something else is said.
+fn offered(config: &DaemonConfig) -> Resources {
+    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let mut all = Resources::none()
+        .with(resources::CPU, Amount::units(cpus))
+        .with(resources::MEMORY, Amount::units(memory_bytes() * 7 / 10));
+    for (name, amount) in &config.resources {
+        all.set(name, *amount);
+    }
+    all
+}
+
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit.max(1))
+}
+
+fn default_store_bytes() -> u64 {
+    (memory_bytes() * 3 / 10).clamp(64 << 20, 200 << 30)
+}

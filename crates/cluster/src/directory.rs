@@ -1,0 +1,243 @@
+//! The directory of a machine's daemon: where it is, that nobody else can look into it, and that one daemon has it.
+//!
+//! Invariants:
+//! 1. What is in it can be reached by its owner alone.
+//! 2. One daemon at a time has claimed it. The claim ends with the process that made it, whatever way that ends.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The name of the daemon's log in it.
+pub const LOG_NAME: &str = "daemon.log";
+/// The name of the file whose lock is the claim.
+const LOCK_NAME: &str = "lock";
+/// Bytes of the path of a Unix socket, with the zero at its end.
+const SOCKET_PATH_BYTES_MAX: usize = 108;
+/// A log that is longer than this is put aside when the next daemon starts.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
+
+/// Why a directory cannot be a daemon's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Others can enter it.
+    #[error(
+        "others can enter {} (its mode is {mode:o})\n\
+         hint: `chmod 700` it if nothing in there is meant for others, or name a directory that does not exist yet",
+        path.display()
+    )]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+        /// Who may do what there.
+        mode: u32,
+    },
+    /// It is somebody else's.
+    #[error("{} belongs to user {uid}, not to you\nhint: name another one with --directory", path.display())]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// It is something else.
+    #[error("{} is not a directory\nhint: name another one with --directory", path.display())]
+    NotADirectory {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// Another daemon has it.
+    #[error(
+        "a node of aktis runs in {} already{}\n\
+         hint: end it with `aktis stop`, or name another directory with --directory",
+        path.display(), pid.map_or(String::new(), |pid| format!(", as process {pid}"))
+    )]
+    Claimed {
+        /// The directory.
+        path: PathBuf,
+        /// The other daemon's process, if it is known.
+        pid: Option<u32>,
+    },
+    /// No socket can have a path that long.
+    #[error("the path {} is too long for a socket\nhint: name a shorter one with --directory", path.display())]
+    TooLong {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// The system refused something.
+    #[error("cannot {what} {}: {source}\nhint: name another directory with --directory", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Where this machine's daemon is, unless a user says otherwise: `$AKTIS_DIRECTORY`, else `aktis` in
+/// `$XDG_RUNTIME_DIR`, else `/tmp/aktis-UID`.
+pub fn default_directory() -> PathBuf {
+    let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named("AKTIS_DIRECTORY")
+        .or_else(|| Some(named("XDG_RUNTIME_DIR")?.join("aktis")))
+        .unwrap_or_else(|| format!("/tmp/aktis-{}", rustix::process::geteuid().as_raw()).into())
+}
+
+/// A directory that this process has claimed.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory if there is none, checks that it is private, and claims it.
+    pub fn claim(path: &Path) -> Result<Self, DirectoryError> {
+        prepare(path)?;
+        let lock_path = path.join(LOCK_NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE);
+        let mut lock = options.open(&lock_path).map_err(system("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = io::read_to_string(lock).ok().and_then(|text| text.trim().parse().ok());
+                return Err(DirectoryError::Claimed { path: path.to_owned(), pid });
+            }
+            Err(TryLockError::Error(error)) => return Err(system("lock", &lock_path)(error)),
+        }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(system("write to", &lock_path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A socket in it, in the place of one that an earlier daemon has left behind.
+    pub fn listen(&self, name: &str) -> Result<UnixListener, DirectoryError> {
+        let path = self.path.join(name);
+        if path.as_os_str().len() >= SOCKET_PATH_BYTES_MAX {
+            return Err(DirectoryError::TooLong { path });
+        }
+        self.remove(name)?;
+        UnixListener::bind(&path).map_err(system("listen on", &path))
+    }
+
+    /// Removes a file in it, if there is one.
+    pub fn remove(&self, name: &str) -> Result<(), DirectoryError> {
+        let path = self.path.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(system("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes the directory if there is none, and checks that it is private.
+pub fn prepare(path: &Path) -> Result<(), DirectoryError> {
+    let made = DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(path);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(DirectoryError::NotADirectory { path: path.to_owned() });
+        }
+        made => made.map_err(system("make", path))?,
+    }
+    // In a directory that anybody can write to, a link could be somebody else's and lead elsewhere tomorrow.
+    let link = std::fs::symlink_metadata(path).map_err(system("look at", path))?;
+    let directory = std::fs::metadata(path).map_err(system("look at", path))?;
+    check_owner(path, &link)?;
+    check_owner(path, &directory)?;
+    let mode = directory.mode() & 0o777;
+    if mode & !PRIVATE_DIRECTORY != 0 {
+        return Err(DirectoryError::NotPrivate { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), DirectoryError> {
+    if metadata.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(DirectoryError::NotOurs { path: path.to_owned(), uid: metadata.uid() })
+}
+
+/// Opens the daemon's log in the directory, at its end.
+pub fn open_log(directory: &Path) -> Result<File, DirectoryError> {
+    let path = directory.join(LOG_NAME);
+    if std::fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
+        let aside = directory.join(format!("{LOG_NAME}.old"));
+        std::fs::rename(&path, &aside).map_err(system("put aside", &path))?;
+    }
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(PRIVATE_FILE).open(&path).map_err(system("open", &path))
+}
+
+fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let path = path.to_owned();
+    move |source| DirectoryError::System { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn one_daemon_at_a_time_has_a_directory() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("a/b");
+        let claimed = Directory::claim(&path).expect("free");
+        assert_eq!(std::fs::metadata(&path).expect("made").mode() & 0o777, PRIVATE_DIRECTORY);
+        let error = Directory::claim(&path).expect_err("claimed");
+        assert!(matches!(error, DirectoryError::Claimed { pid: Some(pid), .. } if pid == std::process::id()));
+        drop(claimed);
+        Directory::claim(&path).expect("free again");
+    }
+
+    #[test]
+    fn what_others_can_enter_or_is_no_directory_is_refused() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let open = parent.path().join("open");
+        std::fs::create_dir(&open).expect("made");
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o750)).expect("changed");
+        let error = Directory::claim(&open).expect_err("not private");
+        assert!(error.to_string().starts_with("others can enter "), "{error}");
+        assert!(error.to_string().contains("(its mode is 750)"), "{error}");
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        assert!(matches!(Directory::claim(&file), Err(DirectoryError::NotADirectory { .. })));
+        assert!(matches!(Directory::claim(&file.join("below")), Err(DirectoryError::System { .. })));
+    }
+
+    #[test]
+    fn a_socket_takes_the_place_of_an_old_one_and_has_a_short_path() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = Directory::claim(&parent.path().join("d")).expect("free");
+        drop(directory.listen("s").expect("free"));
+        directory.listen("s").expect("only a file was left");
+        let error = directory.listen(&"s".repeat(SOCKET_PATH_BYTES_MAX)).expect_err("too long");
+        assert!(matches!(error, DirectoryError::TooLong { .. }));
+    }
+
+    #[test]
+    fn a_log_that_is_too_long_is_put_aside() {
+        let parent = tempfile::tempdir().expect("a directory");
+        writeln!(open_log(parent.path()).expect("opened"), "one").expect("written");
+        let log = open_log(parent.path()).expect("opened again");
+        assert_eq!(log.metadata().expect("known").len(), 4);
+        log.set_len(LOG_BYTES_MAX + 1).expect("lengthened");
+        assert_eq!(open_log(parent.path()).expect("a new one").metadata().expect("known").len(), 0);
+        assert!(parent.path().join("daemon.log.old").exists());
+    }
+}

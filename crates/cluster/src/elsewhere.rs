@@ -1,0 +1,212 @@
+//! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
+
+use crate::host::NodeHost;
+use crate::member::Member;
+use crate::neighbours::Neighbours;
+use aktis_io::Endpoint;
+use aktis_logic::machine::node::{NodeEffect, NodeInput};
+use aktis_protocol::control::{ActorSpec, RequestId};
+use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
+use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_store::StoreError;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Objects that are copied at the same time.
+const FETCHERS: usize = 4;
+
+/// Connections over which one object is copied.
+const STREAMS: usize = 2;
+
+/// Requests of the placer with this bit are about actors, others about shapes.
+const ACTOR_REQUEST: RequestId = 1 << 31;
+
+/// An object to be copied from another node.
+struct Fetch {
+    entry: EntryRef,
+    object: ObjectId,
+    peer: ProcessSlot,
+    offset: u64,
+}
+
+/// See the module.
+pub(crate) struct Elsewhere {
+    host: NodeHost,
+    me: NodeId,
+    neighbours: Arc<Neighbours>,
+    member: OnceLock<Weak<Member>>,
+    endpoint: OnceLock<Weak<Endpoint>>,
+    fetches: Mutex<Option<Sender<Fetch>>>,
+    places: Mutex<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    actors: HashMap<RequestId, ActorId>,
+    next_actor: RequestId,
+    /// Why a shape's tasks have no place, as the placer said.
+    reasons: HashMap<RequestId, String>,
+}
+
+impl Elsewhere {
+    /// Takes what the node hands up from now on.
+    pub(crate) fn start(host: NodeHost, me: NodeId, neighbours: Arc<Neighbours>) -> Arc<Self> {
+        let (fetches, orders) = channel();
+        let elsewhere = Arc::new(Self {
+            host,
+            me,
+            neighbours,
+            member: OnceLock::new(),
+            endpoint: OnceLock::new(),
+            fetches: Mutex::new(Some(fetches)),
+            places: Mutex::default(),
+        });
+        let orders = Arc::new(Mutex::new(orders));
+        for _ in 0..FETCHERS {
+            let (elsewhere, orders) = (elsewhere.clone(), orders.clone());
+            let _ = std::thread::Builder::new()
+                .name("aktis-fetch".into())
+                .spawn(move || elsewhere.fetch_all(&orders));
+        }
+        let (effects, handed_up) = channel();
+        elsewhere.host.set_elsewhere(Box::new(move |effect| {
+            let _ = effects.send(effect);
+        }));
+        let other = elsewhere.clone();
+        let _ = std::thread::Builder::new().name("aktis-elsewhere".into()).spawn(move || {
+            for effect in handed_up {
+                other.carry_out(effect);
+            }
+        });
+        elsewhere
+    }
+
+    pub(crate) fn set_member(&self, member: &Arc<Member>) {
+        let _ = self.member.set(Arc::downgrade(member));
+    }
+
+    pub(crate) fn set_endpoint(&self, endpoint: &Arc<Endpoint>) {
+        let _ = self.endpoint.set(Arc::downgrade(endpoint));
+    }
+
+    pub(crate) fn close(&self) {
+        self.fetches.lock().take();
+    }
+
+    fn carry_out(&self, effect: NodeEffect) {
+        match effect {
+            NodeEffect::Fetch { entry, object, peer, offset, .. } => {
+                let sent = match &*self.fetches.lock() {
+                    Some(fetches) => fetches.send(Fetch { entry, object, peer, offset }).is_ok(),
+                    None => false,
+                };
+                if !sent {
+                    self.host.feed(NodeInput::Restored { entry, outcome: Err("the node ends".to_owned()) });
+                }
+            }
+            NodeEffect::Place { shape, definition, count } => {
+                let demand = Demand {
+                    needs: definition.resources,
+                    group: definition.group,
+                    count,
+                    ..Demand::default()
+                };
+                if !self.ask(shape.0, demand) {
+                    self.host.feed(NodeInput::Placed { shape, peer: None, count: 0 });
+                }
+            }
+            NodeEffect::PlaceActor { spec } => self.place_actor(&spec),
+            _ => {}
+        }
+    }
+
+    fn place_actor(&self, spec: &ActorSpec) {
+        let mut places = self.places.lock();
+        places.next_actor = places.next_actor.wrapping_add(1) & !ACTOR_REQUEST;
+        let request = places.next_actor | ACTOR_REQUEST;
+        places.actors.insert(request, spec.actor);
+        drop(places);
+        let demand = Demand { needs: needs_of(spec), group: spec.group, count: 1, ..Demand::default() };
+        if !self.ask(request, demand) {
+            self.on_no_place(request);
+        }
+    }
+
+    fn ask(&self, request: RequestId, demand: Demand) -> bool {
+        let member = self.member.get().and_then(Weak::upgrade);
+        member.is_some_and(|member| member.send_placer(ToPlacer::PlaceWanted { request, demand }))
+    }
+
+    /// The placer has said something.
+    pub(crate) fn on_placer(&self, message: FromPlacer) {
+        match message {
+            FromPlacer::Placed { request, node, count, .. } => {
+                self.places.lock().reasons.remove(&request);
+                let peer = self.neighbours.slot_of(node).filter(|_| node != self.me);
+                if request & ACTOR_REQUEST == 0 {
+                    let count = if peer.is_some() { count } else { 0 };
+                    return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer, count });
+                }
+                let Some(actor) = self.places.lock().actors.remove(&request) else { return };
+                self.host.feed(NodeInput::ActorPlaced { actor, peer });
+            }
+            FromPlacer::Waiting { request, reason } | FromPlacer::Refused { request, reason } => {
+                self.places.lock().reasons.insert(request, reason);
+                self.on_no_place(request);
+            }
+            FromPlacer::GroupChanged { .. }
+            | FromPlacer::Reserve { .. }
+            | FromPlacer::Commit { .. }
+            | FromPlacer::Return { .. } => {}
+        }
+    }
+
+    fn on_no_place(&self, request: RequestId) {
+        if request & ACTOR_REQUEST == 0 {
+            return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer: None, count: 0 });
+        }
+        if let Some(actor) = self.places.lock().actors.remove(&request) {
+            self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
+        }
+    }
+
+    /// The control process is away: nobody will answer what was asked.
+    pub(crate) fn on_control_away(&self) {
+        let actors: Vec<ActorId> = self.places.lock().actors.drain().map(|(_, actor)| actor).collect();
+        for actor in actors {
+            self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
+        }
+        self.host.feed(NodeInput::PlacesLost);
+    }
+
+    fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {
+        loop {
+            let order = orders.lock().recv();
+            let Ok(Fetch { entry, object, peer, offset }) = order else { return };
+            let outcome = self.fetch(entry, object, peer, offset);
+            self.host.feed(NodeInput::Restored { entry, outcome });
+        }
+    }
+
+    fn fetch(&self, entry: EntryRef, object: ObjectId, peer: ProcessSlot, offset: u64) -> Result<(), String> {
+        let (node, address) = self.neighbours.node_of(peer).ok_or("the node that has it is gone")?;
+        let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
+        let filled = self.host.arena().refill(entry, offset, |place| {
+            endpoint
+                .pull(node, address, object, place, STREAMS)
+                .map_err(|error| StoreError::Elsewhere(error.to_string()))
+        });
+        filled.map_err(|error| error.to_string())
+    }
+}
+
+/// What must be free where the actor is to live.
+fn needs_of(spec: &ActorSpec) -> Resources {
+    let mut needs = spec.resources.clone();
+    for (name, amount) in spec.placement.iter() {
+        needs.set(name, amount.max(needs.get(name)));
+    }
+    needs
+}

@@ -1,0 +1,16 @@
+//! The daemon of Aktis: one machine's node of a cluster, and what the command line asks of it.
+
+pub mod admin;
+mod control;
+pub mod daemon;
+pub mod directory;
+mod elsewhere;
+mod host;
+mod member;
+mod neighbours;
+mod peer;
+
+/// The signals that ask a program to end, as an event that can be waited for.
+pub use aktis_store::signals::Termination;
+pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper};
+pub use directory::{Directory, DirectoryError};

@@ -1,0 +1,370 @@
+//! The other nodes of the cluster, as far as this one has links to them.
+//!
+//! Of two nodes, the one with the lower id dials. Each link has a process of its own on both nodes, and ends with it.
+
+use crate::host::NodeHost;
+use crate::peer::{Doorway, Peer, Wire};
+use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
+use aktis_protocol::control::{decode, encode};
+use aktis_protocol::peer::Frame;
+use aktis_protocol::placement::NodeInfo;
+use aktis_protocol::{DeathCause, NodeId, ObjectId, ProcessSlot};
+use aktis_runtime::Value;
+use aktis_runtime::bridge::Bridge;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// The greeting of a link between two nodes.
+const NODE_GREETING: &[u8] = b"node";
+/// The pause between two attempts to dial a node.
+const DIAL_AGAIN: Duration = Duration::from_millis(100);
+/// The pause while a link has no room.
+const ROOM_AGAIN: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub(crate) struct Neighbours {
+    host: NodeHost,
+    me: NodeId,
+    endpoint: OnceLock<Weak<Endpoint>>,
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Table {
+    nodes: BTreeMap<NodeId, Neighbour>,
+    closing: bool,
+}
+
+struct Neighbour {
+    /// Where it is reached, if it is a member.
+    address: Option<SocketAddr>,
+    dialling: bool,
+    linked: Option<Linked>,
+}
+
+#[derive(Clone)]
+struct Linked {
+    slot: ProcessSlot,
+    bridge: Bridge,
+    doorway: Arc<Doorway>,
+    link: Link,
+}
+
+impl Neighbours {
+    pub(crate) fn new(host: NodeHost, me: NodeId) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            me,
+            endpoint: OnceLock::new(),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// From now on nodes can be dialled.
+    pub(crate) fn set_endpoint(&self, endpoint: &Arc<Endpoint>) {
+        let _ = self.endpoint.set(Arc::downgrade(endpoint));
+    }
+
+    /// A node is a member.
+    pub(crate) fn on_joined(self: &Arc<Self>, info: &NodeInfo) {
+        let mut table = self.table.lock();
+        let neighbour = table.nodes.entry(info.node).or_insert(Neighbour {
+            address: None,
+            dialling: false,
+            linked: None,
+        });
+        neighbour.address = Some(info.address);
+        if info.node <= self.me
+            || neighbour.linked.is_some()
+            || std::mem::replace(&mut neighbour.dialling, true)
+        {
+            return;
+        }
+        drop(table);
+        let (neighbours, node) = (self.clone(), info.node);
+        let run = move || neighbours.dial(node);
+        // Without a thread there is no link; the next word about the node tries again.
+        let spawned = std::thread::Builder::new().name("aktis-dial".into()).spawn(run);
+        if spawned.is_err()
+            && let Some(neighbour) = self.table.lock().nodes.get_mut(&info.node)
+        {
+            neighbour.dialling = false;
+        }
+    }
+
+    /// A node is no member any more.
+    pub(crate) fn on_left(&self, node: NodeId) {
+        let mut table = self.table.lock();
+        let Some(neighbour) = table.nodes.get_mut(&node) else { return };
+        neighbour.address = None;
+        if let Some(linked) = &neighbour.linked {
+            linked.link.close("the node is no member of the cluster any more");
+            linked.doorway.end("it is no member of the cluster any more");
+        } else {
+            table.nodes.remove(&node);
+        }
+        drop(table);
+        self.changed.notify_all();
+    }
+
+    /// This node was no member for a while: all others have given it up.
+    pub(crate) fn reset(&self) {
+        for neighbour in self.table.lock().nodes.values() {
+            if let Some(linked) = &neighbour.linked {
+                linked.link.close("this node has to join again");
+                linked.doorway.end("this node was taken for dead, and joins again");
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        let mut table = self.table.lock();
+        table.closing = true;
+        for linked in table.nodes.values().filter_map(|neighbour| neighbour.linked.as_ref()) {
+            linked.link.close("the node ends");
+            linked.doorway.end("this node ends");
+        }
+        self.changed.notify_all();
+        // Their threads use the node.
+        while table.nodes.values().any(|neighbour| neighbour.linked.is_some()) {
+            self.changed.wait(&mut table);
+        }
+    }
+
+    /// How many nodes there are links to.
+    pub(crate) fn linked(&self) -> usize {
+        self.table.lock().nodes.values().filter(|neighbour| neighbour.linked.is_some()).count()
+    }
+
+    /// The process that stands for a node, if there is a link to it.
+    pub(crate) fn slot_of(&self, node: NodeId) -> Option<ProcessSlot> {
+        Some(self.table.lock().nodes.get(&node)?.linked.as_ref()?.slot)
+    }
+
+    /// The node that a process stands for, and where it is reached.
+    pub(crate) fn node_of(&self, slot: ProcessSlot) -> Option<(NodeId, SocketAddr)> {
+        let table = self.table.lock();
+        let is_it =
+            |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
+        let (node, neighbour) = table.nodes.iter().find(|(_, neighbour)| is_it(neighbour))?;
+        Some((*node, neighbour.address?))
+    }
+
+    /// The value of an object that a node may copy.
+    pub(crate) fn open(&self, node: NodeId, object: ObjectId) -> Result<Value, String> {
+        let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
+        let Some(linked) = linked else { return Err(format!("there is no link to node {node}")) };
+        let handle = linked.doorway.lent.lock().get(&object).map(|lent| lent.handle.clone());
+        let handle = handle.ok_or_else(|| format!("object {object} is not known to node {node}"))?;
+        linked.bridge.open(&handle).map_err(|error| error.to_string())
+    }
+
+    fn dial(self: &Arc<Self>, node: NodeId) {
+        loop {
+            let mut table = self.table.lock();
+            let closing = table.closing;
+            let neighbour = table.nodes.get_mut(&node).filter(|neighbour| neighbour.linked.is_none());
+            let Some(neighbour) = neighbour else { return };
+            let Some(address) = neighbour.address.filter(|_| !closing) else {
+                neighbour.dialling = false;
+                return;
+            };
+            drop(table);
+            let Some(endpoint) = self.endpoint.get().and_then(Weak::upgrade) else { return };
+            let mut events = None;
+            let dialled = endpoint.dial(node, address, NODE_GREETING.to_vec(), |link| {
+                self.begin(node, link).unwrap_or_else(|problem| {
+                    events = Some(problem.clone());
+                    Box::new(Refused)
+                })
+            });
+            drop(endpoint);
+            let mut table = self.table.lock();
+            match dialled {
+                Ok(link) => match events {
+                    None => {
+                        if let Some(neighbour) = table.nodes.get_mut(&node) {
+                            neighbour.dialling = false;
+                        }
+                        return;
+                    }
+                    Some(problem) => link.close(&problem),
+                },
+                Err(error) => {
+                    if std::env::var_os("AKTIS_LOG_LINKS").is_some() {
+                        eprintln!("aktis: node {node} at {address} could not be dialled: {error}");
+                    }
+                }
+            }
+            self.changed.wait_for(&mut table, DIAL_AGAIN);
+        }
+    }
+
+    /// There is a link to a node: it becomes a process of this one.
+    fn begin(self: &Arc<Self>, node: NodeId, link: &Link) -> Result<Box<dyn LinkEvents>, String> {
+        let runtime = self.host.open_peer().map_err(|error| error.to_string())?;
+        let slot = runtime.process();
+        let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
+        let linked = Linked { slot, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
+        let mut table = self.table.lock();
+        let neighbour =
+            table.nodes.entry(node).or_insert(Neighbour { address: None, dialling: false, linked: None });
+        if neighbour.linked.is_some() {
+            drop(table);
+            self.host.close_peer(slot, gone("there is a link already"));
+            return Err("there is a link between these nodes already".to_owned());
+        }
+        neighbour.linked = Some(linked);
+        drop(table);
+        let peer = Peer::new(
+            bridge.clone(),
+            Arc::new(LinkWire(link.clone())),
+            doorway.clone(),
+            Arc::new(self.host.clone()),
+        );
+        let neighbours = self.clone();
+        let run = move || {
+            let why = peer.run();
+            neighbours.host.close_peer(slot, gone(&why));
+            bridge.runtime().shutdown();
+            drop(bridge);
+            neighbours.forget(node);
+        };
+        let spawned = std::thread::Builder::new().name("aktis-peer".into()).spawn(run);
+        if let Err(error) = spawned {
+            self.host.close_peer(slot, gone("there was no thread for it"));
+            self.forget(node);
+            return Err(format!("a thread could not be started: {error}"));
+        }
+        Ok(Box::new(PeerLink { doorway, link: link.clone() }))
+    }
+
+    /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
+    fn forget(self: &Arc<Self>, node: NodeId) {
+        let mut table = self.table.lock();
+        let closing = table.closing;
+        let mut again = false;
+        if let Some(neighbour) = table.nodes.get_mut(&node) {
+            neighbour.linked = None;
+            match neighbour.address.is_none() {
+                true => {
+                    table.nodes.remove(&node);
+                }
+                false => {
+                    again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true)
+                }
+            }
+        }
+        drop(table);
+        self.changed.notify_all();
+        if again {
+            let neighbours = self.clone();
+            let _ =
+                std::thread::Builder::new().name("aktis-dial".into()).spawn(move || neighbours.dial(node));
+        }
+    }
+}
+
+/// How a process ends that stood for another node.
+fn gone(why: &str) -> DeathCause {
+    DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why.to_owned()] }
+}
+
+/// Objects that other nodes copy.
+pub(crate) struct Serving(pub(crate) Arc<Neighbours>);
+
+impl Serve for Serving {
+    fn open(&self, peer: NodeId, object: ObjectId) -> Result<Box<dyn Source>, String> {
+        Ok(Box::new(Bytes(self.0.open(peer, object)?)))
+    }
+}
+
+struct Bytes(Value);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// Links that other nodes dial.
+pub(crate) struct Accepting(pub(crate) Arc<Neighbours>);
+
+impl EndpointEvents for Accepting {
+    fn on_link(
+        &self,
+        peer: &aktis_io::Peer,
+        greeting: &[u8],
+        link: &Link,
+    ) -> Result<Box<dyn LinkEvents>, String> {
+        if greeting != NODE_GREETING || peer.role != Role::Node {
+            return Err("this is a node, and talks to nodes only".to_owned());
+        }
+        self.0.begin(peer.node, link)
+    }
+}
+
+struct LinkWire(Link);
+
+impl Wire for LinkWire {
+    fn send(&self, frame: &Frame) {
+        let mut bytes = encode(frame);
+        loop {
+            match self.0.queue(bytes) {
+                Ok(()) | Err(SendError::Closed) => return,
+                Err(SendError::Full(frame)) => {
+                    self.0.flush();
+                    std::thread::sleep(ROOM_AGAIN);
+                    bytes = frame;
+                }
+                Err(error) => {
+                    eprintln!("aktis: a message to another node was not sent: {error}");
+                    return self.0.close("a message was too large");
+                }
+            }
+        }
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+struct PeerLink {
+    doorway: Arc<Doorway>,
+    link: Link,
+}
+
+impl LinkEvents for PeerLink {
+    fn on_frames(&mut self, frames: Frames<'_>) {
+        let mut decoded = Vec::with_capacity(frames.len());
+        for frame in frames {
+            match decode::<Frame>(frame) {
+                Ok(frame) => decoded.push(frame),
+                Err(error) => {
+                    self.link.close(&format!("a message could not be decoded: {error}"));
+                    break;
+                }
+            }
+        }
+        self.doorway.receive(decoded);
+    }
+
+    fn on_closed(&mut self, end: &LinkEnd) {
+        self.doorway.end(&end.to_string());
+    }
+}
+
+/// A link that is about to be closed.
+struct Refused;
+
+impl LinkEvents for Refused {
+    fn on_frames(&mut self, _frames: Frames<'_>) {}
+
+    fn on_closed(&mut self, _end: &LinkEnd) {}
+}

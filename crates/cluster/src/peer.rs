@@ -1,0 +1,273 @@
+//! Another node, as a process of this one: tasks, calls, objects and actors that cross.
+//!
+//! One thread owns all of it. What local processes do comes as events of the [`Bridge`], what the other node says as
+//! [`Frame`]s, both in order.
+//!
+//! Invariants:
+//! 1. Whoever names an object or actor to the other side holds it until the other side has released it as often.
+//! 2. A task or call that was sent has one ticket until its last answer, or the end of the link.
+//! 3. The thread waits for nothing that the other side has to do: that would be said to this very thread.
+
+mod actors;
+mod incoming;
+mod objects;
+mod outgoing;
+mod programs;
+
+use actors::ActorsAcross;
+use aktis_protocol::hot::{Message, MessageKind, ValueForm};
+use aktis_protocol::peer::{Frame, Ticket};
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey, control,
+};
+use aktis_runtime::bridge::Bridge;
+pub(crate) use objects::Lent;
+use objects::ObjectsAcross;
+use parking_lot::Mutex;
+pub(crate) use programs::Programs;
+use programs::ProgramsAcross;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a lease that finds no task is kept.
+const IDLE_LEASE: Duration = Duration::from_millis(100);
+/// How long the thread sleeps at most: only leases that are idle for too long depend on it.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// The way to the other node.
+pub(crate) trait Wire: Send + Sync {
+    /// Sends a frame, after those before it, at the next flush or before. One that cannot be sent is lost with the
+    /// link, which its owner learns.
+    fn send(&self, frame: &Frame);
+
+    /// Has all frames sent that were not yet.
+    fn flush(&self);
+}
+
+/// What other threads share with the one that owns the peer.
+#[derive(Default)]
+pub(crate) struct Doorway {
+    frames: Mutex<VecDeque<Frame>>,
+    ended: Mutex<Option<String>>,
+    /// Objects that the other node may copy.
+    pub(crate) lent: Mutex<HashMap<ObjectId, Lent>>,
+    queue: Mutex<Option<Bridge>>,
+}
+
+impl Doorway {
+    /// Frames have arrived.
+    pub(crate) fn receive(&self, frames: impl IntoIterator<Item = Frame>) {
+        self.frames.lock().extend(frames);
+        self.wake();
+    }
+
+    /// The link is gone.
+    pub(crate) fn end(&self, why: &str) {
+        self.ended.lock().get_or_insert_with(|| why.to_owned());
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(bridge) = &*self.queue.lock() {
+            bridge.queue().wake();
+        }
+    }
+}
+
+/// A task or call that was sent.
+struct Sent {
+    from: ProcessSlot,
+    key: TaskKey,
+    lease: Option<(ShapeId, LeaseId)>,
+    returns_left: u32,
+    streams: bool,
+}
+
+/// A task or call that was received.
+struct Received {
+    key: TaskKey,
+    returns_left: u32,
+    streams: bool,
+    /// Who gives the items of a stream.
+    producer: Option<ProcessSlot>,
+}
+
+/// A message to a local process for which there was no room.
+struct Unsent {
+    to: ProcessSlot,
+    message: Message,
+    payload: Vec<u8>,
+}
+
+/// Leases for tasks of one shape.
+#[derive(Default)]
+struct Idle {
+    leases: Vec<LeaseId>,
+    since: Option<Instant>,
+}
+
+/// The thread's state. See the module.
+pub(crate) struct Peer {
+    bridge: Bridge,
+    wire: Arc<dyn Wire>,
+    doorway: Arc<Doorway>,
+    next_ticket: u64,
+    sent: HashMap<Ticket, Sent>,
+    by_key: HashMap<(ProcessSlot, TaskKey), Ticket>,
+    received: HashMap<Ticket, Received>,
+    idle: HashMap<ShapeId, Idle>,
+    /// What the other node means by its numbers of shapes.
+    shapes: HashMap<ShapeId, Arc<Shape>>,
+    objects: ObjectsAcross,
+    actors: ActorsAcross,
+    programs: Arc<dyn Programs>,
+    programs_across: ProgramsAcross,
+    unsent: VecDeque<Unsent>,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        bridge: Bridge,
+        wire: Arc<dyn Wire>,
+        doorway: Arc<Doorway>,
+        programs: Arc<dyn Programs>,
+    ) -> Self {
+        *doorway.queue.lock() = Some(bridge.clone());
+        Self {
+            bridge,
+            wire,
+            doorway,
+            next_ticket: 0,
+            sent: HashMap::new(),
+            by_key: HashMap::new(),
+            received: HashMap::new(),
+            idle: HashMap::new(),
+            shapes: HashMap::new(),
+            objects: ObjectsAcross::default(),
+            actors: ActorsAcross::default(),
+            programs,
+            programs_across: ProgramsAcross::default(),
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// The life of the thread, until the link or the node ends; says why.
+    pub(crate) fn run(mut self) -> String {
+        loop {
+            let ended = self.doorway.ended.lock().clone();
+            let frames = std::mem::take(&mut *self.doorway.frames.lock());
+            let mut progress = !frames.is_empty();
+            for frame in frames {
+                self.on_frame(frame);
+            }
+            for event in self.bridge.take() {
+                progress = true;
+                self.on_event(event);
+            }
+            progress |= self.flush_unsent();
+            progress |= self.claim_tasks();
+            if progress {
+                self.wire.flush();
+            }
+            if let Some(why) =
+                ended.or_else(|| self.bridge.runtime().is_closed().then(|| "the node ends".into()))
+            {
+                self.on_end(&why);
+                return why;
+            }
+            if !progress {
+                self.return_idle_leases();
+                let shapes: Vec<ShapeId> = self
+                    .idle
+                    .iter()
+                    .filter(|(_, idle)| !idle.leases.is_empty())
+                    .map(|(shape, _)| *shape)
+                    .collect();
+                let timeout = if self.unsent.is_empty() { SLEEP } else { Duration::from_millis(1) };
+                self.bridge.sleep(&shapes, timeout);
+            }
+        }
+    }
+
+    fn me(&self) -> ProcessSlot {
+        self.bridge.runtime().process()
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    /// Sends a message to a local process, after those before it.
+    fn post(&mut self, to: ProcessSlot, message: Message, payload: Vec<u8>) {
+        let waits = self.unsent.iter().any(|unsent| unsent.to == to);
+        if waits || !self.bridge.push(to, &message, &[&payload]) {
+            self.unsent.push_back(Unsent { to, message, payload });
+        }
+    }
+
+    fn flush_unsent(&mut self) -> bool {
+        let (mut progress, mut full) = (false, Vec::new());
+        for unsent in std::mem::take(&mut self.unsent) {
+            if !self.bridge.is_alive(unsent.to) {
+                continue;
+            }
+            if full.contains(&unsent.to) || !self.bridge.push(unsent.to, &unsent.message, &[&unsent.payload])
+            {
+                full.push(unsent.to);
+                self.unsent.push_back(unsent);
+            } else {
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    /// Forgets a task or call that was sent; its lease is free for another.
+    fn settle_sent(&mut self, ticket: Ticket) {
+        let Some(sent) = self.sent.remove(&ticket) else { return };
+        self.by_key.remove(&(sent.from, sent.key));
+        if let Some((shape, lease)) = sent.lease {
+            let idle = self.idle.entry(shape).or_default();
+            idle.leases.push(lease);
+            idle.since = Some(Instant::now());
+        }
+    }
+
+    fn return_idle_leases(&mut self) {
+        let over = |idle: &Idle| idle.since.is_some_and(|since| since.elapsed() >= IDLE_LEASE);
+        for idle in self.idle.values_mut().filter(|idle| over(idle)) {
+            idle.since = None;
+            for lease in idle.leases.drain(..) {
+                self.bridge.return_lease(lease);
+            }
+        }
+        self.idle.retain(|_, idle| !idle.leases.is_empty());
+    }
+
+    /// The other node is gone, or counts as gone: what was sent there may be run again elsewhere.
+    fn on_end(&mut self, why: &str) {
+        let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why.to_owned()] };
+        let text = format!("the node that ran it is gone: {why}");
+        let failure = Failure { retriable: true, ..Failure::new(FailureKind::WorkerDied(cause), text) };
+        let bytes = control::encode(&failure);
+        for sent in std::mem::take(&mut self.sent).into_values().filter(|sent| sent.lease.is_some()) {
+            let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
+            let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
+            self.post(sent.from, message, bytes.clone());
+        }
+        // Whoever reads slowly gets its answer too, unless it ends.
+        while !self.unsent.is_empty() && !self.bridge.runtime().is_closed() {
+            self.bridge.take();
+            if !self.flush_unsent() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.doorway.queue.lock().take();
+        self.doorway.lent.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

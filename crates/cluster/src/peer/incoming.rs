@@ -1,0 +1,162 @@
+//! What the other node says.
+
+use super::{Peer, Received};
+use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
+use aktis_protocol::peer::{Frame, PeerValue, Ticket};
+use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskKey, control};
+use aktis_runtime::bridge::Bridge;
+use zerocopy::IntoBytes;
+
+impl Peer {
+    pub(super) fn on_frame(&mut self, frame: Frame) {
+        let program = match &frame {
+            Frame::Task { shape, .. } => self.shapes.get(shape).map(|shape| shape.program),
+            Frame::HostActor { spec, .. } => Some(spec.program),
+            _ => None,
+        };
+        let frame = match program {
+            Some(program) => self.put_off(program, frame),
+            None => Some(frame),
+        };
+        if let Some(frame) = frame {
+            self.carry_out(frame);
+        }
+    }
+
+    fn carry_out(&mut self, frame: Frame) {
+        match frame {
+            Frame::ProgramWanted { program } => self.on_program_wanted(program),
+            Frame::Program { program, spec } => self.on_program(program, spec),
+            Frame::ProgramPart { program, bytes, last } => self.on_program_part(program, &bytes, last),
+            Frame::Shape { shape, definition } => {
+                self.shapes.insert(shape, definition.into());
+            }
+            Frame::Task { ticket, shape, call } => {
+                self.note_arguments(&call.arguments);
+                let submitted = match self.shapes.get(&shape) {
+                    Some(shape) => {
+                        self.bridge.submit(ticket, &call, shape).map_err(|error| error.to_string())
+                    }
+                    None => Err("its shape is not known".to_owned()),
+                };
+                match submitted {
+                    Ok(key) => self.note_received(ticket, key, call.returns, call.stream_ahead > 0),
+                    Err(problem) => {
+                        let failure = Failure::new(FailureKind::Store, problem);
+                        self.wire.send(&Frame::Returned {
+                            ticket,
+                            index: 0,
+                            value: PeerValue::Failed(failure),
+                        });
+                    }
+                }
+            }
+            Frame::Call { ticket, actor, group, call } => {
+                self.note_arguments(&call.arguments);
+                let handle = self.actor_for(actor);
+                let key = self.bridge.call(ticket, &handle, group, &call);
+                self.note_received(ticket, key, call.returns, call.stream_ahead > 0);
+            }
+            Frame::Returned { ticket, index, value } => self.on_returned(ticket, index, value),
+            Frame::StreamItem { ticket, index, value } => {
+                if let Some((from, key)) = self.submitter_of(ticket) {
+                    self.deliver(from, key, MessageKind::StreamItem, index, value);
+                }
+            }
+            Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
+            Frame::StreamCredit { ticket, index } => {
+                self.tell_producer(ticket, MessageKind::StreamCredit, index)
+            }
+            Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
+            Frame::Cancel { ticket, recursive, force } => {
+                if let Some(received) = self.received.get(&ticket) {
+                    self.bridge.cancel(received.key, force, recursive);
+                }
+            }
+            Frame::ValueWanted { object } => self.on_value_wanted(object),
+            Frame::Value { object, value } => self.on_value(object, value),
+            Frame::Sought { object } => self.on_sought(object),
+            Frame::Known { object } => self.on_known(object),
+            Frame::Released { object, count } => self.on_released(object, count),
+            Frame::HostActor { spec, arguments, incarnation } => {
+                self.on_host_actor(*spec, &arguments, incarnation);
+            }
+            Frame::ActorStarted { actor, incarnation } => self.on_actor_started(actor, incarnation),
+            Frame::ActorEnded { actor, failure, .. } => self.on_actor_ended(actor, failure),
+            Frame::ActorLost { actor, incarnation, cause } => self.on_actor_lost(actor, incarnation, cause),
+            Frame::EndActor { actor, now } => self.on_end_actor(actor, now),
+            Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
+        }
+    }
+
+    fn note_received(&mut self, ticket: Ticket, key: TaskKey, returns: u32, streams: bool) {
+        let returns_left = returns.max(1);
+        self.received.insert(ticket, Received { key, returns_left, streams, producer: None });
+    }
+
+    fn submitter_of(&self, ticket: Ticket) -> Option<(ProcessSlot, TaskKey)> {
+        self.sent.get(&ticket).map(|sent| (sent.from, sent.key))
+    }
+
+    fn on_returned(&mut self, ticket: Ticket, index: u32, value: PeerValue) {
+        let Some(sent) = self.sent.get_mut(&ticket) else { return };
+        sent.returns_left = sent.returns_left.saturating_sub(1);
+        let done = sent.returns_left == 0 || matches!(value, PeerValue::Failed(_));
+        let (from, key) = (sent.from, sent.key);
+        let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
+        if done {
+            self.settle_sent(ticket);
+        }
+        self.deliver(from, key, kind, index, value);
+    }
+
+    fn on_stream_ended(&mut self, ticket: Ticket, index: u32, failure: Option<Failure>) {
+        let Some((from, key)) = self.submitter_of(ticket) else { return };
+        self.settle_sent(ticket);
+        let (form, bytes) = match failure {
+            Some(failure) => (ValueForm::Failed, control::encode(&failure)),
+            None => (ValueForm::Inline, Vec::new()),
+        };
+        self.post(from, Bridge::answer_message(MessageKind::StreamEnded, form, false, index, key), bytes);
+    }
+
+    /// Gives a value from the other side to the local process that waits for it.
+    fn deliver(&mut self, to: ProcessSlot, key: TaskKey, kind: MessageKind, index: u32, value: PeerValue) {
+        let message = |form, contains| Bridge::answer_message(kind, form, contains, index, key);
+        match value {
+            PeerValue::Inline { bytes, inside, .. } if inside.is_empty() => {
+                self.post(to, message(ValueForm::Inline, false), bytes);
+            }
+            PeerValue::Inline { object, bytes, inside } => {
+                self.contain(object, to, inside);
+                let payload = [object.as_bytes(), &bytes].concat();
+                self.post(to, message(ValueForm::Inline, true), payload);
+            }
+            PeerValue::Stored { object, bytes, inside } => {
+                self.note_result(object);
+                match self.bridge.import(object, bytes, to) {
+                    Ok(entry) => {
+                        let contains = !inside.is_empty();
+                        self.contain(object, to, inside);
+                        let stored = Stored { object, entry };
+                        self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
+                    }
+                    Err(error) => {
+                        let failure = Failure::new(FailureKind::Store, error.to_string());
+                        self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+                    }
+                }
+            }
+            PeerValue::Failed(failure) => {
+                self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+            }
+        }
+    }
+
+    fn tell_producer(&mut self, ticket: Ticket, kind: MessageKind, index: u32) {
+        let Some(Received { key, producer: Some(producer), .. }) = self.received.get(&ticket) else { return };
+        let (message, producer) =
+            (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
+        self.post(producer, message, Vec::new());
+    }
+}

@@ -1,0 +1,223 @@
+//! What local processes want of the other node, and what they answer it.
+
+use super::{Peer, Received, Sent};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::hot::{CallHeader, MessageKind, ValueForm};
+use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
+use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskKey, control};
+use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
+
+/// Tasks that one look at the lanes takes at most for a shape, so that frames and answers are not kept waiting.
+const CLAIMS_MAX: usize = 64;
+
+impl Peer {
+    pub(super) fn on_event(&mut self, event: BridgeEvent) {
+        match event {
+            BridgeEvent::Call { from, kind: MessageKind::ActorCall, key, header, arguments } => {
+                self.send_call(from, key, &header, &arguments);
+            }
+            // Actors that are created, released or killed by messages live in the processes of one node.
+            BridgeEvent::Call { .. } => {}
+            BridgeEvent::TaskMessage { from, kind, key, index } => self.send_about(from, kind, key, index),
+            BridgeEvent::Answer { ticket, from, kind, index, answer } => {
+                self.send_answer(ticket, from, kind, index, answer);
+            }
+            BridgeEvent::Failed { ticket, failure } => self.send_failure(ticket, failure),
+            BridgeEvent::Order(order) => self.on_order(order),
+            BridgeEvent::ActorChanged { actor, place } => self.on_hosted_actor_changed(actor, place),
+            BridgeEvent::Ready { object } => self.on_ready(object),
+            BridgeEvent::ProcessDied(process) => self.on_process_died(process),
+        }
+    }
+
+    fn on_order(&mut self, order: FromNode) {
+        match order {
+            FromNode::LeaseGranted { lease } => {
+                let idle = self.idle.entry(lease.shape).or_default();
+                idle.leases.push(lease.lease);
+                idle.since = Some(std::time::Instant::now());
+            }
+            FromNode::LeaseRevoked { shape } => {
+                let lease = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop());
+                lease.into_iter().for_each(|lease| self.bridge.return_lease(lease));
+            }
+            FromNode::ShapeTold { shape, definition } => self.wire.send(&Frame::Shape { shape, definition }),
+            FromNode::HostActor { spec, incarnation, .. } => self.send_actor(*spec, incarnation),
+            FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
+            FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
+            FromNode::Freed { object } => self.release_import(object),
+            FromNode::Sought { object } => self.wire.send(&Frame::Sought { object }),
+            FromNode::Shutdown => self.doorway.end("the node ends"),
+            _ => {}
+        }
+    }
+
+    /// Claims as many tasks as there are idle leases, and sends them.
+    pub(super) fn claim_tasks(&mut self) -> bool {
+        let mut progress = false;
+        let shapes: Vec<_> = self.idle.keys().copied().collect();
+        for shape in shapes {
+            for _ in 0..CLAIMS_MAX {
+                let Some(lease) = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop()) else { break };
+                let Some(claimed) = self.bridge.claim(shape) else {
+                    self.idle.entry(shape).or_default().leases.push(lease);
+                    break;
+                };
+                self.send_task(claimed, (shape, lease));
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    fn send_task(&mut self, claimed: Claimed, lease: (aktis_protocol::ShapeId, aktis_protocol::LeaseId)) {
+        let Claimed { submitter, header, arguments } = claimed;
+        let ticket = self.ticket();
+        let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
+        self.by_key.insert((submitter, header.key), ticket);
+        self.sent.insert(
+            ticket,
+            Sent { from: submitter, key: header.key, lease: Some(lease), returns_left, streams },
+        );
+        let arguments = match to_peer(&arguments) {
+            Ok(arguments) => arguments,
+            Err(problem) => return self.refuse_sent(ticket, &problem),
+        };
+        self.name_arguments(&arguments);
+        let call = PeerCall {
+            task: header.task,
+            function: header.function,
+            attempt: header.attempt,
+            stream_ahead: header.stream_ahead,
+            returns: header.returns,
+            arguments,
+        };
+        self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
+    }
+
+    fn send_call(&mut self, from: ProcessSlot, key: TaskKey, header: &CallHeader, arguments: &[u8]) {
+        let ticket = self.ticket();
+        let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
+        self.by_key.insert((from, key), ticket);
+        self.sent.insert(ticket, Sent { from, key, lease: None, returns_left, streams });
+        let arguments = match to_peer(arguments) {
+            Ok(arguments) => arguments,
+            Err(problem) => return self.refuse_sent(ticket, &problem),
+        };
+        self.name_arguments(&arguments);
+        let call = PeerCall {
+            task: header.task,
+            function: header.function,
+            attempt: header.attempt,
+            stream_ahead: header.stream_ahead,
+            returns: header.returns,
+            arguments,
+        };
+        self.wire.send(&Frame::Call { ticket, actor: header.actor, group: header.group as u16, call });
+    }
+
+    /// Something cannot be sent: its submitter learns why.
+    fn refuse_sent(&mut self, ticket: Ticket, problem: &str) {
+        let Some(sent) = self.sent.get(&ticket) else { return };
+        let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
+        let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
+        let text = format!("it could not be sent to another node: {problem}");
+        let (from, bytes) = (sent.from, control::encode(&Failure::new(FailureKind::Codec, text)));
+        self.settle_sent(ticket);
+        self.post(from, message, bytes);
+    }
+
+    fn send_about(&mut self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
+        let Some(&ticket) = self.by_key.get(&(from, key)) else { return };
+        match kind {
+            MessageKind::Cancel => {
+                self.wire.send(&Frame::Cancel { ticket, recursive: index != 0, force: false });
+            }
+            MessageKind::StreamCredit => self.wire.send(&Frame::StreamCredit { ticket, index }),
+            MessageKind::StreamClosed => self.wire.send(&Frame::StreamClosed { ticket }),
+            _ => {}
+        }
+    }
+
+    fn send_answer(
+        &mut self,
+        ticket: Ticket,
+        from: ProcessSlot,
+        kind: MessageKind,
+        index: u32,
+        answer: BridgeAnswer,
+    ) {
+        let Some(received) = self.received.get_mut(&ticket) else {
+            // The other side has given it up.
+            return self.drop_answer(&answer);
+        };
+        received.producer = Some(from);
+        let failed = matches!(answer, BridgeAnswer::Failed(_));
+        if kind == MessageKind::Returned {
+            received.returns_left = received.returns_left.saturating_sub(1);
+        }
+        let done = match kind {
+            MessageKind::Returned => failed || received.returns_left == 0,
+            MessageKind::StreamEnded => true,
+            _ => false,
+        };
+        if done {
+            self.received.remove(&ticket);
+        }
+        if kind == MessageKind::StreamEnded {
+            let failure = match answer {
+                BridgeAnswer::Failed(failure) => Some(failure),
+                _ => None,
+            };
+            return self.wire.send(&Frame::StreamEnded { ticket, index, failure });
+        }
+        let value = self.value_to_send(answer);
+        let frame = match kind {
+            MessageKind::StreamItem => Frame::StreamItem { ticket, index, value },
+            _ => Frame::Returned { ticket, index, value },
+        };
+        self.wire.send(&frame);
+    }
+
+    /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
+    /// it is run again.
+    fn send_failure(&mut self, ticket: Ticket, mut failure: Failure) {
+        let Some(Received { streams, .. }) = self.received.remove(&ticket) else { return };
+        failure.retriable |= matches!(failure.kind, FailureKind::WorkerDied(_));
+        let frame = match streams {
+            true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
+            false => Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) },
+        };
+        self.wire.send(&frame);
+    }
+
+    /// A local process died: nobody wants what was sent for it.
+    fn on_process_died(&mut self, process: ProcessSlot) {
+        let orphaned: Vec<Ticket> =
+            self.sent.iter().filter(|(_, sent)| sent.from == process).map(|(ticket, _)| *ticket).collect();
+        for ticket in orphaned {
+            self.wire.send(&Frame::Cancel { ticket, recursive: true, force: false });
+            // The answer finds nobody, but the lease is in use until it comes.
+            if let Some(sent) = self.sent.get(&ticket) {
+                self.by_key.remove(&(sent.from, sent.key));
+            }
+        }
+        self.unsent.retain(|unsent| unsent.to != process);
+    }
+
+    fn send_actor(&mut self, mut spec: aktis_protocol::control::ActorSpec, incarnation: u32) {
+        let bytes = std::mem::take(&mut spec.arguments);
+        let arguments = match to_peer(&bytes) {
+            Ok(arguments) => arguments,
+            Err(problem) => {
+                let text =
+                    format!("its constructor's arguments could not be sent to another node: {problem}");
+                let failure = Failure::new(FailureKind::ActorDied, text);
+                return self.bridge.send(ToNode::ActorEnded { actor: spec.actor, failure });
+            }
+        };
+        self.name_arguments(&arguments);
+        self.actors.hosted_there.insert(spec.actor, incarnation);
+        self.wire.send(&Frame::HostActor { spec: Box::new(spec), arguments, incarnation });
+    }
+}

@@ -1,0 +1,241 @@
+//! Two nodes in one process, with a wire between them that is no wire.
+
+use super::{Doorway, Peer, Programs, Wire};
+use aktis::prelude::*;
+use aktis_daemon::LocalRole;
+use aktis_logic::machine::node::{NodeEffect, NodeInput};
+use aktis_protocol::control::{decode, encode};
+use aktis_protocol::peer::Frame;
+use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, resources};
+use aktis_runtime::bridge::Bridge;
+use aktis_runtime::{Config, Runtime};
+use parking_lot::Mutex;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A wire that ends in the doorway of the other side.
+struct Pipe {
+    to: Arc<Doorway>,
+    waiting: Mutex<Vec<Frame>>,
+}
+
+impl Wire for Pipe {
+    fn send(&self, frame: &Frame) {
+        let bytes = encode(frame);
+        self.waiting.lock().push(decode(&bytes).expect("frames decode"));
+    }
+
+    fn flush(&self) {
+        let frames = std::mem::take(&mut *self.waiting.lock());
+        self.to.receive(frames);
+    }
+}
+
+/// Both nodes run the program of this test.
+struct OneProgram;
+
+impl Programs for OneProgram {
+    fn knows(&self, _: ProgramId) -> bool {
+        true
+    }
+
+    fn find(&self, _: ProgramId) -> Result<(ProgramSpec, Option<File>), String> {
+        Err("nobody asks".to_owned())
+    }
+
+    fn add(&self, _: ProgramSpec, _: Option<File>) -> Result<(), String> {
+        Err("nobody asks".to_owned())
+    }
+}
+
+struct Side {
+    runtime: Runtime,
+    slot: ProcessSlot,
+    doorway: Arc<Doorway>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Two nodes; the first has no CPUs, and hands everything up to the second.
+struct Pair {
+    here: Side,
+    there: Side,
+}
+
+impl Pair {
+    fn new(cpus_there: u64) -> Self {
+        let (here, there) = (node(0), node(cpus_there));
+        let (peer_here, peer_there) = (open_peer(&here), open_peer(&there));
+        let (door_here, door_there) = (Arc::new(Doorway::default()), Arc::new(Doorway::default()));
+        let slot = peer_here.process();
+        let sides = [
+            (here, peer_here, door_here.clone(), door_there.clone()),
+            (there, peer_there, door_there, door_here),
+        ];
+        let [here, there] = sides.map(|(runtime, peer, doorway, other)| {
+            let slot = peer.process();
+            let wire = Arc::new(Pipe { to: other, waiting: Mutex::default() });
+            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone(), Arc::new(OneProgram));
+            let node = runtime.node().unwrap();
+            let thread = std::thread::spawn(move || {
+                let why = peer.run();
+                let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why] };
+                node.host().close_local(slot, cause);
+            });
+            Side { runtime, slot, doorway, thread: Some(thread) }
+        });
+        hand_up(&here.runtime, slot, there.doorway.clone());
+        hand_up(&there.runtime, there.slot, here.doorway.clone());
+        Self { here, there }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for side in [&mut self.here, &mut self.there] {
+            side.doorway.end("the test is over");
+            if let Some(thread) = side.thread.take() {
+                thread.join().unwrap();
+            }
+        }
+        self.here.runtime.shutdown();
+        self.there.runtime.shutdown();
+    }
+}
+
+fn open_peer(runtime: &Runtime) -> Runtime {
+    Runtime::start_local(runtime.node().unwrap().host(), LocalRole::Peer, ProgramId::default()).unwrap()
+}
+
+fn node(cpus: u64) -> Runtime {
+    let resources = Resources::none()
+        .with(resources::CPU, Amount::units(cpus))
+        .with(resources::MEMORY, Amount::units(1 << 30));
+    let config = Config { resources, store_bytes: 256 << 20, clustered: true, ..Config::default() };
+    Runtime::start(config).unwrap()
+}
+
+/// Whatever this node has no place for goes to the other one.
+fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
+    let node = runtime.node().unwrap();
+    let (effects, orders) = channel();
+    node.host().set_elsewhere(Box::new(move |effect| {
+        let _ = effects.send(effect);
+    }));
+    let weak = Arc::downgrade(&node);
+    std::thread::spawn(move || {
+        for effect in orders {
+            let Some(node) = weak.upgrade() else { return };
+            match effect {
+                NodeEffect::Place { shape, count, .. } => {
+                    node.host().feed(NodeInput::Placed { shape, peer: Some(peer), count });
+                }
+                NodeEffect::PlaceActor { spec } => {
+                    node.host().feed(NodeInput::ActorPlaced { actor: spec.actor, peer: Some(peer) });
+                }
+                NodeEffect::Fetch { entry, object, offset, .. } => {
+                    let outcome = copy(&node, &other, entry, object, offset);
+                    node.host().feed(NodeInput::Restored { entry, outcome });
+                }
+                _ => {}
+            }
+        }
+    });
+}
+
+/// Copies an object from one node's arena into the other's.
+fn copy(
+    to: &aktis_daemon::EmbeddedNode,
+    from: &Doorway,
+    entry: aktis_protocol::EntryRef,
+    object: aktis_protocol::ObjectId,
+    offset: u64,
+) -> Result<(), String> {
+    let handle =
+        from.lent.lock().get(&object).map(|lent| lent.handle.clone()).ok_or("it is not known there")?;
+    let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
+    let source = bridge.open(&handle).map_err(|error| error.to_string())?;
+    to.host()
+        .arena()
+        .refill(entry, offset, |place| {
+            place.copy_from_slice(source.bytes());
+            Ok(())
+        })
+        .map_err(|error| error.to_string())
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[remote]
+fn add(a: u64, b: u64) -> u64 {
+    a + b
+}
+
+#[remote]
+fn process() -> u32 {
+    std::process::id()
+}
+
+#[remote]
+fn numbers(count: usize) -> Vec<u8> {
+    (0..count).map(|number| number as u8).collect()
+}
+
+#[remote]
+fn sum(bytes: Vec<u8>) -> u64 {
+    bytes.into_iter().map(u64::from).sum()
+}
+
+#[remote]
+fn fails() -> Result<u64, String> {
+    Err("as it was told to".to_owned())
+}
+
+#[test]
+fn a_task_runs_on_the_other_node() {
+    let pair = Pair::new(2);
+    let _entered = pair.here.runtime.enter();
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+    let pid = process::remote().get_timeout(PATIENCE).unwrap();
+    let there = pair.there.runtime.node().unwrap().processes();
+    assert!(there.iter().any(|(_, there)| *there == pid), "{pid} is not among {there:?}");
+}
+
+#[test]
+fn many_tasks_come_back_and_chains_find_their_inputs() {
+    let pair = Pair::new(2);
+    let _entered = pair.here.runtime.enter();
+    let refs: Vec<_> = (0..2000).map(|number| add::remote(number, 1)).collect();
+    for (number, object) in refs.into_iter().enumerate() {
+        assert_eq!(object.get_timeout(PATIENCE).unwrap(), number as u64 + 1);
+    }
+    let mut last = add::remote(0, 0);
+    for _ in 0..20 {
+        last = add::remote(last, 1);
+    }
+    assert_eq!(last.get_timeout(PATIENCE).unwrap(), 20);
+}
+
+#[test]
+fn large_values_cross_in_both_directions() {
+    let pair = Pair::new(2);
+    let _entered = pair.here.runtime.enter();
+    let bytes = 3 << 20;
+    let made_there = numbers::remote(bytes);
+    let expected: u64 = (0..bytes).map(|number| u64::from(number as u8)).sum();
+    // It stays there, and is used there.
+    assert_eq!(sum::remote(made_there.clone()).get_timeout(PATIENCE).unwrap(), expected);
+    assert_eq!(made_there.get_timeout(PATIENCE).unwrap().len(), bytes);
+    let made_here = aktis::put(vec![2_u8; bytes]).unwrap();
+    assert_eq!(sum::remote(made_here).get_timeout(PATIENCE).unwrap(), 2 * bytes as u64);
+}
+
+#[test]
+fn an_error_comes_back_as_itself() {
+    let pair = Pair::new(1);
+    let _entered = pair.here.runtime.enter();
+    let error = fails::remote().get_timeout(PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("as it was told to"), "{error}");
+}

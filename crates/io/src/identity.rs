@@ -1,0 +1,259 @@
+//! Who a node or driver is: a certificate that the cluster's authority has signed, and its key.
+//!
+//! Invariants:
+//! 1. The key never leaves the process and the private directory that it is kept in.
+//! 2. The certificate says one node id and one role, and nothing else that anybody goes by.
+
+use crate::files;
+use aktis_protocol::{ClusterId, NodeId, ids::ParseIdError};
+use ring::digest;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const KEY_FILE: &str = "identity.key";
+const CERTIFICATE_FILE: &str = "identity.crt";
+const AUTHORITY_FILE: &str = "authority.crt";
+
+/// Why an authority or identity cannot be made, kept or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The disk refused.
+    #[error("{path}: {error}", path = path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Others than the user can read it.
+    #[error("{path} can be read or changed by others\nhint: chmod {private:o} {path}", path = path.display())]
+    Open {
+        /// The file or directory.
+        path: PathBuf,
+        /// The mode that it should have.
+        private: u32,
+    },
+    /// There is an authority already.
+    #[error("there is a cluster in {path} already\nhint: start the head again on it, or choose another directory", path = .0.display())]
+    Exists(PathBuf),
+    /// The file is not what its name says.
+    #[error("{path} is not {expected}\nhint: it is damaged, or from another version of aktis", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A certificate could not be made.
+    #[error("no certificate could be made: {0}")]
+    Signing(String),
+}
+
+impl IdentityError {
+    pub(crate) fn file(path: &Path, error: io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
+}
+
+/// What the bearer of a certificate is in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// A daemon: it may be dialled, and runs tasks.
+    Node,
+    /// A program that uses the cluster from outside: it may dial nodes.
+    Driver,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "node",
+            Self::Driver => "driver",
+        })
+    }
+}
+
+/// The name in a certificate: who its bearer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) node: NodeId,
+    pub(crate) role: Role,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.aktis", self.node, self.role)
+    }
+}
+
+impl std::str::FromStr for Name {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let (node, rest) = text.split_once('.').ok_or(ParseIdError)?;
+        let role = match rest {
+            "node.aktis" => Role::Node,
+            "driver.aktis" => Role::Driver,
+            _ => return Err(ParseIdError),
+        };
+        Ok(Self { node: node.parse()?, role })
+    }
+}
+
+/// The one name in a certificate that rustls has verified; `None` if it has another number of names, or other ones.
+pub(crate) fn name_in(certificate: &CertificateDer<'_>) -> Option<Name> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let mut names = certificate.valid_dns_names();
+    let name = names.next()?.parse().ok()?;
+    names.next().is_none().then_some(name)
+}
+
+/// The SHA-256 of an authority's certificate: what a joining node knows the cluster by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(pub(crate) [u8; 32]);
+
+impl Fingerprint {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+        let hash = digest::digest(&digest::SHA256, certificate);
+        Self(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    }
+
+    /// The cluster that the authority makes.
+    pub fn cluster(&self) -> ClusterId {
+        let word = |at: usize| u64::from_be_bytes(self.0[at..at + 8].try_into().expect("eight bytes"));
+        ClusterId::from_words([word(0), word(8)])
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({}…)", self.cluster())
+    }
+}
+
+/// A random id for a new node or driver.
+pub fn random_node_id() -> NodeId {
+    NodeId::from_words([random_word(), random_word()])
+}
+
+pub(crate) fn random_word() -> u64 {
+    u64::from_le_bytes(random_bytes())
+}
+
+/// Bytes of the system's random source.
+///
+/// # Panics
+///
+/// If the system has none: nothing here is safe without it.
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))
+            .expect("the system has random numbers");
+    }
+    bytes
+}
+
+/// The certificate and key of one node or driver, and the authority that it trusts.
+pub struct Identity {
+    name: Name,
+    certificate: CertificateDer<'static>,
+    key: PrivatePkcs8KeyDer<'static>,
+    authority: CertificateDer<'static>,
+}
+
+impl Identity {
+    pub(crate) fn new(
+        certificate: CertificateDer<'static>,
+        key: PrivatePkcs8KeyDer<'static>,
+        authority: CertificateDer<'static>,
+    ) -> Option<Self> {
+        Some(Self { name: name_in(&certificate)?, certificate, key, authority })
+    }
+
+    /// Reads what [`save`](Self::save) has written.
+    pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        let key = files::read_private(&directory.join(KEY_FILE))?;
+        let certificate = files::read(&directory.join(CERTIFICATE_FILE))?;
+        let authority = files::read(&directory.join(AUTHORITY_FILE))?;
+        Self::new(certificate.into(), key.into(), authority.into()).ok_or_else(|| IdentityError::Unreadable {
+            path: directory.join(CERTIFICATE_FILE),
+            expected: "the certificate of a node or driver",
+        })
+    }
+
+    /// Writes it into a directory that only the user can enter, which is made if it is not there.
+    pub fn save(&self, directory: &Path) -> Result<(), IdentityError> {
+        files::create_private_directory(directory)?;
+        files::write_private(&directory.join(KEY_FILE), self.key.secret_pkcs8_der())?;
+        files::write_private(&directory.join(AUTHORITY_FILE), &self.authority)?;
+        files::write_private(&directory.join(CERTIFICATE_FILE), &self.certificate)
+    }
+
+    /// Whose it is.
+    pub fn node(&self) -> NodeId {
+        self.name.node
+    }
+
+    /// What it is for.
+    pub fn role(&self) -> Role {
+        self.name.role
+    }
+
+    /// The cluster that it belongs to.
+    pub fn cluster(&self) -> ClusterId {
+        Fingerprint::of(&self.authority).cluster()
+    }
+
+    pub(crate) fn authority(&self) -> &CertificateDer<'static> {
+        &self.authority
+    }
+
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![self.certificate.clone()]
+    }
+
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(self.key.clone_key())
+    }
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name,
+            certificate: self.certificate.clone(),
+            key: self.key.clone_key(),
+            authority: self.authority.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({} of {})", self.name, self.cluster())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let node = random_node_id();
+        for role in [Role::Node, Role::Driver] {
+            let name = Name { node, role };
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        for text in ["", "node.aktis", "join.aktis", "x.node.aktis", &format!("{node}.node.other")] {
+            assert!(text.parse::<Name>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Joining a cluster: a token for a certificate.
+//!
+//! The machine that joins knows the head by the fingerprint in the token, and makes its own key, which it keeps. The
+//! head knows it by the secret in the token, and signs.
+
+use crate::authority::{Authority, new_key};
+use crate::frame::Kind;
+use crate::hello::{Hello, JoinAnswer, JoinRequest, Refusal};
+use crate::identity::{Identity, IdentityError, Role};
+use crate::tls;
+use crate::token::Token;
+use crate::wire::{Wire, WireError};
+use aktis_protocol::{NodeId, limits};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Why a machine could not join.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// There is nobody, or nobody who answers.
+    #[error(
+        "no connection to {address}: {error}\nhint: is the head running, and can this machine reach that address?"
+    )]
+    Wire {
+        /// Where the head should be.
+        address: SocketAddr,
+        /// What happened.
+        error: WireError,
+    },
+    /// Somebody answers who is not the head of the token's cluster.
+    #[error(
+        "{address} is not the head of the cluster that the token is for\n\
+         hint: use the token that this head has printed"
+    )]
+    Stranger {
+        /// Who should be the head.
+        address: SocketAddr,
+    },
+    /// The head said no.
+    #[error("{0}\nhint: `aktis token` on the head's machine prints a new token")]
+    Refused(Refusal),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// What a machine has that has joined.
+#[derive(Debug)]
+pub struct Joined {
+    /// Who it is from now on.
+    pub identity: Identity,
+    /// The head's node.
+    pub head: NodeId,
+}
+
+/// Has a say in who joins, after the token was found good.
+pub trait Admission: Send + Sync {
+    /// Somebody at `address` wants to be `node`. Gives why not, if not: the id may be taken.
+    fn admit(&self, node: NodeId, role: Role, address: SocketAddr) -> Result<(), String>;
+}
+
+/// Lets in whoever has a good token.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmitAll;
+
+impl Admission for AdmitAll {
+    fn admit(&self, _node: NodeId, _role: Role, _address: SocketAddr) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Where others can join: only the head's endpoint has it.
+#[derive(Clone)]
+pub struct Door {
+    /// Checks tokens, and signs.
+    pub authority: Arc<Authority>,
+    /// Has a say.
+    pub admission: Arc<dyn Admission>,
+}
+
+impl Door {
+    /// Signs, or says why not.
+    pub(crate) fn answer(
+        &self,
+        request: &JoinRequest,
+        from: SocketAddr,
+        head: NodeId,
+    ) -> Result<Vec<u8>, Refusal> {
+        self.authority.check_secret(&request.secret).map_err(Refusal::Token)?;
+        if request.node == head {
+            return Err(Refusal::Other("this is the id of the head".to_owned()));
+        }
+        self.admission.admit(request.node, request.role, from).map_err(Refusal::Other)?;
+        let certificate = self.authority.certify(request.node, request.role, request.public_key);
+        let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?.to_vec();
+        let answer = JoinAnswer { certificate, authority: self.authority.certificate().to_vec(), head };
+        Ok(postcard::to_stdvec(&answer).expect("an answer can be encoded"))
+    }
+}
+
+/// Joins the cluster whose head is at `address`, as `node`. Takes no longer than `patience`.
+pub fn join(
+    address: SocketAddr,
+    token: &Token,
+    node: NodeId,
+    role: Role,
+    patience: Duration,
+) -> Result<Joined, JoinError> {
+    let deadline = Instant::now() + patience;
+    let on_wire = |error| match error {
+        WireError::Tls(rustls::Error::InvalidCertificate(_)) => JoinError::Stranger { address },
+        error => JoinError::Wire { address, error },
+    };
+    let unreadable = || JoinError::Wire { address, error: WireError::Unexpected };
+    let key = new_key()?;
+    let public_key = key.public_key_raw().try_into().expect("the key is of the kind that we make");
+    let request = JoinRequest { secret: token.secret, node, role, public_key };
+    let configuration = tls::join_client(token.fingerprint)?;
+    let mut wire = Wire::connect(address, &configuration, tls::door_name(), deadline).map_err(on_wire)?;
+    wire.send_frame(Kind::Hello, &Hello::Join(request).encode(), deadline).map_err(on_wire)?;
+    let answer = match wire.receive_frame(limits::STRANGER_FRAME_BYTES_MAX, deadline).map_err(on_wire)? {
+        (Kind::Welcome, payload) => payload,
+        (Kind::Refused, payload) => return Err(JoinError::Refused(Refusal::decode(&payload))),
+        _ => return Err(unreadable()),
+    };
+    let JoinAnswer { certificate, authority, head } =
+        postcard::from_bytes(&answer).map_err(|_| unreadable())?;
+    let key = key.serialized_der().to_vec();
+    let identity = Identity::new(certificate.into(), key.into(), authority.into()).ok_or_else(unreadable)?;
+    let is_asked_for = identity.node() == node && identity.role() == role;
+    if !is_asked_for || identity.cluster() != token.fingerprint.cluster() {
+        return Err(unreadable());
+    }
+    Ok(Joined { identity, head })
+}

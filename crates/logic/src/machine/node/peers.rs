@@ -1,0 +1,304 @@
+//! Other nodes. Each that this node talks to is a process here: it takes leases and runs tasks, hosts actors, holds
+//! objects, and promises the values of others.
+//!
+//! Invariants:
+//! 1. An import belongs to a live process that stands for another node, and its object is known.
+//! 2. What waits is handed up once at a time: there is no second question before the first is answered.
+
+use super::roster::{Role, Stage};
+use super::supply::Claim;
+use super::{Node, NodeEffect};
+use crate::directory::Value;
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::{FromNode, RequestId};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long something that this node could run waits for it before it is handed up.
+pub const PATIENCE_MICROSECONDS: u64 = 20_000;
+/// How soon it is handed up again after a part of it was placed.
+const AGAIN_MICROSECONDS: u64 = 10_000;
+/// How soon it is handed up again if there was no place for it.
+const REFUSED_MICROSECONDS: u64 = 200_000;
+
+/// An object whose value another node can say.
+#[derive(Clone, Copy, Debug)]
+struct Import {
+    peer: ProcessSlot,
+    /// Whether its value was asked for.
+    asked: bool,
+}
+
+/// Something that this node has no place for, or not soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandUp {
+    /// It is handed up then.
+    Due(Time),
+    /// It was handed up, and is not answered yet.
+    Asked,
+}
+
+/// What is known of other nodes.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// Whether there may be any.
+    clustered: bool,
+    imports: BTreeMap<ObjectId, Import>,
+    shapes: BTreeMap<ShapeId, HandUp>,
+    actors: BTreeMap<ActorId, HandUp>,
+    /// Who knows which shapes.
+    told: BTreeSet<(ProcessSlot, ShapeId)>,
+}
+
+impl Peers {
+    pub(super) fn new(clustered: bool) -> Self {
+        Self { clustered, ..Self::default() }
+    }
+
+    /// When something is handed up.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
+        self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
+            HandUp::Due(at) => Some(*at),
+            HandUp::Asked => None,
+        })
+    }
+
+    /// Nobody here can ask for the object any more: gives the process that promised it.
+    pub(super) fn forget_object(&mut self, object: ObjectId) -> Option<ProcessSlot> {
+        self.imports.remove(&object).map(|import| import.peer)
+    }
+
+    pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
+        self.imports.retain(|_, import| import.peer != dead);
+        self.told.retain(|(peer, _)| *peer != dead);
+    }
+
+    /// The number of the shape is used for another from now on.
+    pub(super) fn forget_shape(&mut self, shape: ShapeId) {
+        self.told.retain(|(_, told)| *told != shape);
+        self.shapes.remove(&shape);
+    }
+}
+
+impl Node {
+    /// There is a link to another node: gives the place of the process that stands for it, if there is one left.
+    pub fn open_peer(&mut self) -> Option<ProcessSlot> {
+        let slot = self.roster.add(Role::Peer)?;
+        self.roster.get_mut(slot).expect("just added").stage = Stage::Alive;
+        Some(slot)
+    }
+
+    /// Nobody will answer what was handed up.
+    pub(super) fn on_places_lost(&mut self, now: Time) {
+        let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
+        for hand_up in self.peers.shapes.values_mut().chain(self.peers.actors.values_mut()) {
+            if *hand_up == HandUp::Asked {
+                *hand_up = again;
+            }
+        }
+    }
+
+    pub(super) fn is_peer(&self, process: ProcessSlot) -> bool {
+        self.roster.get(process).is_some_and(|peer| peer.role == Role::Peer)
+    }
+
+    pub(super) fn on_promised(
+        &mut self,
+        from: ProcessSlot,
+        object: ObjectId,
+        holder: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.roster.is_live(holder) {
+            self.directory.hold(object, holder);
+        }
+        if self.peers.imports.get(&object).is_some_and(|import| import.peer == from) {
+            return;
+        }
+        if !self.directory.knows(object) || !self.directory.promise(object, from) {
+            // Somebody else says its value, or nobody wants it.
+            return self.send(from, FromNode::Freed { object }, out);
+        }
+        self.orphans.remove(&object);
+        let asked = self.directory.is_awaited(object);
+        self.peers.imports.insert(object, Import { peer: from, asked });
+        if asked {
+            self.send(from, FromNode::ValueWanted { object }, out);
+        }
+    }
+
+    pub(super) fn on_imported(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        object: ObjectId,
+        bytes: u64,
+        holder: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.roster.is_live(holder) {
+            // The one who wanted it died meanwhile.
+            let failure = Failure::new(FailureKind::Lost, "nobody wants it any more");
+            self.send(from, FromNode::ImportedAs { request, entry: Err(failure) }, out);
+            return self.send(from, FromNode::Freed { object }, out);
+        }
+        let entry = self.memory.on_imported(from, object, bytes, out);
+        if entry.is_ok() {
+            self.directory.hold(object, holder);
+            self.peers.imports.entry(object).or_insert(Import { peer: from, asked: true });
+        }
+        self.send(from, FromNode::ImportedAs { request, entry }, out);
+    }
+
+    pub(super) fn on_lookup_wanted(
+        &mut self,
+        from: ProcessSlot,
+        request: RequestId,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let known = match self.directory.value(object) {
+            Some(Value::Pending { owner }) => owner.is_some_and(|owner| owner != from),
+            Some(Value::Known(_)) => true,
+            None => !self.memory.copies.readable(object).is_empty(),
+        };
+        if known {
+            self.directory.hold(object, from);
+        }
+        self.send(from, FromNode::LookedUp { request, known }, out);
+    }
+
+    /// Somebody waits for a value: another node is asked for it, if it can say it, or all are, if nobody here knows who
+    /// can. Gives whether somebody was asked.
+    pub(super) fn ask_peers(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) -> bool {
+        if let Some(import) = self.peers.imports.get_mut(&object) {
+            let (peer, asked) = (import.peer, std::mem::replace(&mut import.asked, true));
+            if !asked {
+                self.send(peer, FromNode::ValueWanted { object }, out);
+            }
+            return true;
+        }
+        if self.directory.value(object) != Some(&Value::Pending { owner: None }) {
+            return false;
+        }
+        let peers: Vec<_> = self.roster.live().filter(|&process| self.is_peer(process)).collect();
+        for &peer in &peers {
+            self.send(peer, FromNode::Sought { object }, out);
+        }
+        !peers.is_empty()
+    }
+
+    /// What waits here for too long, or for ever, is handed up.
+    pub(super) fn hand_up(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        if !self.peers.clustered {
+            return;
+        }
+        let mut shapes = std::mem::take(&mut self.peers.shapes);
+        let mut actors = std::mem::take(&mut self.peers.actors);
+        for claim in self.claims.clone() {
+            match claim {
+                Claim::Shape(shape) => {
+                    let wanted = self.leases.wanted(shape);
+                    let definition = self.leases.shape(shape);
+                    if wanted == 0 || definition.group.is_some() {
+                        continue;
+                    }
+                    let feasible = self.stock.is_feasible(&self.leases.want(shape));
+                    let hand_up = shapes.remove(&shape).unwrap_or_else(|| first(now, feasible));
+                    let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
+                    if is_due {
+                        let count = wanted.min(u64::from(u32::MAX)) as u32;
+                        let definition = definition.clone();
+                        out.push(NodeEffect::Place { shape, definition, count });
+                    }
+                    self.peers.shapes.insert(shape, if is_due { HandUp::Asked } else { hand_up });
+                }
+                Claim::Actor(actor) => {
+                    let Some((spec, feasible)) = self.waiting_actor(actor) else { continue };
+                    let hand_up = actors.remove(&actor).unwrap_or_else(|| first(now, feasible));
+                    let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
+                    if is_due {
+                        out.push(NodeEffect::PlaceActor { spec: Box::new(spec) });
+                    }
+                    self.peers.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
+                }
+                Claim::Group(_) => {}
+            }
+        }
+        // Those that were asked for and are not waited for now may be again, before the answer comes.
+        let asked = |hand_up: &HandUp| *hand_up == HandUp::Asked;
+        self.peers.shapes.extend(shapes.into_iter().filter(|(_, hand_up)| asked(hand_up)));
+        self.peers.actors.extend(actors.into_iter().filter(|(_, hand_up)| asked(hand_up)));
+    }
+
+    pub(super) fn on_placed(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        peer: Option<ProcessSlot>,
+        count: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.peers.shapes.get(&shape) == Some(&HandUp::Asked) {
+            let pause = if peer.is_some() { AGAIN_MICROSECONDS } else { REFUSED_MICROSECONDS };
+            self.peers.shapes.insert(shape, HandUp::Due(Time(now.0 + pause)));
+        }
+        let is_live = |process: &ProcessSlot| self.roster.is_live(*process) && self.is_peer(*process);
+        let Some(peer) = peer.filter(is_live) else { return };
+        let Some(definition) = self.leases.find_shape(shape).cloned() else { return };
+        if self.peers.told.insert((peer, shape)) {
+            self.send(peer, FromNode::ShapeTold { shape, definition }, out);
+        }
+        for _ in 0..u64::from(count).min(self.leases.wanted(shape)) {
+            self.grant(now, shape, peer, Allocation::default(), out);
+        }
+    }
+
+    pub(super) fn on_actor_placed(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        peer: Option<ProcessSlot>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let is_live = |process: &ProcessSlot| self.roster.is_live(*process) && self.is_peer(*process);
+        match peer.filter(is_live) {
+            Some(peer) => {
+                self.peers.actors.remove(&actor);
+                self.place_on_peer(actor, peer, out);
+            }
+            None => {
+                self.peers.actors.insert(actor, HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS)));
+            }
+        }
+    }
+
+    pub(super) fn on_actor_lost(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        actor: ActorId,
+        incarnation: u32,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let known = self.actors.table.get(&actor);
+        if known.is_some_and(|known| known.host() == Some(from) && known.incarnation == incarnation) {
+            self.on_life_lost(now, actor, cause, out);
+            self.serve(now, out);
+        }
+    }
+
+    pub(super) fn check_peers(&self) {
+        for (object, import) in &self.peers.imports {
+            assert!(self.roster.is_live(import.peer), "peers invariant 1: {object} of {}", import.peer);
+            assert!(self.directory.knows(*object), "peers invariant 1: {object} is unknown");
+        }
+    }
+}
+
+/// When something that has just begun to wait is handed up.
+fn first(now: Time, feasible: bool) -> HandUp {
+    HandUp::Due(if feasible { Time(now.0 + PATIENCE_MICROSECONDS) } else { now })
+}

@@ -1,0 +1,411 @@
+//! Placement groups across nodes, from the wish to the return of the last bundle.
+//!
+//! A group gets its bundles in two phases: each node is asked to set its part aside (`Reserve`); when all have, all are
+//! told that it may be used (`Commit`). If one refuses, dies or takes too long, all give back what they were asked for.
+//! A group that loses a node keeps what it has on others, and gets the rest again in the same way.
+//!
+//! Invariants:
+//! 1. A group is ready exactly while each of its bundles has a node that was told to commit it.
+//! 2. A bundle that a node was asked to set aside is committed, or the node is asked to return it, or has left.
+//! 3. At most one group is patient: it holds what it has got while it waits for more.
+
+mod exchange;
+
+use super::explain::infeasible_text;
+use super::nodes::Known;
+use super::packing::{self, Room, Wanted};
+use super::requests::Change;
+use super::{Placer, PlacerEffect};
+use crate::{Effects, Time};
+use aktis_protocol::placement::FromPlacer;
+use aktis_protocol::{GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId, Resources, limits};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long nodes may take to set bundles aside that were free as far as the placer knew.
+pub const PREPARE_MICROSECONDS_MAX: u64 = 1_000_000;
+/// How long a group waits for bundles to be free all at once; then it waits for them where they are.
+pub const GROUP_PATIENCE_MICROSECONDS: u64 = 1_000_000;
+/// How long it does that before others get a chance.
+pub const PATIENT_MICROSECONDS_MAX: u64 = 10_000_000;
+
+#[derive(Debug)]
+enum Stage {
+    /// Not all of its bundles have a node, as those who watch it were told.
+    Waiting { told: String },
+    /// These bundles are to be set aside; some nodes have not answered yet.
+    Preparing { plan: BTreeMap<u32, NodeId>, unanswered: BTreeSet<NodeId>, fails_at: Time, patient: bool },
+    /// All bundles may be used.
+    Ready,
+    /// All bundles are asked back.
+    Removing,
+}
+
+#[derive(Debug)]
+struct Group {
+    spec: GroupSpec,
+    creator: NodeId,
+    watchers: BTreeSet<NodeId>,
+    /// The nodes of the bundles that are committed.
+    places: BTreeMap<u32, NodeId>,
+    stage: Stage,
+    /// Since when it waits, attempts that failed included.
+    since: Time,
+    attempt: u32,
+    turn: u64,
+    /// How often nodes have refused it.
+    refusals: BTreeMap<NodeId, u32>,
+    /// From whom so many answers to `Return` are still to come.
+    returning: BTreeMap<NodeId, u32>,
+}
+
+impl Group {
+    fn state(&self) -> GroupState {
+        match &self.stage {
+            Stage::Waiting { told } => GroupState::Pending(told.clone()),
+            Stage::Preparing { .. } => GroupState::Pending("its resources are being set aside".into()),
+            Stage::Ready => GroupState::Ready,
+            Stage::Removing => GroupState::Removed("it was removed".into()),
+        }
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        match self.stage {
+            Stage::Ready => self.places.values().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn missing(&self) -> Vec<Wanted> {
+        let all = self.spec.bundles.iter().zip(0..).filter(|(_, index)| !self.places.contains_key(index));
+        all.map(|(bundle, index)| (index, bundle.clone())).collect()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    table: BTreeMap<GroupId, Group>,
+    /// Those that wait, in order of turn.
+    waiting: BTreeMap<u64, GroupId>,
+    /// When those that are being prepared fail.
+    preparing: BTreeSet<(Time, GroupId)>,
+    turns: u64,
+}
+
+impl Groups {
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn state(&self, group: GroupId) -> Option<(GroupState, Vec<NodeId>)> {
+        self.table.get(&group).map(|known| (known.state(), known.nodes()))
+    }
+
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn deadlines(&self) -> Option<Time> {
+        self.preparing.first().map(|(at, _)| *at)
+    }
+
+    fn is_one_patient(&self) -> bool {
+        let patient = |group: &Group| matches!(group.stage, Stage::Preparing { patient: true, .. });
+        self.preparing.iter().any(|(_, group)| self.table.get(group).is_some_and(patient))
+    }
+}
+
+impl Placer {
+    pub(super) fn on_group_wanted(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        spec: GroupSpec,
+        out: &mut Effects<PlacerEffect>,
+    ) {
+        let group = spec.group;
+        if self.groups.table.contains_key(&group) {
+            // The task that makes it runs again, and names it again.
+            return self.on_group_watched(from, group, out);
+        }
+        if let Some(why) = self.refusal(&spec) {
+            let state = GroupState::Removed(why);
+            return self.send(from, FromPlacer::GroupChanged { group, state, nodes: Vec::new() }, out);
+        }
+        self.insert_group(now, spec, from, BTreeSet::from([from]), BTreeMap::new());
+        self.requests.note_change(Change::Members);
+    }
+
+    fn refusal(&self, spec: &GroupSpec) -> Option<String> {
+        let is_taken = |name: &String| {
+            let same = |known: &Group| known.spec.name.as_ref() == Some(name);
+            self.groups.table.values().any(|known| same(known) && !matches!(known.stage, Stage::Removing))
+        };
+        match spec.name.as_ref().filter(|name| is_taken(name)) {
+            Some(name) => Some(format!("the name {name:?} is taken by another placement group")),
+            None if spec.bundles.is_empty() => Some("a placement group has at least one bundle".to_owned()),
+            None if spec.bundles.len() > limits::BUNDLES_MAX => {
+                Some(format!("a placement group has at most {} bundles", limits::BUNDLES_MAX))
+            }
+            None if self.groups.table.len() >= limits::GROUPS_MAX => Some(format!(
+                "this cluster has {} placement groups, which is the limit\nhint: remove those that are not needed",
+                limits::GROUPS_MAX
+            )),
+            None => None,
+        }
+    }
+
+    fn insert_group(
+        &mut self,
+        now: Time,
+        spec: GroupSpec,
+        creator: NodeId,
+        watchers: BTreeSet<NodeId>,
+        places: BTreeMap<u32, NodeId>,
+    ) {
+        let groups = &mut self.groups;
+        groups.turns += 1;
+        let (id, turn) = (spec.group, groups.turns);
+        let stage = match places.len() == spec.bundles.len() {
+            true => Stage::Ready,
+            false => {
+                groups.waiting.insert(turn, id);
+                Stage::Waiting { told: String::new() }
+            }
+        };
+        let (refusals, returning) = (BTreeMap::new(), BTreeMap::new());
+        let group = Group {
+            spec,
+            creator,
+            watchers,
+            places,
+            stage,
+            since: now,
+            attempt: 0,
+            turn,
+            refusals,
+            returning,
+        };
+        groups.table.insert(id, group);
+    }
+
+    pub(super) fn on_group_restored(
+        &mut self,
+        now: Time,
+        spec: GroupSpec,
+        creator: NodeId,
+        nodes: Vec<NodeId>,
+    ) {
+        let places = (0..).zip(nodes).take(spec.bundles.len()).collect();
+        self.insert_group(now, spec, creator, BTreeSet::new(), places);
+        self.requests.note_change(Change::Members);
+    }
+
+    pub(super) fn on_group_watched(&mut self, from: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
+        let (state, nodes) = match self.groups.table.get_mut(&group) {
+            Some(known) => {
+                known.watchers.insert(from);
+                (known.state(), known.nodes())
+            }
+            None => (GroupState::Removed("it was removed".into()), Vec::new()),
+        };
+        self.send(from, FromPlacer::GroupChanged { group, state, nodes }, out);
+    }
+
+    fn tell_group(&self, group: GroupId, out: &mut Effects<PlacerEffect>) {
+        let Some(known) = self.groups.table.get(&group) else { return };
+        for &watcher in &known.watchers {
+            let (state, nodes) = (known.state(), known.nodes());
+            self.send(watcher, FromPlacer::GroupChanged { group, state, nodes }, out);
+        }
+    }
+
+    /// Looks at all groups that wait, the oldest first.
+    pub(super) fn serve_groups(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
+        for group in self.groups.waiting.values().copied().collect::<Vec<_>>() {
+            let known = &self.groups.table[&group];
+            let since = known.since;
+            let free = |known: &Known| known.free().clone();
+            if let Some(plan) = self.plan(known, free) {
+                self.prepare(Time(now.0 + PREPARE_MICROSECONDS_MAX), group, plan, false, out);
+                continue;
+            }
+            if now.0 >= since.0 + GROUP_PATIENCE_MICROSECONDS
+                && !self.groups.is_one_patient()
+                && let Some(plan) = self.plan(known, |known| known.usable().clone())
+            {
+                self.prepare(Time(now.0 + PATIENT_MICROSECONDS_MAX), group, plan, true, out);
+                continue;
+            }
+            let text = self.waiting_text(known);
+            if let Some(known) = self.groups.table.get_mut(&group)
+                && let Stage::Waiting { told } = &mut known.stage
+                && *told != text
+            {
+                *told = text;
+                self.tell_group(group, out);
+            }
+        }
+    }
+
+    /// Nodes for the bundles that have none, where so much may be taken of each node.
+    fn plan(&self, group: &Group, offered: impl Fn(&Known) -> Resources) -> Option<BTreeMap<u32, NodeId>> {
+        let bundles = |node| group.places.values().filter(|place| **place == node).count();
+        let mut rooms: Vec<Room> = Vec::new();
+        for known in self.nodes.iter() {
+            let node = known.info.node;
+            rooms.push(Room { node, free: offered(known), bundles: bundles(node) });
+        }
+        rooms.sort_by_key(|room| (group.refusals.get(&room.node).copied().unwrap_or(0), room.node));
+        packing::plan(&group.missing(), group.spec.strategy, &rooms)
+    }
+
+    /// The group goes, everywhere.
+    pub(super) fn remove_group(&mut self, group: GroupId, why: &str, out: &mut Effects<PlacerEffect>) {
+        let Some(known) = self.groups.table.get_mut(&group) else { return };
+        let mut bundles = std::mem::take(&mut known.places);
+        match std::mem::replace(&mut known.stage, Stage::Removing) {
+            Stage::Removing | Stage::Ready => {}
+            Stage::Waiting { .. } => drop(self.groups.waiting.remove(&known.turn)),
+            Stage::Preparing { plan, fails_at, .. } => {
+                self.groups.preparing.remove(&(fails_at, group));
+                bundles.extend(plan);
+            }
+        }
+        for watcher in std::mem::take(&mut known.watchers) {
+            let state = GroupState::Removed(why.to_owned());
+            self.send(watcher, FromPlacer::GroupChanged { group, state, nodes: Vec::new() }, out);
+        }
+        self.ask_back(group, &bundles, out);
+        self.forget_if_returned(group);
+    }
+
+    /// What a node that has left had set aside is lost; what it had made goes, unless it is to stay.
+    pub(super) fn on_group_node_left(&mut self, now: Time, node: NodeId, out: &mut Effects<PlacerEffect>) {
+        let mut orphaned = Vec::new();
+        let mut struck = Vec::new();
+        for (&group, known) in &mut self.groups.table {
+            known.watchers.remove(&node);
+            known.returning.remove(&node);
+            if known.creator == node && !known.spec.detached {
+                orphaned.push(group);
+            } else {
+                struck.push(group);
+            }
+        }
+        for group in orphaned {
+            self.remove_group(group, "the node that made it has left", out);
+        }
+        for group in struck {
+            self.strike(now, node, group, out);
+            self.forget_if_returned(group);
+        }
+    }
+
+    /// A node has left with whatever it had of this group.
+    fn strike(&mut self, now: Time, node: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
+        let known = self.groups.table.get_mut(&group).expect("the group is known");
+        let before = known.places.len();
+        known.places.retain(|_, place| *place != node);
+        let lost = before - known.places.len();
+        let why = format!("node {node} has left, with {lost} of its bundles");
+        match &known.stage {
+            Stage::Preparing { plan, .. } if lost > 0 || plan.values().any(|place| *place == node) => {
+                self.give_up(now, group, why, out);
+            }
+            Stage::Ready if lost > 0 => {
+                (known.stage, known.since) = (Stage::Waiting { told: why }, now);
+                self.groups.waiting.insert(known.turn, group);
+                self.tell_group(group, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// The bundles that something in this place of a group may use, by node; or why it may use none.
+    pub(super) fn group_parts(&self, place: GroupPlace) -> Result<BTreeMap<NodeId, Vec<Resources>>, String> {
+        let GroupPlace { group, bundle } = place;
+        let known = self.groups.table.get(&group).filter(|known| !matches!(known.stage, Stage::Removing));
+        let Some(known) = known else { return Err(format!("placement group {group} was removed")) };
+        if let GroupState::Pending(why) = known.state() {
+            return Err(format!("placement group {group} is not ready: {why}"));
+        }
+        let mut parts: BTreeMap<NodeId, Vec<Resources>> = BTreeMap::new();
+        for (&index, &node) in
+            known.places.iter().filter(|(index, _)| bundle.is_none_or(|one| one == **index))
+        {
+            parts.entry(node).or_default().push(known.spec.bundles[index as usize].clone());
+        }
+        Ok(parts)
+    }
+
+    /// Why no bundle of a ready group can take something.
+    pub(super) fn group_place_text(&self, place: GroupPlace, needs: &Resources, which: &str) -> String {
+        let GroupPlace { group, bundle } = place;
+        let count = self.groups.table.get(&group).map_or(0, |known| known.spec.bundles.len());
+        let on = if which.is_empty() { String::new() } else { format!(" on a node{which}") };
+        match bundle {
+            Some(bundle) if bundle as usize >= count => {
+                format!("placement group {group} has {count} bundles, and none is number {bundle}")
+            }
+            Some(bundle) => format!("bundle {bundle} of placement group {group} has not {needs} in all{on}"),
+            None => format!("no bundle of placement group {group} has {needs} in all{on}"),
+        }
+    }
+
+    /// What a group waits for.
+    fn waiting_text(&self, group: &Group) -> String {
+        let totals: Vec<&Resources> = self.nodes.iter().map(|known| &known.info.resources).collect();
+        let missing = group.missing();
+        let texts = missing.iter().filter_map(|(index, bundle)| {
+            infeasible_text(bundle, &totals, "").map(|text| format!("bundle {index}: {text}"))
+        });
+        if let Some(text) = texts.into_iter().next() {
+            return text;
+        }
+        if self.plan(group, |known| known.info.resources.clone()).is_some() {
+            return "its resources are in use".to_owned();
+        }
+        let (count, nodes) = (group.spec.bundles.len(), totals.len());
+        match group.spec.strategy {
+            GroupStrategy::StrictSpread => {
+                format!("its {count} bundles want {count} different nodes, of {nodes} that there are")
+            }
+            GroupStrategy::StrictPack => "its bundles do not fit on one node together".to_owned(),
+            _ => format!("its bundles do not fit on the {nodes} nodes together"),
+        }
+    }
+
+    pub(super) fn check_groups(&self) {
+        let mut patient_groups = 0;
+        for (&group, known) in &self.groups.table {
+            let (placed, bundles) = (known.places.len(), known.spec.bundles.len());
+            let uncertain = self.nodes.uncertain_bundles(group);
+            assert_eq!(
+                self.groups.waiting.contains_key(&known.turn),
+                matches!(known.stage, Stage::Waiting { .. })
+            );
+            match &known.stage {
+                Stage::Waiting { .. } => {
+                    assert!(placed < bundles && uncertain == 0, "groups invariants 1 and 2: {group}");
+                }
+                Stage::Preparing { plan, unanswered, fails_at, patient } => {
+                    assert_eq!(placed + plan.len(), bundles, "groups invariant 2: {group}");
+                    assert_eq!(uncertain, plan.len(), "groups invariant 2: {group}");
+                    assert!(plan.values().all(|node| self.nodes.knows(*node)), "groups invariant 2: {group}");
+                    assert!(!unanswered.is_empty() && self.groups.preparing.contains(&(*fails_at, group)));
+                    patient_groups += usize::from(*patient);
+                }
+                Stage::Ready => assert!(placed == bundles && uncertain == 0, "groups invariant 1: {group}"),
+                Stage::Removing => assert!(placed == 0 && uncertain == 0 && !known.returning.is_empty()),
+            }
+            assert!(known.returning.keys().chain(&known.watchers).all(|node| self.nodes.knows(*node)));
+            let distinct: BTreeSet<NodeId> = known.places.values().copied().collect();
+            match known.spec.strategy {
+                GroupStrategy::StrictSpread => assert_eq!(distinct.len(), placed, "{group} is not spread"),
+                GroupStrategy::StrictPack => assert!(distinct.len() <= 1, "{group} is not packed"),
+                GroupStrategy::Pack | GroupStrategy::Spread => {}
+            }
+        }
+        assert!(patient_groups <= 1, "groups invariant 3");
+    }
+}

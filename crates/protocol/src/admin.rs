@@ -1,0 +1,324 @@
+//! Questions of the command line to the daemon of its machine, and the answers, over a private Unix socket.
+//!
+//! A message is its length as a little-endian `u32`, then so many bytes of postcard. The command line sends a request and
+//! reads the answer to it: one message, except for [`AdminRequest::Logs`], whose answer is any number of
+//! [`AdminReply::LogLines`] of which the last has `more` unset. Then it may send the next request.
+//!
+//! Invariants:
+//! 1. A length beyond the limit ([`limits::ADMIN_REQUEST_BYTES_MAX`], [`limits::ADMIN_REPLY_BYTES_MAX`]) is refused
+//!    before a byte of the message is read.
+//! 2. A refusal is an answer like any other ([`AdminReply::Refused`]), and the connection goes on.
+
+mod rows;
+
+pub use rows::{
+    ClusterStatus, DemandRow, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow,
+    TaskState,
+};
+
+use crate::ids::{NodeId, ParseIdError};
+use crate::limits;
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
+/// be of different builds.
+pub const ADMIN_VERSION: u8 = 1;
+
+/// What the command line asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminRequest {
+    /// How the cluster stands. Answer: [`AdminReply::Status`].
+    Status,
+    /// That it ends. Answer: [`AdminReply::Stopping`]; then the connection closes when the daemon is gone.
+    Stop(StopScope),
+    /// Rows about what there is. Answer: [`AdminReply::Listing`].
+    List(ListQuery),
+    /// Why something stands as it does. Answer: [`AdminReply::Explanation`].
+    Explain(IdPrefix),
+    /// What processes have printed. Answer: [`AdminReply::LogLines`], several times.
+    Logs(LogQuery),
+    /// A new token with which a machine may join. Answer: [`AdminReply::Token`].
+    Token {
+        /// For how long it is to be good.
+        lifetime_seconds: u64,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdminReply {
+    /// How the cluster stands.
+    Status(ClusterStatus),
+    /// It will end now.
+    Stopping,
+    /// Rows about what there is.
+    Listing(Listing),
+    /// Why it stands as it does, in sentences for people.
+    Explanation(String),
+    /// Lines that processes have printed, oldest first.
+    LogLines {
+        /// The lines.
+        lines: Vec<LogLine>,
+        /// Lines that came before these and are gone.
+        missed: u64,
+        /// Whether more such answers come.
+        more: bool,
+    },
+    /// A new join token.
+    Token(JoinToken),
+    /// It was not done.
+    Refused {
+        /// Why not: lower case, concrete.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+}
+
+/// How much is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopScope {
+    /// The node of this machine.
+    Node,
+    /// All nodes, and the head last.
+    Cluster,
+}
+
+/// What rows are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListKind {
+    /// Tasks and calls of actors.
+    Tasks,
+    /// Actors.
+    Actors,
+    /// Objects in the stores.
+    Objects,
+    /// Nodes.
+    Nodes,
+    /// Worker processes.
+    Workers,
+}
+
+/// Which rows are asked for. All conditions must hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListQuery {
+    /// What they are about.
+    pub what: ListKind,
+    /// How many at most; not more than [`limits::LISTED_ROWS_MAX`].
+    pub limit: u32,
+    /// Only those on this node.
+    pub node: Option<IdPrefix>,
+    /// Only those in this state, by its word.
+    pub state: Option<String>,
+    /// Only those with this name.
+    pub name: Option<String>,
+}
+
+impl ListQuery {
+    /// As many of the rows as are asked for, in order, and how many others are meant by the query.
+    pub fn select<Row: Known>(&self, rows: impl IntoIterator<Item = Row>) -> (Vec<Row>, u64) {
+        let limit = self.limit.min(limits::LISTED_ROWS_MAX) as usize;
+        let mut selected = Vec::new();
+        let mut left_out = 0;
+        for row in rows.into_iter().filter(|row| self.means(row)) {
+            match selected.len() < limit {
+                true => selected.push(row),
+                false => left_out += 1,
+            }
+        }
+        (selected, left_out)
+    }
+
+    fn means(&self, row: &impl Known) -> bool {
+        self.node.as_ref().is_none_or(|node| node.is_start_of(&row.node()))
+            && self.state.as_ref().is_none_or(|state| state == row.state())
+            && self.name.as_ref().is_none_or(|name| Some(name.as_str()) == row.name())
+    }
+}
+
+/// Rows, and what is not among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// The rows.
+    pub rows: Rows,
+    /// Rows beyond the limit.
+    pub left_out: u64,
+    /// Nodes that did not answer in time: their rows are missing.
+    pub silent: Vec<NodeId>,
+}
+
+/// Which lines are asked for. All conditions must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogQuery {
+    /// Only those of this node's processes.
+    pub node: Option<IdPrefix>,
+    /// Only those of the process with this id.
+    pub pid: Option<u32>,
+    /// Only those of this actor.
+    pub actor: Option<IdPrefix>,
+    /// Only those of this task.
+    pub task: Option<IdPrefix>,
+    /// Only the last so many of those that are kept; none means all.
+    pub tail: Option<u32>,
+    /// Whether new lines are wanted as they are printed, until the connection is closed.
+    pub follow: bool,
+}
+
+/// One line that a process has printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Its node.
+    pub node: NodeId,
+    /// Its process.
+    pub pid: u32,
+    /// What ran there, or what kind of process it is.
+    pub name: String,
+    /// Which output it came from.
+    pub stream: LogStream,
+    /// When it was read, in milliseconds since 1970.
+    pub unix_milliseconds: u64,
+    /// The line, without its end.
+    pub text: String,
+}
+
+/// An output of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogStream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// A token with which a machine may join, and how to use it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    /// The token, as it is given to `aktis start --token`.
+    pub token: String,
+    /// Where the head listens.
+    pub address: String,
+    /// When it ends to be good, in seconds since 1970.
+    pub expires_unix_seconds: u64,
+}
+
+impl JoinToken {
+    /// The command that makes another machine join.
+    pub fn command(&self) -> String {
+        format!("aktis start --address {} --token {}", self.address, self.token)
+    }
+}
+
+/// Without the token: what is printed for debugging is no place for secrets.
+impl std::fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { address, expires_unix_seconds, .. } = self;
+        write!(f, "JoinToken {{ address: {address:?}, expires_unix_seconds: {expires_unix_seconds} }}")
+    }
+}
+
+/// The first digits of an id, or all of them: enough for people to say which one they mean.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct IdPrefix(String);
+
+impl IdPrefix {
+    /// Fewer digits than this mean nobody in particular.
+    pub const DIGITS_MIN: usize = 4;
+    /// The digits of a whole id.
+    pub const DIGITS_MAX: usize = 32;
+
+    /// Whether `id`, as it is displayed, begins like this.
+    pub fn is_start_of(&self, id: &impl std::fmt::Display) -> bool {
+        id.to_string().starts_with(&self.0)
+    }
+}
+
+impl std::fmt::Display for IdPrefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for IdPrefix {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let length = (Self::DIGITS_MIN..=Self::DIGITS_MAX).contains(&text.len());
+        let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (length && digits).then(|| Self(text.to_ascii_lowercase())).ok_or(ParseIdError)
+    }
+}
+
+impl TryFrom<String> for IdPrefix {
+    type Error = ParseIdError;
+
+    fn try_from(text: String) -> Result<Self, ParseIdError> {
+        text.parse()
+    }
+}
+
+impl From<IdPrefix> for String {
+    fn from(prefix: IdPrefix) -> Self {
+        prefix.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{decode, encode};
+    use crate::ids::{SessionId, TaskId};
+
+    fn node_row(number: u64, state: NodeState) -> NodeRow {
+        NodeRow { node: NodeId::from_words([number << 60, 0]), state, ..NodeRow::default() }
+    }
+
+    #[test]
+    fn a_query_selects_by_all_its_conditions_and_counts_the_rest() {
+        let rows = (0..10)
+            .map(|number| node_row(number, if number % 2 == 0 { NodeState::Alive } else { NodeState::Dead }));
+        let mut query = ListQuery {
+            what: ListKind::Nodes,
+            limit: 3,
+            node: None,
+            state: Some("alive".into()),
+            name: None,
+        };
+        let (selected, left_out) = query.select(rows.clone());
+        assert_eq!((selected.len(), left_out), (3, 2));
+        assert!(selected.iter().all(|row| row.state == NodeState::Alive));
+        query.node = Some("4000".parse().expect("digits"));
+        assert_eq!(query.select(rows.clone()), (vec![node_row(4, NodeState::Alive)], 0));
+        query.name = Some("elsewhere".into());
+        assert_eq!(query.select(rows), (vec![], 0));
+    }
+
+    #[test]
+    fn the_start_of_an_id_is_some_hexadecimal_digits() {
+        let id = TaskId::root(SessionId(0xabcd_ef01_2345_6789));
+        for (text, means) in
+            [("abcd", true), ("ABCDEF", true), ("abce", false), (&*format!("{id}"), true), ("0000", false)]
+        {
+            assert_eq!(text.parse::<IdPrefix>().expect("digits").is_start_of(&id), means, "{text}");
+        }
+        for text in ["", "abc", "ghij", "12 34", &"1".repeat(33)] {
+            assert_eq!(text.parse::<IdPrefix>(), Err(ParseIdError), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_id_does_not_decode() {
+        let fine = AdminRequest::Explain("abcdef".parse().expect("digits"));
+        assert_eq!(decode::<AdminRequest>(&encode(&fine)), Ok(fine));
+        let mut bytes = encode(&AdminRequest::Explain("abcdef".parse().expect("digits")));
+        *bytes.last_mut().expect("some") = b'/';
+        assert!(decode::<AdminRequest>(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_token_is_not_printed_for_debugging() {
+        let token = JoinToken { token: "secret".into(), address: "head:1".into(), expires_unix_seconds: 7 };
+        assert!(!format!("{token:?}").contains("secret"));
+        assert_eq!(token.command(), "aktis start --address head:1 --token secret");
+    }
+}

@@ -1,0 +1,255 @@
+//! Rows about a whole cluster: those of its nodes with the node's id added, and rows that only a cluster has.
+
+use crate::ids::{ActorId, NodeId, TaskId};
+use crate::resources::Resources;
+use crate::state::{ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRow, WorkerState};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What every row tells, so that people can select by it.
+pub trait Known {
+    /// The node that it is on.
+    fn node(&self) -> NodeId;
+
+    /// How far it is, in one word.
+    fn state(&self) -> &'static str;
+
+    /// Its name, if its kind has names.
+    fn name(&self) -> Option<&str>;
+}
+
+/// Rows of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rows {
+    /// Tasks and calls of actors.
+    Tasks(Vec<OnNode<TaskRow>>),
+    /// Actors.
+    Actors(Vec<OnNode<ActorRow>>),
+    /// Objects in the stores.
+    Objects(Vec<OnNode<ObjectRow>>),
+    /// Nodes.
+    Nodes(Vec<NodeRow>),
+    /// Worker processes.
+    Workers(Vec<OnNode<WorkerRow>>),
+}
+
+/// A row that a node gave about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnNode<Row> {
+    /// The node.
+    pub node: NodeId,
+    /// The row.
+    pub row: Row,
+}
+
+/// How the whole cluster stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The node that answers.
+    pub node: NodeId,
+    /// Where the head listens, if it does.
+    pub address: Option<String>,
+    /// Why the head cannot be reached, if it cannot: what follows is then about this node alone.
+    pub head_lost: Option<String>,
+    /// The nodes, the head first.
+    pub nodes: Vec<NodeRow>,
+    /// Programs that are attached, to all nodes together.
+    pub drivers: u32,
+    /// What tasks and actors wait for, and why.
+    pub demand: Vec<DemandRow>,
+}
+
+/// Something that is asked for and not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemandRow {
+    /// What one of them needs.
+    pub resources: Resources,
+    /// How many tasks and actors need it.
+    pub waiting: u64,
+    /// Whether no node could ever give it.
+    pub infeasible: bool,
+    /// Why it waits.
+    pub reason: String,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// The node.
+    pub node: NodeId,
+    /// Whether the head runs there.
+    pub is_head: bool,
+    /// How far it is.
+    pub state: NodeState,
+    /// The name of its machine.
+    pub host: String,
+    /// Where it listens; empty if it does not.
+    pub address: String,
+    /// The id of its daemon's process.
+    pub pid: u32,
+    /// What users say about it.
+    pub labels: BTreeMap<String, String>,
+    /// What it has, and what is free of it.
+    pub resources: Vec<ResourceRow>,
+    /// Its object store.
+    pub store: StoreRow,
+    /// Its worker processes.
+    pub workers: u32,
+}
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeState {
+    /// It is being added.
+    #[default]
+    Joining,
+    /// It works.
+    Alive,
+    /// There is no contact at the moment.
+    Silent,
+    /// It is gone.
+    Dead,
+}
+
+/// A task or call of an actor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// The task.
+    pub task: TaskId,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: TaskKind,
+    /// How far it is.
+    pub state: TaskState,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// The process that runs it.
+    pub pid: Option<u32>,
+    /// The actor that it creates or is a call of.
+    pub actor: Option<ActorId>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// What a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskKind {
+    /// A remote call of a function.
+    Function,
+    /// The making of an actor.
+    Constructor,
+    /// A call of an actor.
+    Method,
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskState {
+    /// Its inputs are not there yet.
+    Waiting,
+    /// It waits for its turn.
+    Queued,
+    /// It runs.
+    Running,
+    /// It has its results.
+    Finished,
+    /// It has failed.
+    Failed,
+}
+
+/// Where an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectPlace {
+    /// Nowhere yet: it is being written.
+    Writing,
+    /// In memory.
+    Memory,
+    /// On disk only.
+    Disk,
+}
+
+impl ObjectRow {
+    /// Where it is.
+    pub fn place(&self) -> ObjectPlace {
+        match (self.sealed, self.spilled) {
+            (false, _) => ObjectPlace::Writing,
+            (true, false) => ObjectPlace::Memory,
+            (true, true) => ObjectPlace::Disk,
+        }
+    }
+}
+
+/// One word for each variant: what tables show, programs read, and people select by.
+macro_rules! words {
+    ($name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        impl $name {
+            /// The words for all of them.
+            pub const WORDS: &[&str] = &[$($word),*];
+
+            /// The word for it.
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+        }
+    };
+}
+
+words!(NodeState { Joining = "joining", Alive = "alive", Silent = "silent", Dead = "dead" });
+words!(TaskKind { Function = "function", Constructor = "constructor", Method = "method" });
+words!(TaskState {
+    Waiting = "waiting",
+    Queued = "queued",
+    Running = "running",
+    Finished = "finished",
+    Failed = "failed",
+});
+words!(ObjectPlace { Writing = "writing", Memory = "memory", Disk = "disk" });
+words!(ActorState { Pending = "pending", Alive = "alive", Restarting = "restarting", Dead = "dead" });
+words!(WorkerState { Starting = "starting", Idle = "idle", Busy = "busy", Leaving = "leaving" });
+
+impl Known for NodeRow {
+    fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn state(&self) -> &'static str {
+        self.state.word()
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.host)
+    }
+}
+
+/// How rows on a node tell their state and their name.
+macro_rules! known {
+    ($row:ty, |$this:ident| $state:expr, $name:expr) => {
+        impl Known for OnNode<$row> {
+            fn node(&self) -> NodeId {
+                self.node
+            }
+
+            fn state(&self) -> &'static str {
+                let $this = &self.row;
+                $state
+            }
+
+            fn name(&self) -> Option<&str> {
+                let $this = &self.row;
+                $name
+            }
+        }
+    };
+}
+
+known!(TaskRow, |row| row.state.word(), Some(&row.name));
+known!(ActorRow, |row| row.state.word(), row.name.as_deref());
+known!(ObjectRow, |row| row.place().word(), {
+    let _ = row;
+    None
+});
+known!(WorkerRow, |row| row.state.word(), {
+    let _ = row;
+    None
+});

@@ -1,0 +1,268 @@
+//! What the daemons of two nodes say to each other, over a link that keeps the order.
+//!
+//! Each side stands for its node. A *ticket* names a task or call, among those that its sender has sent over this
+//! link. Counts of references: a side that names an object to the other holds it until the other has released it as
+//! often as it was named.
+
+use crate::control::ActorSpec;
+use crate::failure::{DeathCause, Failure};
+use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
+use crate::program::ProgramSpec;
+use crate::resources::Shape;
+use serde::{Deserialize, Serialize};
+
+/// A task or call that was sent over a link, by its sender's count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ticket(pub u64);
+
+/// A value on its way to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerValue {
+    /// The encoded value, with what is inside it.
+    Inline {
+        /// The object that it is the value of.
+        object: ObjectId,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// References inside.
+        inside: Inside,
+    },
+    /// In the sender's object store: it is copied when somebody wants to read it.
+    Stored {
+        /// The object that it is the value of.
+        object: ObjectId,
+        /// Its size.
+        bytes: u64,
+        /// References inside.
+        inside: Inside,
+    },
+    /// There is none.
+    Failed(Failure),
+}
+
+/// The references inside a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// Objects.
+    pub objects: Vec<ObjectId>,
+    /// Actors.
+    pub actors: Vec<ActorId>,
+}
+
+impl Inside {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.actors.is_empty()
+    }
+}
+
+/// One argument of a task or call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerArgument {
+    /// Its encoded value, with what is inside it.
+    Value {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// References inside.
+        inside: Inside,
+    },
+    /// The value of an object that the sender knows.
+    Object(ObjectId),
+}
+
+/// What a task or call is, whatever it is called on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerCall {
+    /// The task.
+    pub task: TaskId,
+    /// What to run.
+    pub function: FunctionId,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// How far it may be ahead of its consumer, if it streams; else 0.
+    pub stream_ahead: u32,
+    /// How many values it returns.
+    pub returns: u32,
+    /// What it is given.
+    pub arguments: Vec<PeerArgument>,
+}
+
+/// One message over a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Frame {
+    /// What the sender means by this number of a shape.
+    Shape {
+        /// The number.
+        shape: ShapeId,
+        /// The shape.
+        definition: Shape,
+    },
+    /// What is this program? Answer: [`Frame::Program`], and [`Frame::ProgramPart`]s if it has an executable.
+    ProgramWanted {
+        /// The program.
+        program: ProgramId,
+    },
+    /// What a program is, or why that cannot be said. The parts of its executable follow.
+    Program {
+        /// The program.
+        program: ProgramId,
+        /// What it is.
+        spec: Result<ProgramSpec, String>,
+    },
+    /// Some bytes of a program's executable, in order.
+    ProgramPart {
+        /// The program.
+        program: ProgramId,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Whether these are the last.
+        last: bool,
+    },
+    /// Run this task.
+    Task {
+        /// Names it in answers.
+        ticket: Ticket,
+        /// What it needs.
+        shape: ShapeId,
+        /// What it is.
+        call: PeerCall,
+    },
+    /// Call this actor, which lives on the receiver's side, or which the receiver knows how to reach.
+    Call {
+        /// Names it in answers.
+        ticket: Ticket,
+        /// The actor.
+        actor: ActorId,
+        /// The group of its calls that it is counted in.
+        group: u16,
+        /// What it is.
+        call: PeerCall,
+    },
+    /// Return value number `index` of a task or call; or a failure in the place of all.
+    Returned {
+        /// The task.
+        ticket: Ticket,
+        /// Which.
+        index: u32,
+        /// The value.
+        value: PeerValue,
+    },
+    /// Item number `index` of a streaming task or call.
+    StreamItem {
+        /// The task.
+        ticket: Ticket,
+        /// Which.
+        index: u32,
+        /// The value.
+        value: PeerValue,
+    },
+    /// A streaming task or call has given all its `index` items, or has failed.
+    StreamEnded {
+        /// The task.
+        ticket: Ticket,
+        /// How many there were.
+        index: u32,
+        /// Why it failed, if it did.
+        failure: Option<Failure>,
+    },
+    /// The consumer of a stream has taken so many items.
+    StreamCredit {
+        /// The task.
+        ticket: Ticket,
+        /// How many.
+        index: u32,
+    },
+    /// Nobody wants the items of a stream any more.
+    StreamClosed {
+        /// The task.
+        ticket: Ticket,
+    },
+    /// End a task or call.
+    Cancel {
+        /// The task.
+        ticket: Ticket,
+        /// Whether what it has submitted is cancelled too.
+        recursive: bool,
+        /// Whether to kill its process.
+        force: bool,
+    },
+
+    /// Say the value of this object, which you have named to me.
+    ValueWanted {
+        /// The object.
+        object: ObjectId,
+    },
+    /// The value of an object.
+    Value {
+        /// The object.
+        object: ObjectId,
+        /// Its value.
+        value: PeerValue,
+    },
+    /// Do you know this object? If so, answer [`Frame::Known`].
+    Sought {
+        /// The object.
+        object: ObjectId,
+    },
+    /// I know this object, and hold it for you.
+    Known {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Nobody here knows this object any more, which you have named so often.
+    Released {
+        /// The object.
+        object: ObjectId,
+        /// How often it was named.
+        count: u64,
+    },
+
+    /// Construct this actor.
+    HostActor {
+        /// What to construct; the arguments are in `arguments`.
+        spec: Box<ActorSpec>,
+        /// What its constructor is given.
+        arguments: Vec<PeerArgument>,
+        /// Which life.
+        incarnation: u32,
+    },
+    /// The actor takes calls.
+    ActorStarted {
+        /// The actor.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+    },
+    /// The actor has ended by itself, or could not be constructed.
+    ActorEnded {
+        /// The actor.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// The actor's process died.
+    ActorLost {
+        /// The actor.
+        actor: ActorId,
+        /// Which life.
+        incarnation: u32,
+        /// How.
+        cause: DeathCause,
+    },
+    /// End an actor that you host for me: after the calls it has, or now.
+    EndActor {
+        /// The actor.
+        actor: ActorId,
+        /// At once.
+        now: bool,
+    },
+    /// Nobody here holds a handle of this actor any more, which you have named so often.
+    ActorReleased {
+        /// The actor.
+        actor: ActorId,
+        /// How often it was named.
+        count: u64,
+    },
+}

@@ -1,0 +1,499 @@
+//! A process that stands for another node: what local processes send it is put into a queue, and forwarded by whoever
+//! owns that queue.
+//!
+//! To the others it is a process like any other. It claims tasks, but runs none; it hosts actors that live elsewhere;
+//! it submits tasks and calls that others have submitted elsewhere, and their answers go into the queue as well.
+//!
+//! Invariant: nothing is done about an event where it happens, since locks of the runtime may be held there.
+
+use crate::codec::{Arguments, Value, inside};
+use crate::entry::{Entry, Outcome};
+use crate::error::Error;
+use crate::handle::{ActorHandle, Handle};
+use crate::payload::{Payload, Returns, Verb};
+use crate::registry::{Function, FunctionBody};
+use crate::runtime::{Inner, Runtime};
+use aktis_logic::machine::submitter::Route;
+use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, SharedValue, ToNode};
+use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader, ValueForm};
+use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
+use aktis_protocol::{
+    ActorId, EntryRef, Failure, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey,
+};
+use aktis_store::LaneConsumer;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+use zerocopy::FromBytes;
+
+/// Something that a process which stands for another node has to deal with.
+#[derive(Debug)]
+pub enum BridgeEvent {
+    /// A local process sends something to an actor that lives on the other node.
+    Call {
+        /// Who.
+        from: ProcessSlot,
+        /// What for.
+        kind: MessageKind,
+        /// The call, in the caller's table.
+        key: TaskKey,
+        /// What is called.
+        header: CallHeader,
+        /// The encoded arguments.
+        arguments: Vec<u8>,
+    },
+    /// A local process says something about a task or call that was forwarded.
+    TaskMessage {
+        /// Who.
+        from: ProcessSlot,
+        /// What.
+        kind: MessageKind,
+        /// The task, in the submitter's table.
+        key: TaskKey,
+        /// A number that belongs to it.
+        index: u32,
+    },
+    /// An answer for a task or call that the other node has sent.
+    Answer {
+        /// The task.
+        ticket: Ticket,
+        /// Who ran it.
+        from: ProcessSlot,
+        /// What the answer is.
+        kind: MessageKind,
+        /// Which return value or item.
+        index: u32,
+        /// The value.
+        answer: BridgeAnswer,
+    },
+    /// A task or call that the other node has sent ended without an answer.
+    Failed {
+        /// The task.
+        ticket: Ticket,
+        /// Why.
+        failure: Failure,
+    },
+    /// Something that the node wants, or says.
+    Order(FromNode),
+    /// An actor that is known here has moved, is pending, or died.
+    ActorChanged {
+        /// The actor.
+        actor: ActorId,
+        /// Where it is.
+        place: ActorPlace,
+    },
+    /// An object that the other node asked for has an outcome.
+    Ready {
+        /// The object.
+        object: ObjectId,
+    },
+    /// A process of this node died.
+    ProcessDied(ProcessSlot),
+}
+
+/// A value as a worker gives it.
+#[derive(Debug)]
+pub enum BridgeAnswer {
+    /// The encoded value, and the object if the node counts this process as its holder.
+    Inline(Vec<u8>, Option<ObjectId>),
+    /// In the object store; this process is counted as its holder.
+    Stored(Stored, bool),
+    /// There is none.
+    Failed(Failure),
+}
+
+/// The events of one process that stands for another node.
+#[derive(Default)]
+pub struct BridgeQueue {
+    events: Mutex<VecDeque<BridgeEvent>>,
+    waiting: AtomicBool,
+    runtime: Mutex<Weak<Inner>>,
+}
+
+impl BridgeQueue {
+    pub(crate) fn push(&self, event: BridgeEvent) {
+        self.events.lock().push_back(event);
+        self.waiting.store(true, Ordering::SeqCst);
+    }
+
+    /// What happened since the last look.
+    pub fn take(&self) -> VecDeque<BridgeEvent> {
+        self.waiting.store(false, Ordering::SeqCst);
+        std::mem::take(&mut self.events.lock())
+    }
+
+    /// Ends the owner's sleep.
+    pub fn wake(&self) {
+        self.waiting.store(true, Ordering::SeqCst);
+        if let Some(runtime) = self.runtime.lock().upgrade() {
+            runtime.control.doorbell().call();
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst)
+    }
+}
+
+/// A task that was claimed in order to be forwarded.
+#[derive(Debug)]
+pub struct Claimed {
+    /// Who submitted it.
+    pub submitter: ProcessSlot,
+    /// What it is.
+    pub header: TaskHeader,
+    /// Its arguments.
+    pub arguments: Vec<u8>,
+}
+
+/// The end of a runtime that stands for another node. See the module.
+#[derive(Clone)]
+pub struct Bridge {
+    runtime: Runtime,
+    queue: Arc<BridgeQueue>,
+    lanes: Arc<Mutex<(u32, Arc<[LaneConsumer]>)>>,
+}
+
+impl Bridge {
+    /// Makes a runtime stand for another node, before anybody can have sent it anything.
+    pub fn new(runtime: Runtime) -> Self {
+        let queue =
+            Arc::new(BridgeQueue { runtime: Mutex::new(Arc::downgrade(&runtime.0)), ..Default::default() });
+        let _ = runtime.0.bridge.set(queue.clone());
+        Self { runtime, queue, lanes: Arc::new(Mutex::new((u32::MAX, Arc::default()))) }
+    }
+
+    /// The runtime that it is the end of.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Its events.
+    pub fn queue(&self) -> &Arc<BridgeQueue> {
+        &self.queue
+    }
+
+    /// Takes in what local processes have sent; gives what happened.
+    pub fn take(&self) -> VecDeque<BridgeEvent> {
+        self.runtime.0.drain();
+        self.runtime.0.run_deferred();
+        self.queue.take()
+    }
+
+    /// Sleeps until something may have happened. `shapes` have idle leases: their tasks are worth waking for.
+    pub fn sleep(&self, shapes: &[ShapeId], timeout: Duration) {
+        let inner = &self.runtime.0;
+        let bell = inner.control.doorbell();
+        let ticket = bell.prepare();
+        shapes.iter().for_each(|shape| inner.control.announce_idle(*shape));
+        let has_tasks = || self.lanes().iter().any(|lane| shapes.contains(&lane.shape()) && !lane.is_empty());
+        if inner.control.has_inbound() || self.queue.is_waiting() || has_tasks() {
+            bell.stay(ticket);
+        } else {
+            bell.sleep(ticket, Some(timeout));
+        }
+    }
+
+    fn lanes(&self) -> Arc<[LaneConsumer]> {
+        let control = &self.runtime.0.control;
+        let mut lanes = self.lanes.lock();
+        if lanes.0 != control.lanes_version() {
+            *lanes = (control.lanes_version(), control.lane_consumers().into());
+        }
+        lanes.1.clone()
+    }
+
+    /// Claims a task of this shape that somebody else has submitted.
+    pub fn claim(&self, shape: ShapeId) -> Option<Claimed> {
+        let me = self.runtime.0.me;
+        let lanes = self.lanes();
+        let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && lane.submitter() != me);
+        suitable.find_map(|lane| {
+            let submitter = lane.submitter();
+            lane.claim(me, |header, arguments| Claimed {
+                submitter,
+                header: *header,
+                arguments: arguments.to_vec(),
+            })
+        })
+    }
+
+    /// Gives a lease back.
+    pub fn return_lease(&self, lease: LeaseId) {
+        self.send(ToNode::LeaseReturned { lease });
+    }
+
+    /// Says something to the node.
+    pub fn send(&self, message: ToNode) {
+        self.runtime.0.send_to_node(message);
+    }
+
+    /// Sends a message to a local process; false if there is no room now, or no channel yet.
+    pub fn push(&self, to: ProcessSlot, message: &Message, parts: &[&[u8]]) -> bool {
+        let inner = &self.runtime.0;
+        let pushed = inner.push_message(to, message, parts);
+        match pushed {
+            true => inner.control.notify(to),
+            false => inner.flush_outbox(),
+        }
+        pushed
+    }
+
+    /// Whether the process is alive.
+    pub fn is_alive(&self, process: ProcessSlot) -> bool {
+        self.runtime.0.control.is_alive(process)
+    }
+
+    /// Submits a task that the other node has sent.
+    pub fn submit(&self, ticket: Ticket, call: &PeerCall, shape: &Arc<Shape>) -> Result<TaskKey, Error> {
+        let inner = &self.runtime.0;
+        let shard = inner.submitter.first();
+        let lane = inner.lane_of(shard, shape)?;
+        let payload = self.payload(ticket, call, Verb::Task, 0);
+        let inputs: Vec<Handle> = payload.arguments.handles().to_vec();
+        inputs.iter().for_each(|handle| inner.announce(&handle.entry));
+        let key = inner.record(call.task, Route::Lane(lane), payload, call.returns, 0, |shell, later| {
+            shell.flush_lane(inner, lane, later);
+        });
+        self.forget_returns(key, call.returns);
+        Ok(key)
+    }
+
+    /// Calls an actor for the other node.
+    pub fn call(&self, ticket: Ticket, actor: &ActorHandle, group: u16, call: &PeerCall) -> TaskKey {
+        let inner = &self.runtime.0;
+        let payload = self.payload(ticket, call, Verb::Call, group);
+        let inputs: Vec<Handle> = payload.arguments.handles().to_vec();
+        inputs.iter().for_each(|handle| inner.announce(&handle.entry));
+        let key = inner.record_foreign_call(call.task, &actor.entry, payload, call.returns);
+        self.forget_returns(key, call.returns);
+        key
+    }
+
+    fn payload(&self, ticket: Ticket, call: &PeerCall, verb: Verb, group: u16) -> Payload {
+        Payload {
+            function: Some(foreign_function(call.function)),
+            arguments: self.arguments(&call.arguments),
+            returns: Returns::Foreign(self.queue.clone(), ticket),
+            name: None,
+            verb,
+            group,
+            number: call.stream_ahead,
+        }
+    }
+
+    /// Nobody here refers to what it returns: its record goes with the last answer.
+    fn forget_returns(&self, key: TaskKey, returns: u32) {
+        for _ in 0..returns {
+            self.runtime.0.on_handle_dropped(key);
+        }
+    }
+
+    /// Arguments as they came from the other node, which has named all that they refer to.
+    pub fn arguments(&self, items: &[PeerArgument]) -> Arguments {
+        let mut arguments = Arguments::new();
+        for item in items {
+            match item {
+                PeerArgument::Value { bytes, inside } => {
+                    let handles = inside.objects.iter().map(|object| self.runtime.0.hold_object(*object));
+                    let actors = inside.actors.iter().map(|actor| self.runtime.0.adopt_actor(*actor));
+                    arguments.push_foreign(bytes, handles.collect(), actors.collect());
+                }
+                PeerArgument::Object(object) => arguments.push_handle(self.runtime.0.hold_object(*object)),
+            }
+        }
+        arguments
+    }
+
+    /// Ends a task or call that was submitted here.
+    pub fn cancel(&self, key: TaskKey, force: bool, recursive: bool) {
+        self.runtime.0.cancel(key, force, recursive);
+    }
+
+    /// Holds an object that this node knows.
+    pub fn hold(&self, object: ObjectId) -> Handle {
+        self.runtime.0.hold_object(object)
+    }
+
+    /// Whether this node knows the object; if so, this process holds it from now on.
+    pub fn look_up(&self, object: ObjectId) -> Result<Option<Handle>, Error> {
+        match self.runtime.0.request(|request| ToNode::LookupWanted { request, object })? {
+            FromNode::LookedUp { known: true, .. } => Ok(Some(self.hold(object))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The object is in the other node's store: gives its entry in the index here. `holder` holds it from now on.
+    pub fn import(&self, object: ObjectId, bytes: u64, holder: ProcessSlot) -> Result<EntryRef, Error> {
+        match self.runtime.0.request(|request| ToNode::Imported { request, object, bytes, holder })? {
+            FromNode::ImportedAs { entry, .. } => entry.map_err(Error::from),
+            other => Err(Error::System(format!("the node answered {other:?} to an import"))),
+        }
+    }
+
+    /// The result of a task, which a worker has given to this process to hold.
+    pub fn take_result(&self, object: ObjectId, answer: &BridgeAnswer) -> Handle {
+        let outcome = match answer {
+            BridgeAnswer::Inline(bytes, _) => Outcome::Inline(Value::inline(bytes)),
+            BridgeAnswer::Stored(stored, contains) => {
+                Outcome::Stored { entry: stored.entry, contains: *contains }
+            }
+            BridgeAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
+        };
+        let inner = &self.runtime.0;
+        let entry = Arc::new(Entry::with_outcome(object, inner.clone(), outcome));
+        entry.set_known();
+        entry.set_escaped();
+        inner.known.lock().insert(object, Arc::downgrade(&entry));
+        Handle { entry }
+    }
+
+    /// The value of an object, if it has one; else there will be a [`BridgeEvent::Ready`].
+    pub fn value_of(&self, handle: &Handle) -> Option<SharedValue> {
+        self.runtime.0.announce(&handle.entry);
+        let waker = Waker::from(Arc::new(Ready { queue: self.queue.clone(), object: handle.id() }));
+        if handle.entry.outcome().is_none() && handle.entry.add_waker(&waker) {
+            return None;
+        }
+        handle.entry.outcome().map(Outcome::to_shared)
+    }
+
+    /// The bytes of an object's value, in memory.
+    pub fn open(&self, handle: &Handle) -> Result<Value, Error> {
+        crate::wait::value_of(&handle.entry)
+    }
+
+    /// How large a stored value is, and whether references are inside.
+    pub fn size_of(&self, handle: &Handle) -> Result<(u64, bool), Error> {
+        match handle.entry.outcome() {
+            Some(Outcome::Stored { entry, contains }) => match self.runtime.0.arena.size_of(*entry) {
+                Some(bytes) => Ok((bytes, *contains)),
+                None => Err(Error::Store(format!("object {} is not in the store any more", handle.id()))),
+            },
+            _ => Err(Error::Store(format!("object {} is not in the store", handle.id()))),
+        }
+    }
+
+    /// Constructs an actor for the other node. The values of all its arguments are known.
+    pub fn host_actor(&self, mut spec: ActorSpec, arguments: Arguments) -> Result<ActorHandle, Error> {
+        let failure = |handle: &Handle| handle.entry.outcome().and_then(Outcome::failure);
+        if let Some(failure) = arguments.handles().iter().find_map(failure) {
+            return Err(Error::from(failure));
+        }
+        let payload = Payload::creation(foreign_function(spec.constructor), arguments, spec.concurrency);
+        spec.arguments = payload.final_bytes().into_owned();
+        Ok(self.runtime.0.start_foreign_actor(spec, payload.arguments))
+    }
+
+    /// A handle of an actor that this node knows.
+    pub fn adopt_actor(&self, actor: ActorId) -> ActorHandle {
+        self.runtime.0.adopt_actor(actor)
+    }
+
+    /// Says how a forwarded task or call came out.
+    pub fn answer_message(
+        kind: MessageKind,
+        form: ValueForm,
+        contains: bool,
+        index: u32,
+        key: TaskKey,
+    ) -> Message {
+        Message { kind: kind as u8, form: form as u8, contains: u8::from(contains), reserved: 0, index, key }
+    }
+}
+
+struct Ready {
+    queue: Arc<BridgeQueue>,
+    object: ObjectId,
+}
+
+impl Wake for Ready {
+    fn wake(self: Arc<Self>) {
+        self.queue.push(BridgeEvent::Ready { object: self.object });
+        self.queue.wake();
+    }
+}
+
+/// The arguments of a claimed task or call, as another node understands them, and the objects that they name.
+pub fn to_peer(arguments: &[u8]) -> Result<Vec<PeerArgument>, String> {
+    let items = crate::codec::foreign_items(arguments)?;
+    items
+        .into_iter()
+        .map(|item| match item {
+            crate::codec::ForeignItem::Value(bytes) => {
+                Ok(PeerArgument::Value { inside: inside(bytes)?, bytes: bytes.to_vec() })
+            }
+            crate::codec::ForeignItem::Stored(stored) => Ok(PeerArgument::Object(stored.object)),
+        })
+        .collect()
+}
+
+/// The references inside an encoded value.
+pub fn inside_of(bytes: &[u8]) -> Result<Inside, String> {
+    inside(bytes)
+}
+
+impl BridgeAnswer {
+    pub(crate) fn new(form: ValueForm, contains: bool, payload: &[u8]) -> Self {
+        match form {
+            ValueForm::Inline if contains => {
+                let (object, bytes) = ObjectId::read_from_prefix(payload).expect("the id comes first");
+                Self::Inline(bytes.to_vec(), Some(object))
+            }
+            ValueForm::Inline => Self::Inline(payload.to_vec(), None),
+            ValueForm::Stored => {
+                Self::Stored(Stored::read_from_bytes(payload).expect("a stored value"), contains)
+            }
+            ValueForm::Failed => {
+                Self::Failed(aktis_protocol::control::decode(payload).unwrap_or_else(|error| {
+                    let text = format!("its failure could not be decoded: {error}");
+                    Failure::new(aktis_protocol::FailureKind::Codec, text)
+                }))
+            }
+        }
+    }
+}
+
+/// A function of somebody else's program, by its id: this process only passes it on.
+fn foreign_function(id: FunctionId) -> &'static Function {
+    static KNOWN: LazyLock<Mutex<HashMap<FunctionId, &'static Function>>> = LazyLock::new(Mutex::default);
+    KNOWN.lock().entry(id).or_insert_with(|| {
+        let body = FunctionBody::Several(|_| {
+            Err(Failure::new(aktis_protocol::FailureKind::Codec, "it runs elsewhere"))
+        });
+        // As many as the programs of a cluster have functions, and they live as long as this process.
+        Box::leak(Box::new(Function { id, name: "", body }))
+    })
+}
+
+impl Inner {
+    /// Gives an event to whoever owns the bridge; false if this process is none.
+    pub(crate) fn tell_bridge(&self, event: impl FnOnce() -> BridgeEvent) -> bool {
+        let Some(queue) = self.bridge.get() else { return false };
+        queue.push(event());
+        true
+    }
+
+    /// A message for an actor that lives on another node, or about a task that was forwarded.
+    pub(crate) fn bridge_message(
+        &self,
+        from: ProcessSlot,
+        kind: MessageKind,
+        message: &Message,
+        payload: &[u8],
+    ) {
+        self.tell_bridge(|| match kind {
+            MessageKind::StreamCredit | MessageKind::StreamClosed | MessageKind::Cancel => {
+                BridgeEvent::TaskMessage { from, kind, key: message.key, index: message.index }
+            }
+            _ => {
+                let (header, arguments) =
+                    CallHeader::read_from_prefix(payload).expect("a call begins with its header");
+                BridgeEvent::Call { from, kind, key: message.key, header, arguments: arguments.to_vec() }
+            }
+        });
+    }
+}
