@@ -193,7 +193,7 @@ fn attach() -> Session {
 
 /// A bit of everything.
 fn work() {
-    let squares: Vec<_> = (0..1000).map(|x| square::remote(x)).collect();
+    let squares: Vec<_> = (0..1000).map(square::remote).collect();
     assert_eq!(aktis::get(&squares[999]), Ok(999 * 999));
     assert!(squares.iter().all(|square| square.get().is_ok()));
     let large = ones::remote(2);

@@ -67,7 +67,7 @@ impl Runtime {
             workers: aktis_daemon::WorkerProgram::Template {
                 command: template,
                 environment: environment.into_iter().collect(),
-                version: py.version_str().to_owned(),
+                version: Python::version_str().to_owned(),
             },
             ..Config::default()
         };
