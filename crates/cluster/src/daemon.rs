@@ -337,9 +337,8 @@ fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonEr
                 if place.exists() { Authority::open(&place)? } else { Authority::create(&place)? };
             let identity = issued(&authority, &own)?;
             let of_control = issued(&authority, &directory.join("control"))?;
-            let listen = config.listen.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HEAD_PORT));
             let id = of_control.node();
-            let control = Control::start(listen, Authority::open(&place)?, of_control)?;
+            let control = start_control(config.listen, &place, &directory.join("control"))?;
             let head = (id, control.address());
             Ok(Belonging { identity, head, control: Some(control), authority: Some(authority) })
         }
@@ -351,6 +350,23 @@ fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonEr
             let head = (joined.head, head);
             Ok(Belonging { identity: joined.identity, head, control: None, authority: None })
         }
+    }
+}
+
+/// Starts the control process where it is told to listen; else at its usual port, or any other if that is taken.
+fn start_control(
+    listen: Option<SocketAddr>,
+    authority: &Path,
+    identity: &Path,
+) -> Result<Control, DaemonError> {
+    let start = |listen| Control::start(listen, Authority::open(authority)?, Identity::load(identity)?);
+    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    match listen {
+        Some(listen) => start(listen),
+        None => match start(local(HEAD_PORT)) {
+            Err(DaemonError::Endpoint(EndpointError::Listen { .. })) => start(local(0)),
+            started => started,
+        },
     }
 }
 

@@ -36,6 +36,9 @@ const IDLE_LEASE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps at most: only leases that are idle for too long depend on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
+/// How long local processes may take to read the last answers when the link is gone.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 /// The way to the other node.
 pub(crate) trait Wire: Send + Sync {
     /// Sends a frame, after those before it, at the next flush or before. One that cannot be sent is lost with the
@@ -86,9 +89,14 @@ impl Doorway {
 
 /// A task or call that was sent.
 struct Sent {
-    from: ProcessSlot,
+    /// Who submitted it; nobody if that process is dead.
+    from: Option<ProcessSlot>,
     key: TaskKey,
+    /// Whose call it is, if it is one.
+    actor: Option<ActorId>,
     lease: Option<(ShapeId, LeaseId)>,
+    /// Where others see that it is here.
+    cell: Option<usize>,
     returns_left: u32,
     streams: bool,
 }
@@ -96,6 +104,8 @@ struct Sent {
 /// A task or call that was received.
 struct Received {
     key: TaskKey,
+    /// Whose call it is, if it is one.
+    actor: Option<ActorId>,
     returns_left: u32,
     streams: bool,
     /// Who gives the items of a stream.
@@ -133,6 +143,8 @@ pub(crate) struct Peer {
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
     unsent: VecDeque<Unsent>,
+    /// Cells that say nothing.
+    cells: Vec<usize>,
 }
 
 impl Peer {
@@ -144,6 +156,7 @@ impl Peer {
     ) -> Self {
         *doorway.queue.lock() = Some(bridge.clone());
         Self {
+            cells: (0..bridge.cells()).collect(),
             bridge,
             wire,
             doorway,
@@ -241,7 +254,13 @@ impl Peer {
     /// Forgets a task or call that was sent; its lease is free for another.
     fn settle_sent(&mut self, ticket: Ticket) {
         let Some(sent) = self.sent.remove(&ticket) else { return };
-        self.by_key.remove(&(sent.from, sent.key));
+        if let Some(from) = sent.from {
+            self.by_key.remove(&(from, sent.key));
+        }
+        if let Some(cell) = sent.cell {
+            self.bridge.clear_cell(cell);
+            self.cells.push(cell);
+        }
         if let Some((shape, lease)) = sent.lease {
             let idle = self.idle.entry(shape).or_default();
             idle.leases.push(lease);
@@ -266,20 +285,28 @@ impl Peer {
         let text = format!("the node that ran it is gone: {why}");
         let failure = Failure { retriable: true, ..Failure::new(FailureKind::WorkerDied(cause), text) };
         let bytes = control::encode(&failure);
-        for sent in std::mem::take(&mut self.sent).into_values().filter(|sent| sent.lease.is_some()) {
+        // Submitters find those with a cell by themselves when they hear of the death, as with any process.
+        let unseen = |sent: &Sent| sent.lease.is_some() && sent.cell.is_none();
+        for sent in std::mem::take(&mut self.sent).into_values().filter(unseen) {
             let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
             let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
-            self.post(sent.from, message, bytes.clone());
+            if let Some(from) = sent.from {
+                self.post(from, message, bytes.clone());
+            }
         }
-        // Whoever reads slowly gets its answer too, unless it ends.
-        while !self.unsent.is_empty() && !self.bridge.runtime().is_closed() {
+        // Whoever does not read at all must not keep the others from hearing of the death.
+        let deadline = Instant::now() + LAST_ANSWERS;
+        let in_time = || Instant::now() < deadline;
+        while !self.unsent.is_empty() && in_time() && !self.bridge.runtime().is_closed() {
             self.bridge.take();
             if !self.flush_unsent() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         self.doorway.queue.lock().take();
-        self.doorway.lent.lock().clear();
+        self.doorway.sought.lock().clear();
+        let lent = std::mem::take(&mut *self.doorway.lent.lock());
+        drop(lent);
     }
 }
 

@@ -268,7 +268,7 @@ fn config(path: &Path) -> DaemonConfig {
     DaemonConfig {
         directory: path.to_owned(),
         role: Role::Head,
-        listen: None,
+        listen: Some("127.0.0.1:0".parse().expect("an address")),
         resources: BTreeMap::from([("CPU".to_owned(), Amount::ZERO), ("disk".to_owned(), Amount::units(2))]),
         labels: BTreeMap::new(),
         store_bytes: None,
@@ -286,7 +286,7 @@ fn a_daemon_has_its_directory_until_it_is_stopped() {
     let status = Client::connect(&path).expect("connected").status().expect("status");
     assert_eq!(status.node, daemon.node());
     let resources: Vec<_> = status.nodes[0].resources.iter().map(|row| row.name.as_str()).collect();
-    assert_eq!(resources, ["disk"], "none of the machine's CPUs");
+    assert_eq!(resources, ["disk", "memory"], "none of the machine's CPUs");
 
     let client = Client::connect(&path).expect("connected");
     let stopping = std::thread::spawn(move || client.stop(StopScope::Node, PATIENCE));

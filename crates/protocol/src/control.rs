@@ -484,6 +484,8 @@ pub enum FromNode {
     Freed {
         /// The object.
         object: ObjectId,
+        /// How often you have named it so far, as far as this is about.
+        count: u64,
     },
     /// Somebody here asks for an object that nobody knows: does the node that you stand for?
     Sought {

@@ -476,14 +476,14 @@ impl Inner {
 
     /// The node says where an actor is.
     pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
-        if let Some(queue) = self.bridge.get() {
-            queue.push(BridgeEvent::ActorChanged { actor, place: place.clone() });
-            queue.wake();
-        }
         // What the actor answered before it changed counts, also if its process is dead by now.
         self.drain_fully();
         if let Some(process) = self.home_of(actor) {
             self.drain_process(process);
+        }
+        if let Some(queue) = self.bridge.get() {
+            queue.push(BridgeEvent::ActorChanged { actor, place: place.clone() });
+            queue.wake();
         }
         let mut later = Later::default();
         let mut shell = self.submitter.lock();

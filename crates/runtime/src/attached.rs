@@ -70,7 +70,10 @@ impl Runtime {
         let inner = inner?;
         let _ = inner.link.set(Link::Local(Arc::new(link)));
         inner.send_to_node(ToNode::Started);
-        crate::pump::spawn(&inner)?;
+        // What stands for another node takes in messages itself, on the thread that forwards them.
+        if role != LocalRole::Peer {
+            crate::pump::spawn(&inner)?;
+        }
         Ok(Self(inner))
     }
 }

@@ -221,6 +221,21 @@ impl Bridge {
         })
     }
 
+    /// How many cells there are in which others see what this process has.
+    pub fn cells(&self) -> usize {
+        self.runtime.0.control.cells(self.runtime.0.me).len()
+    }
+
+    /// Says, for all to see, that this process has a task.
+    pub fn set_cell(&self, cell: usize, submitter: ProcessSlot, key: TaskKey) {
+        self.runtime.0.control.cells(self.runtime.0.me)[cell].set(submitter, key);
+    }
+
+    /// Says that it has it no more.
+    pub fn clear_cell(&self, cell: usize) {
+        self.runtime.0.control.cells(self.runtime.0.me)[cell].clear();
+    }
+
     /// Gives a lease back.
     pub fn return_lease(&self, lease: LeaseId) {
         self.send(ToNode::LeaseReturned { lease });

@@ -295,9 +295,11 @@ impl Inner {
             shell.flush(self, &mut later);
             shell.wake_others(self);
         }
-        later.messages.push(ToNode::DeathHandled { process: dead });
+        // Who stands for another node has to see to what it has forwarded for the dead one first.
+        if !self.tell_bridge(|| BridgeEvent::ProcessDied(dead)) {
+            later.messages.push(ToNode::DeathHandled { process: dead });
+        }
         later.run(self);
-        self.tell_bridge(|| BridgeEvent::ProcessDied(dead));
         if let Some(executor) = &self.executor {
             executor.on_process_died(self, dead);
         }

@@ -1,6 +1,7 @@
 //! Names of actors: claimed and sought at the control process.
 
 use super::Elsewhere;
+use crate::host::NodeHost;
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::control::{FoundActor, RequestId};
 use aktis_protocol::member::{NamedActor, ToControl};
@@ -18,6 +19,27 @@ pub(super) struct Names {
     /// Who asked what, by the number under which the control process was asked.
     asked: HashMap<RequestId, (ProcessSlot, RequestId)>,
     next: RequestId,
+}
+
+/// Somebody who asked for a name, and gets an answer in any case: when this goes.
+struct Asker {
+    host: NodeHost,
+    to: ProcessSlot,
+    request: RequestId,
+    found: Option<(ProcessSlot, FoundActor)>,
+}
+
+impl Asker {
+    fn answer(mut self, peer: ProcessSlot, found: FoundActor) {
+        self.found = Some((peer, found));
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let (to, request, found) = (self.to, self.request, self.found.take());
+        self.host.feed(NodeInput::NameFound { to, request, found });
+    }
 }
 
 impl Elsewhere {
@@ -79,14 +101,12 @@ impl Elsewhere {
 
     pub(crate) fn on_name_found(&self, number: RequestId, found: Option<(NodeId, FoundActor)>) {
         let Some((to, request)) = self.names.lock().asked.remove(&number) else { return };
-        let nobody = || self.host.feed(NodeInput::NameFound { to, request, found: None });
-        let Some((node, found)) = found.filter(|(node, _)| *node != self.me) else { return nobody() };
-        let Some(peer) = self.neighbours.slot_of(node) else { return nobody() };
-        let (host, actor) = (self.host.clone(), found.actor);
-        let then = move || host.feed(NodeInput::NameFound { to, request, found: Some((peer, found)) });
-        if !self.neighbours.seek_actor(node, actor, Box::new(then)) {
-            nobody();
-        }
+        let asker = Asker { host: self.host.clone(), to, request, found: None };
+        let Some((node, found)) = found.filter(|(node, _)| *node != self.me) else { return };
+        let Some(peer) = self.neighbours.slot_of(node) else { return };
+        let actor = found.actor;
+        let then = move || asker.answer(peer, found);
+        self.neighbours.seek_actor(node, actor, Box::new(then));
     }
 
     pub(crate) fn on_names(&self, number: RequestId, mut names: Vec<String>) {

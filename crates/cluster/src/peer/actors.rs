@@ -39,18 +39,39 @@ pub(super) struct ActorsAcross {
 
 impl Peer {
     pub(super) fn name_actor(&mut self, actor: ActorId) {
+        if self.is_between_us(actor) {
+            return;
+        }
         let bridge = &self.bridge;
         self.actors.lent.entry(actor).or_insert_with(|| (bridge.adopt_actor(actor), 0)).1 += 1;
     }
 
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
-        if self.actors.lent.get(&actor).is_some_and(|(_, named)| *named == count) {
-            self.actors.lent.remove(&actor);
+        if let Some((_, named)) = self.actors.lent.get_mut(&actor) {
+            *named = named.saturating_sub(count);
+            if *named == 0 {
+                self.actors.lent.remove(&actor);
+            }
         }
+    }
+
+    /// Whether the actor lives here for the other side.
+    pub(super) fn hosts(&self, actor: ActorId) -> bool {
+        self.actors.hosted_here.contains_key(&actor)
+    }
+
+    /// Whether one side hosts the actor for the other: then both know it anyway, and neither holds it for the other.
+    fn is_between_us(&self, actor: ActorId) -> bool {
+        self.actors.hosted_there.contains_key(&actor)
+            || self.actors.hosted_here.contains_key(&actor)
+            || self.actors.expected.iter().any(|expected| expected.spec.actor == actor)
     }
 
     /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
+        if self.is_between_us(actor) {
+            return;
+        }
         *self.actors.imports.entry(actor).or_default() += 1;
         self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
     }
@@ -92,6 +113,10 @@ impl Peer {
     // Actors that live here for the other side.
 
     pub(super) fn on_host_actor(&mut self, spec: ActorSpec, arguments: &[PeerArgument], incarnation: u32) {
+        // So far it was known here by its handles: from now on it lives here.
+        if let Some(count) = self.actors.imports.remove(&spec.actor) {
+            self.wire.send(&Frame::ActorReleased { actor: spec.actor, count });
+        }
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         // Whether, where and under which name it lives again is the other side's business.
@@ -150,12 +175,17 @@ impl Peer {
     }
 
     pub(super) fn on_end_actor(&mut self, actor: ActorId, now: bool) {
-        self.actors.expected.retain(|expected| expected.spec.actor != actor);
+        let expected = self.actors.expected.extract_if(.., |expected| expected.spec.actor == actor).last();
         let hosted = self.actors.hosted_here.remove(&actor);
-        if now {
+        let incarnation = match (&hosted, &expected) {
+            (Some(hosted), _) => hosted.incarnation,
+            (None, Some(expected)) => expected.incarnation,
+            // It has ended by itself, and that was said.
+            (None, None) => return,
+        };
+        if now && hosted.is_some() {
             self.bridge.send(ToNode::ActorKilled { actor, restart: false });
         }
-        let incarnation = hosted.as_ref().map_or(0, |hosted| hosted.incarnation);
         let failure = Failure::new(FailureKind::ActorDied, "the actor was ended");
         self.wire.send(&Frame::ActorEnded { actor, incarnation, failure });
         // It ends after the calls that it has.
@@ -168,13 +198,31 @@ impl Peer {
         self.bridge.send(ToNode::ActorStarted { actor, incarnation });
     }
 
-    pub(super) fn on_actor_ended(&mut self, actor: ActorId, failure: Failure) {
-        self.actors.hosted_there.remove(&actor);
-        self.bridge.send(ToNode::ActorEnded { actor, failure });
+    pub(super) fn on_actor_ended(&mut self, actor: ActorId, incarnation: u32, failure: Failure) {
+        if self.forget_hosted_there(actor, incarnation) {
+            self.bridge.send(ToNode::ActorEnded { actor, failure });
+        }
     }
 
     pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
+        if self.forget_hosted_there(actor, incarnation) {
+            self.bridge.send(ToNode::ActorLost { actor, incarnation, cause });
+        }
+    }
+
+    /// A life of an actor there is over, unless it was before. What becomes of its calls, their callers decide when
+    /// the node tells them.
+    fn forget_hosted_there(&mut self, actor: ActorId, incarnation: u32) -> bool {
+        if self.actors.hosted_there.get(&actor) != Some(&incarnation) {
+            return false;
+        }
         self.actors.hosted_there.remove(&actor);
-        self.bridge.send(ToNode::ActorLost { actor, incarnation, cause });
+        let ended = self.sent.extract_if(|_, sent| sent.actor == Some(actor));
+        for (_, sent) in ended.collect::<Vec<_>>() {
+            if let Some(from) = sent.from {
+                self.by_key.remove(&(from, sent.key));
+            }
+        }
+        true
     }
 }

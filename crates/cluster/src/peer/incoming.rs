@@ -2,8 +2,8 @@
 
 use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
-use aktis_protocol::peer::{Frame, PeerValue, Ticket};
-use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskKey, control};
+use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, TaskKey, control};
 use aktis_runtime::bridge::Bridge;
 use zerocopy::IntoBytes;
 
@@ -40,7 +40,7 @@ impl Peer {
                     None => Err("its shape is not known".to_owned()),
                 };
                 match submitted {
-                    Ok(key) => self.note_received(ticket, key, call.returns, call.stream_ahead > 0),
+                    Ok(key) => self.note_received(ticket, key, None, &call),
                     Err(problem) => {
                         let failure = Failure::new(FailureKind::Store, problem);
                         self.wire.send(&Frame::Returned {
@@ -55,12 +55,14 @@ impl Peer {
                 self.note_arguments(&call.arguments);
                 let handle = self.actor_for(actor);
                 let key = self.bridge.call(ticket, &handle, group, &call);
-                self.note_received(ticket, key, call.returns, call.stream_ahead > 0);
+                self.note_received(ticket, key, Some(actor), &call);
             }
             Frame::Returned { ticket, index, value } => self.on_returned(ticket, index, value),
             Frame::StreamItem { ticket, index, value } => {
                 if let Some((from, key)) = self.submitter_of(ticket) {
                     self.deliver(from, key, MessageKind::StreamItem, index, value);
+                } else {
+                    self.turn_down(&value);
                 }
             }
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
@@ -82,7 +84,9 @@ impl Peer {
                 self.on_host_actor(*spec, &arguments, incarnation);
             }
             Frame::ActorStarted { actor, incarnation } => self.on_actor_started(actor, incarnation),
-            Frame::ActorEnded { actor, failure, .. } => self.on_actor_ended(actor, failure),
+            Frame::ActorEnded { actor, incarnation, failure } => {
+                self.on_actor_ended(actor, incarnation, failure);
+            }
             Frame::ActorLost { actor, incarnation, cause } => self.on_actor_lost(actor, incarnation, cause),
             Frame::EndActor { actor, now } => self.on_end_actor(actor, now),
             Frame::ActorSought { actor } => {
@@ -94,17 +98,17 @@ impl Peer {
         }
     }
 
-    fn note_received(&mut self, ticket: Ticket, key: TaskKey, returns: u32, streams: bool) {
-        let returns_left = returns.max(1);
-        self.received.insert(ticket, Received { key, returns_left, streams, producer: None });
+    fn note_received(&mut self, ticket: Ticket, key: TaskKey, actor: Option<ActorId>, call: &PeerCall) {
+        let (returns_left, streams) = (call.returns.max(1), call.stream_ahead > 0);
+        self.received.insert(ticket, Received { key, actor, returns_left, streams, producer: None });
     }
 
     fn submitter_of(&self, ticket: Ticket) -> Option<(ProcessSlot, TaskKey)> {
-        self.sent.get(&ticket).map(|sent| (sent.from, sent.key))
+        self.sent.get(&ticket).and_then(|sent| Some((sent.from?, sent.key)))
     }
 
     fn on_returned(&mut self, ticket: Ticket, index: u32, value: PeerValue) {
-        let Some(sent) = self.sent.get_mut(&ticket) else { return };
+        let Some(sent) = self.sent.get_mut(&ticket) else { return self.turn_down(&value) };
         sent.returns_left = sent.returns_left.saturating_sub(1);
         let done = sent.returns_left == 0 || matches!(value, PeerValue::Failed(_));
         let (from, key) = (sent.from, sent.key);
@@ -112,12 +116,31 @@ impl Peer {
         if done {
             self.settle_sent(ticket);
         }
-        self.deliver(from, key, kind, index, value);
+        match from {
+            Some(from) => self.deliver(from, key, kind, index, value),
+            None => self.turn_down(&value),
+        }
+    }
+
+    /// Nobody wants a value from the other side any more: what it has named is released at once.
+    fn turn_down(&self, value: &PeerValue) {
+        let (object, inside) = match value {
+            PeerValue::Inline { inside, .. } => (None, inside),
+            PeerValue::Stored { object, inside, .. } => (Some(object), inside),
+            PeerValue::Failed(_) => return,
+        };
+        for &object in object.into_iter().chain(&inside.objects) {
+            self.wire.send(&Frame::Released { object, count: 1 });
+        }
+        for &actor in &inside.actors {
+            self.wire.send(&Frame::ActorReleased { actor, count: 1 });
+        }
     }
 
     fn on_stream_ended(&mut self, ticket: Ticket, index: u32, failure: Option<Failure>) {
-        let Some((from, key)) = self.submitter_of(ticket) else { return };
+        let submitter = self.submitter_of(ticket);
         self.settle_sent(ticket);
+        let Some((from, key)) = submitter else { return };
         let (form, bytes) = match failure {
             Some(failure) => (ValueForm::Failed, control::encode(&failure)),
             None => (ValueForm::Inline, Vec::new()),
@@ -137,21 +160,18 @@ impl Peer {
                 let payload = [object.as_bytes(), &bytes].concat();
                 self.post(to, message(ValueForm::Inline, true), payload);
             }
-            PeerValue::Stored { object, bytes, inside } => {
-                self.note_result(object);
-                match self.bridge.import(object, bytes, to) {
-                    Ok(entry) => {
-                        let contains = !inside.is_empty();
-                        self.contain(object, to, inside);
-                        let stored = Stored { object, entry };
-                        self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
-                    }
-                    Err(error) => {
-                        let failure = Failure::new(FailureKind::Store, error.to_string());
-                        self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
-                    }
+            PeerValue::Stored { object, bytes, inside } => match self.bridge.import(object, bytes, to) {
+                Ok(entry) => {
+                    let contains = !inside.is_empty();
+                    self.contain(object, to, inside);
+                    let stored = Stored { object, entry };
+                    self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
                 }
-            }
+                Err(error) => {
+                    let failure = Failure::new(FailureKind::Store, error.to_string());
+                    self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+                }
+            },
             PeerValue::Failed(failure) => {
                 self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
             }

@@ -6,7 +6,7 @@ use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// An object of this node that the other one knows.
 pub(crate) struct Lent {
@@ -19,8 +19,6 @@ pub(crate) struct Lent {
 /// See the module.
 #[derive(Default)]
 pub(super) struct ObjectsAcross {
-    /// Objects that the other node has named to this one, and how often.
-    imports: HashMap<ObjectId, u64>,
     /// Objects whose values the other node waits for.
     awaited: HashSet<ObjectId>,
 }
@@ -58,12 +56,13 @@ impl Peer {
         lent.entry(object).or_insert(Lent { handle, count: 0 }).count += 1;
     }
 
-    /// The other side has let go of an object, which was named to it so often when it did.
+    /// The other side has let go of an object that was named to it so often; it may have been named again since.
     pub(super) fn on_released(&mut self, object: ObjectId, count: u64) {
         let mut lent = self.doorway.lent.lock();
-        let gone = lent.get(&object).filter(|known| known.count == count).is_some();
+        let Some(known) = lent.get_mut(&object) else { return };
+        known.count = known.count.saturating_sub(count);
         // Dropped when the lock is free: that has the node told.
-        let dropped = gone.then(|| lent.remove(&object));
+        let dropped = if known.count == 0 { lent.remove(&object) } else { None };
         drop(lent);
         drop(dropped);
     }
@@ -170,14 +169,7 @@ impl Peer {
     /// The other side has named an object: it is asked when somebody here wants its value. The caller has this process
     /// hold it.
     pub(super) fn note_object(&mut self, object: ObjectId) {
-        let count = self.objects.imports.entry(object).or_default();
-        *count += 1;
         self.bridge.send(ToNode::Promised { object, holder: self.me() });
-    }
-
-    /// The other side has given a result that is in its store.
-    pub(super) fn note_result(&mut self, object: ObjectId) {
-        *self.objects.imports.entry(object).or_default() += 1;
     }
 
     pub(super) fn note_inside(&mut self, inside: &Inside) {
@@ -202,10 +194,8 @@ impl Peer {
     }
 
     /// Nobody here knows the object any more.
-    pub(super) fn release_import(&mut self, object: ObjectId) {
-        if let Some(count) = self.objects.imports.remove(&object) {
-            self.wire.send(&Frame::Released { object, count });
-        }
+    pub(super) fn release_import(&mut self, object: ObjectId, count: u64) {
+        self.wire.send(&Frame::Released { object, count });
     }
 
     /// The value of an object that this side has asked for.

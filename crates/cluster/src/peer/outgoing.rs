@@ -45,7 +45,7 @@ impl Peer {
             FromNode::HostActor { spec, incarnation, .. } => self.send_actor(*spec, incarnation),
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
             FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
-            FromNode::Freed { object } => self.release_import(object),
+            FromNode::Freed { object, count } => self.release_import(object, count),
             FromNode::Sought { object } => self.wire.send(&Frame::Sought { object }),
             FromNode::Shutdown => self.doorway.end("the node ends"),
             _ => {}
@@ -75,10 +75,13 @@ impl Peer {
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((submitter, header.key), ticket);
-        self.sent.insert(
-            ticket,
-            Sent { from: submitter, key: header.key, lease: Some(lease), returns_left, streams },
-        );
+        let cell = self.cells.pop();
+        if let Some(cell) = cell {
+            self.bridge.set_cell(cell, submitter, header.key);
+        }
+        let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
+        let sent = Sent { from, key, actor, lease: lease_held, cell, returns_left, streams };
+        self.sent.insert(ticket, sent);
         let arguments = match to_peer(&arguments) {
             Ok(arguments) => arguments,
             Err(problem) => return self.refuse_sent(ticket, &problem),
@@ -99,7 +102,8 @@ impl Peer {
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((from, key), ticket);
-        self.sent.insert(ticket, Sent { from, key, lease: None, returns_left, streams });
+        let (actor, lease, cell) = (Some(header.actor), None, None);
+        self.sent.insert(ticket, Sent { from: Some(from), key, actor, lease, cell, returns_left, streams });
         let arguments = match to_peer(arguments) {
             Ok(arguments) => arguments,
             Err(problem) => return self.refuse_sent(ticket, &problem),
@@ -124,7 +128,9 @@ impl Peer {
         let text = format!("it could not be sent to another node: {problem}");
         let (from, bytes) = (sent.from, control::encode(&Failure::new(FailureKind::Codec, text)));
         self.settle_sent(ticket);
-        self.post(from, message, bytes);
+        if let Some(from) = from {
+            self.post(from, message, bytes);
+        }
     }
 
     fn send_about(&mut self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) {
@@ -182,7 +188,12 @@ impl Peer {
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
     fn send_failure(&mut self, ticket: Ticket, mut failure: Failure) {
-        let Some(Received { streams, .. }) = self.received.remove(&ticket) else { return };
+        let Some(Received { streams, actor, .. }) = self.received.remove(&ticket) else { return };
+        let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
+        if of_life && actor.is_some_and(|actor| self.hosts(actor)) {
+            // The other side hears that the actor is gone, and its callers decide themselves what becomes of their calls.
+            return;
+        }
         failure.retriable |= matches!(failure.kind, FailureKind::WorkerDied(_));
         let frame = match streams {
             true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
@@ -191,18 +202,16 @@ impl Peer {
         self.wire.send(&frame);
     }
 
-    /// A local process died: nobody wants what was sent for it.
+    /// A local process died: nobody wants what was sent for it. Its place is not used again before that is settled.
     fn on_process_died(&mut self, process: ProcessSlot) {
-        let orphaned: Vec<Ticket> =
-            self.sent.iter().filter(|(_, sent)| sent.from == process).map(|(ticket, _)| *ticket).collect();
-        for ticket in orphaned {
-            self.wire.send(&Frame::Cancel { ticket, recursive: true, force: false });
+        for (ticket, sent) in self.sent.iter_mut().filter(|(_, sent)| sent.from == Some(process)) {
             // The answer finds nobody, but the lease is in use until it comes.
-            if let Some(sent) = self.sent.get(&ticket) {
-                self.by_key.remove(&(sent.from, sent.key));
-            }
+            sent.from = None;
+            self.by_key.remove(&(process, sent.key));
+            self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: false });
         }
         self.unsent.retain(|unsent| unsent.to != process);
+        self.bridge.send(ToNode::DeathHandled { process });
     }
 
     fn send_actor(&mut self, mut spec: aktis_protocol::control::ActorSpec, incarnation: u32) {

@@ -6,6 +6,7 @@ use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
+use aktis_protocol::state::{StateKind, StateRows};
 use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, resources};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Config, Runtime};
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A wire that ends in the doorway of the other side.
 struct Pipe {
@@ -89,6 +90,27 @@ impl Pair {
         hand_up(&here.runtime, slot, there.doorway.clone());
         hand_up(&there.runtime, there.slot, here.doorway.clone());
         Self { here, there }
+    }
+}
+
+impl Pair {
+    /// Waits until no object is left on either node: what one holds for the other has been given back.
+    fn expect_empty_stores(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        for side in [&self.here, &self.there] {
+            while objects(&side.runtime) > 0 {
+                assert!(Instant::now() < deadline, "{} objects are left", objects(&side.runtime));
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// How many objects are in the store of a node.
+fn objects(runtime: &Runtime) -> u64 {
+    match runtime.state(StateKind::Store).unwrap().0 {
+        StateRows::Store(row) => row.objects,
+        other => panic!("asked for the store, told {other:?}"),
     }
 }
 
@@ -229,7 +251,10 @@ fn large_values_cross_in_both_directions() {
     assert_eq!(sum::remote(made_there.clone()).get_timeout(PATIENCE).unwrap(), expected);
     assert_eq!(made_there.get_timeout(PATIENCE).unwrap().len(), bytes);
     let made_here = aktis::put(vec![2_u8; bytes]).unwrap();
+    assert_eq!(sum::remote(made_here.clone()).get_timeout(PATIENCE).unwrap(), 2 * bytes as u64);
     assert_eq!(sum::remote(made_here).get_timeout(PATIENCE).unwrap(), 2 * bytes as u64);
+    drop(made_there);
+    pair.expect_empty_stores();
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Node {
 
     /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
     /// not said so, since they pass that on by themselves; another node has to ask.
-    fn note_stored_value(&mut self, object: ObjectId) {
+    pub(super) fn note_stored_value(&mut self, object: ObjectId) {
         if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
             return;
         }
@@ -168,8 +168,8 @@ impl Node {
     fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
         for object in freed.objects {
             self.orphans.remove(&object);
-            if let Some(peer) = self.peers.forget_object(object) {
-                self.send(peer, FromNode::Freed { object }, out);
+            if let Some((peer, count)) = self.peers.forget_object(object) {
+                self.send(peer, FromNode::Freed { object, count }, out);
             }
             self.memory.forget(now, object, out);
         }

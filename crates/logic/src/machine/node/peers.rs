@@ -28,6 +28,8 @@ struct Import {
     peer: ProcessSlot,
     /// Whether its value was asked for.
     asked: bool,
+    /// How often it was named.
+    named: u64,
 }
 
 /// Something that this node has no place for, or not soon.
@@ -69,9 +71,9 @@ impl Peers {
         })
     }
 
-    /// Nobody here can ask for the object any more: gives the process that promised it.
-    pub(super) fn forget_object(&mut self, object: ObjectId) -> Option<ProcessSlot> {
-        self.imports.remove(&object).map(|import| import.peer)
+    /// Nobody here can ask for the object any more: gives the process that promised it, and how often it was named.
+    pub(super) fn forget_object(&mut self, object: ObjectId) -> Option<(ProcessSlot, u64)> {
+        self.imports.remove(&object).map(|import| (import.peer, import.named))
     }
 
     pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
@@ -118,16 +120,18 @@ impl Node {
         if self.roster.is_live(holder) {
             self.directory.hold(object, holder);
         }
-        if self.peers.imports.get(&object).is_some_and(|import| import.peer == from) {
+        if let Some(import) = self.peers.imports.get_mut(&object).filter(|import| import.peer == from) {
+            import.named += 1;
             return;
         }
+        self.note_stored_value(object);
         if !self.directory.knows(object) || !self.directory.promise(object, from) {
             // Somebody else says its value, or nobody wants it.
-            return self.send(from, FromNode::Freed { object }, out);
+            return self.send(from, FromNode::Freed { object, count: 1 }, out);
         }
         self.orphans.remove(&object);
         let asked = self.directory.is_awaited(object);
-        self.peers.imports.insert(object, Import { peer: from, asked });
+        self.peers.imports.insert(object, Import { peer: from, asked, named: 1 });
         if asked {
             self.send(from, FromNode::ValueWanted { object }, out);
         }
@@ -146,14 +150,21 @@ impl Node {
             // The one who wanted it died meanwhile.
             let failure = Failure::new(FailureKind::Lost, "nobody wants it any more");
             self.send(from, FromNode::ImportedAs { request, entry: Err(failure) }, out);
-            return self.send(from, FromNode::Freed { object }, out);
+            return self.send(from, FromNode::Freed { object, count: 1 }, out);
         }
         let entry = self.memory.on_imported(from, object, bytes, out);
-        if entry.is_ok() {
+        let mut refused = entry.is_err();
+        if !refused {
             self.directory.hold(object, holder);
-            self.peers.imports.entry(object).or_insert(Import { peer: from, asked: true });
+            let new = Import { peer: from, asked: true, named: 0 };
+            let import = self.peers.imports.entry(object).or_insert(new);
+            import.named += u64::from(import.peer == from);
+            refused = import.peer != from;
         }
         self.send(from, FromNode::ImportedAs { request, entry }, out);
+        if refused {
+            self.send(from, FromNode::Freed { object, count: 1 }, out);
+        }
     }
 
     pub(super) fn on_lookup_wanted(
@@ -163,6 +174,7 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_stored_value(object);
         let known = match self.directory.value(object) {
             Some(Value::Pending { owner }) => owner.is_some_and(|owner| owner != from),
             Some(Value::Known(_)) => true,

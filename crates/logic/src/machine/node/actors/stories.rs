@@ -24,7 +24,13 @@ impl Node {
     ) {
         let actor = spec.actor;
         spec.isolated |= self.programs.shares(spec.program) == Some(false);
-        if let Some(known) = self.actors.table.get_mut(&actor)
+        let proxy = self.proxy_for(actor).filter(|_| self.is_peer(from));
+        if let Some(host) = proxy {
+            // It was known here by its handles only, and is to live here now.
+            if host != from {
+                self.send(host, FromNode::EndActor { actor, now: false }, out);
+            }
+        } else if let Some(known) = self.actors.table.get_mut(&actor)
             && !matches!(known.life, Life::Dead(_))
         {
             // The task that creates it runs again, and names it again.
@@ -56,6 +62,11 @@ impl Node {
             false => self.tell(actor, out),
         }
         self.serve(now, out);
+    }
+
+    /// The process through which an actor is reached that lives on another node.
+    fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
+        self.actors.table.get(&actor).and_then(Actor::host).filter(|&host| self.is_peer(host))
     }
 
     /// Why there cannot be such an actor, if so.
