@@ -31,6 +31,8 @@ use std::time::Duration;
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the token is good that the head prints when it starts.
 const FIRST_TOKEN: Duration = Duration::from_secs(24 * 3600);
+/// Where drivers attach, in the daemon's directory: the longest of the paths there.
+const ATTACH_SOCKET: &str = "node/attach.sock";
 /// Where the head listens, if nothing is said.
 const HEAD_PORT: u16 = 6388;
 
@@ -184,6 +186,7 @@ impl Daemon {
     pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
         let directory = Directory::claim(&config.directory)?;
+        directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
         let host = Host::start(HostConfig {
             directory: directory.path().join("node"),

@@ -124,12 +124,18 @@ impl Directory {
         &self.path
     }
 
+    /// The path of a socket in it, if it can have one there.
+    pub fn socket(&self, name: &str) -> Result<PathBuf, DirectoryError> {
+        let path = self.path.join(name);
+        match path.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
+            true => Ok(path),
+            false => Err(DirectoryError::TooLong { path }),
+        }
+    }
+
     /// A socket in it, in the place of one that an earlier daemon has left behind.
     pub fn listen(&self, name: &str) -> Result<UnixListener, DirectoryError> {
-        let path = self.path.join(name);
-        if path.as_os_str().len() >= SOCKET_PATH_BYTES_MAX {
-            return Err(DirectoryError::TooLong { path });
-        }
+        let path = self.socket(name)?;
         self.remove(name)?;
         UnixListener::bind(&path).map_err(system("listen on", &path))
     }
