@@ -135,8 +135,12 @@ impl Elsewhere {
     }
 
     fn ask(&self, request: RequestId, demand: Demand) -> bool {
+        self.tell_placer(ToPlacer::PlaceWanted { request, demand })
+    }
+
+    fn tell_placer(&self, message: ToPlacer) -> bool {
         let member = self.member.get().and_then(Weak::upgrade);
-        member.is_some_and(|member| member.send_placer(ToPlacer::PlaceWanted { request, demand }))
+        member.is_some_and(|member| member.send_placer(message))
     }
 
     /// The placer has said something.
@@ -149,11 +153,20 @@ impl Elsewhere {
                     let count = if peer.is_some() { count } else { 0 };
                     return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer, count });
                 }
-                let Some(actor) = self.places.lock().actors.remove(&request) else { return };
+                let Some(actor) = self.places.lock().actors.remove(&request) else {
+                    // It was withdrawn meanwhile; if that cannot be said, the placer has forgotten it anyway.
+                    self.tell_placer(ToPlacer::PlaceUnused { request, node, count });
+                    return;
+                };
                 self.host.feed(NodeInput::ActorPlaced { actor, peer });
             }
             FromPlacer::Waiting { request, reason } | FromPlacer::Refused { request, reason } => {
-                self.places.lock().reasons.insert(request, reason);
+                if request & ACTOR_REQUEST == 0 {
+                    self.places.lock().reasons.insert(request, reason);
+                } else {
+                    // It is asked for anew, as another request.
+                    self.tell_placer(ToPlacer::PlaceWithdrawn { request });
+                }
                 self.on_no_place(request);
             }
             FromPlacer::GroupChanged { .. }

@@ -196,7 +196,7 @@ impl Peer {
         let orphaned: Vec<Ticket> =
             self.sent.iter().filter(|(_, sent)| sent.from == process).map(|(ticket, _)| *ticket).collect();
         for ticket in orphaned {
-            self.wire.send(&Frame::Cancel { ticket, recursive: true, force: false });
+            self.wire.send(&Frame::Cancel { ticket, recursive: true, force: true });
             // The answer finds nobody, but the lease is in use until it comes.
             if let Some(sent) = self.sent.get(&ticket) {
                 self.by_key.remove(&(sent.from, sent.key));
