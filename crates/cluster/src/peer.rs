@@ -257,6 +257,10 @@ impl Peer {
             let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
             self.post(sent.from, message, bytes.clone());
         }
+        // The other side has given up what it had sent, too.
+        for received in std::mem::take(&mut self.received).into_values() {
+            self.bridge.cancel(received.key, true, true);
+        }
         // Whoever reads slowly gets its answer too, unless it ends.
         while !self.unsent.is_empty() && !self.bridge.runtime().is_closed() {
             self.bridge.take();

@@ -74,11 +74,13 @@ impl Machine {
         self.json(&["list", "nodes", "--state", "alive", "--json"])["nodes"].as_array().expect("a list").len()
     }
 
-    /// How much of a resource is free on it.
-    pub(crate) fn is_idle(&self) -> bool {
-        let nodes = self.json(&["list", "nodes", "--json"]);
-        let cpu = &nodes["nodes"][0]["resources"]["CPU"];
-        cpu["available"] == cpu["total"]
+    /// What is in use or kept on it.
+    fn remains(&self) -> Vec<Value> {
+        let listed =
+            |what: &str| self.json(&["list", what, "--json"])[what].as_array().expect("a list").clone();
+        let cpus = &listed("nodes")[0]["resources"]["CPU"];
+        let used = (cpus["available"] != cpus["total"]).then(|| cpus.clone());
+        used.into_iter().chain(listed("objects")).chain(listed("actors")).collect()
     }
 
     pub(crate) fn session(&self) -> Session {
@@ -121,10 +123,8 @@ impl Cluster {
         let path = self.directory.path().join(self.machines.len().to_string());
         let text = |name: &str| token[name].as_str().expect("text").to_owned();
         let (address, token, cpus) = (text("address"), text("token"), cpus.to_string());
-        self.machines.push(Machine::start(
-            path,
-            &["--address", &address, "--token", &token, "--cpus", &cpus],
-        ));
+        self.machines
+            .push(Machine::start(path, &["--address", &address, "--token", &token, "--cpus", &cpus]));
     }
 
     pub(crate) fn head(&self) -> &Machine {
@@ -135,6 +135,20 @@ impl Cluster {
     pub(crate) fn wait_for_links(&self) {
         for machine in &self.machines {
             until("the nodes have found each other", || machine.alive() == self.machines.len());
+        }
+    }
+
+    /// Waits until nothing is in use or kept anywhere.
+    pub(crate) fn wait_until_empty(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        for (number, machine) in self.machines.iter().enumerate() {
+            loop {
+                let remains = machine.remains();
+                if remains.is_empty() {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "left on machine {number}: {remains:#?}");
+            }
         }
     }
 

@@ -513,17 +513,27 @@ impl Executor {
                 cancelled_main = true;
             }
         }
-        if let (true, Some(hooks)) = (cancelled_main, crate::hooks::get()) {
-            (hooks.cancelled)();
-        }
+        self.interrupt_main_if(cancelled_main);
         if kind == MessageKind::Cancel {
             self.hosted.cancel(from, key);
         }
     }
 
-    /// A submitter died: its lanes will go; nothing of it must be cached.
-    pub(crate) fn on_process_died(&self, _dead: ProcessSlot) {
+    fn interrupt_main_if(&self, cancelled: bool) {
+        if let (true, Some(hooks)) = (cancelled, crate::hooks::get()) {
+            (hooks.cancelled)();
+        }
+    }
+
+    /// A submitter died: its lanes will go, nothing of it must be cached, and nobody wants what it has submitted.
+    pub(crate) fn on_process_died(&self, dead: ProcessSlot) {
         *self.lanes.write() = (u32::MAX, Arc::default());
+        let mut cancelled_main = false;
+        for runner in self.runners.read().iter() {
+            let runs_now = runner.on_submitter_died(dead);
+            cancelled_main |= runs_now && runner.index == 0 && self.is_main_only();
+        }
+        self.interrupt_main_if(cancelled_main);
     }
 }
 

@@ -181,6 +181,26 @@ impl RunnerState {
         found
     }
 
+    /// A process died: what it has submitted is cancelled, with all that this has submitted. True if that runs now.
+    pub(crate) fn on_submitter_died(&self, dead: ProcessSlot) -> bool {
+        let mut outer = self.outer.lock();
+        let cancelled = self.cancelled.lock();
+        let runs_now = self.submitter.load(Ordering::Acquire) == dead.0;
+        if runs_now {
+            self.recursive.store(true, Ordering::Release);
+            cancelled.store(true, Ordering::Release);
+        }
+        for frame in outer.frames.iter_mut().filter(|frame| frame.submitter == dead.0) {
+            frame.recursive = true;
+            frame.cancelled.store(true, Ordering::Release);
+        }
+        drop((cancelled, outer));
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+        runs_now
+    }
+
     /// Notes a message, if it is about what the thread runs, or about what waits there for that. The locks are held
     /// throughout, and `begin` takes one of them: the next task does not get it.
     fn note_message(&self, from: ProcessSlot, kind: MessageKind, key: TaskKey, index: u32) -> bool {

@@ -119,7 +119,7 @@ impl Node {
 
     /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
     /// not said so, since they pass that on by themselves; another node has to ask.
-    fn note_stored_value(&mut self, object: ObjectId) {
+    pub(super) fn note_stored_value(&mut self, object: ObjectId) {
         if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
             return;
         }

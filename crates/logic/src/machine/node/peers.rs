@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. An import belongs to a live process that stands for another node, and its object is known.
-//! 2. What waits is handed up once at a time: there is no second question before the first is answered.
+//! 2. No node promises an object that is in the store here: if both kept it for the other, neither would let go.
+//! 3. What waits is handed up once at a time: there is no second question before the first is answered.
 
 use super::roster::{Role, Stage};
 use super::supply::Claim;
@@ -116,6 +117,8 @@ impl Node {
         if self.peers.imports.get(&object).is_some_and(|import| import.peer == from) {
             return;
         }
+        // An object of this node that comes back must not be kept by the other: each would wait for the other to let go.
+        self.note_stored_value(object);
         if !self.directory.knows(object) || !self.directory.promise(object, from) {
             // Somebody else says its value, or nobody wants it.
             return self.send(from, FromNode::Freed { object }, out);
