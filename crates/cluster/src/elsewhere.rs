@@ -3,7 +3,7 @@
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
-use aktis_io::Endpoint;
+use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{ActorSpec, RequestId};
 use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
@@ -13,12 +13,16 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// Objects that are copied at the same time.
 const FETCHERS: usize = 4;
 
 /// Connections over which one object is copied.
 const STREAMS: usize = 2;
+
+/// The pause before an object is copied again over other connections.
+const PULL_AGAIN: Duration = Duration::from_millis(50);
 
 /// Requests of the placer with this bit are about actors, others about shapes.
 const ACTOR_REQUEST: RequestId = 1 << 31;
@@ -204,14 +208,23 @@ impl Elsewhere {
     }
 
     fn fetch(&self, entry: EntryRef, object: ObjectId, peer: ProcessSlot, offset: u64) -> Result<(), String> {
-        let (node, address) = self.neighbours.node_of(peer).ok_or("the node that has it is gone")?;
-        let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
-        let filled = self.host.arena().refill(entry, offset, |place| {
-            endpoint
-                .pull(node, address, object, place, STREAMS)
-                .map_err(|error| StoreError::Elsewhere(error.to_string()))
-        });
+        let filled = self
+            .host
+            .arena()
+            .refill(entry, offset, |place| self.pull(object, peer, place).map_err(StoreError::Elsewhere));
         filled.map_err(|error| error.to_string())
+    }
+
+    /// Copies an object. Connections come and go: the node has it for as long as there is a link to that.
+    fn pull(&self, object: ObjectId, peer: ProcessSlot, place: &mut [u8]) -> Result<(), String> {
+        loop {
+            let (node, address) = self.neighbours.node_of(peer).ok_or("the node that had it is gone")?;
+            let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
+            match endpoint.pull(node, address, object, place, STREAMS) {
+                Err(PullError::PeerGone(_)) => std::thread::sleep(PULL_AGAIN),
+                outcome => return outcome.map_err(|error| error.to_string()),
+            }
+        }
     }
 }
 

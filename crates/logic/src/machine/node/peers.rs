@@ -118,7 +118,7 @@ impl Node {
             return;
         }
         // An object of this node that comes back must not be kept by the other: each would wait for the other to let go.
-        self.note_stored_value(object);
+        self.note_stored_value(object, out);
         if !self.directory.knows(object) || !self.directory.promise(object, from) {
             // Somebody else says its value, or nobody wants it.
             return self.send(from, FromNode::Freed { object }, out);
