@@ -52,6 +52,11 @@ fn length(made: (Vec<u32>, Vec<u8>)) -> (Vec<u32>, usize) {
 }
 
 #[remote]
+fn same(counter: CounterHandle) -> CounterHandle {
+    counter
+}
+
+#[remote]
 fn add_through(counter: CounterHandle, n: u64) -> aktis::Result<u64> {
     counter.add(n).get()
 }
@@ -228,7 +233,10 @@ fn what_was_handed_around_is_let_go_everywhere() {
         let counter = Counter::options().cpus(1).remote(10);
         assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 11);
         assert_eq!(add_through::remote(counter.clone(), 1).get_timeout(PATIENCE).unwrap(), 12);
+        let returned = same::remote(counter.clone()).get_timeout(PATIENCE).unwrap();
         drop(counter);
+        assert_eq!(returned.add(1).get_timeout(PATIENCE).unwrap(), 13);
+        drop(returned);
         cluster.wait_until_empty();
     }
 }

@@ -46,6 +46,7 @@ impl Peer {
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
             FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
             FromNode::Freed { object } => self.release_import(object),
+            FromNode::ActorKnown { actor } => self.release_actor(actor),
             FromNode::Sought { object } => self.wire.send(&Frame::Sought { object }),
             FromNode::Shutdown => self.doorway.end("the node ends"),
             _ => {}
