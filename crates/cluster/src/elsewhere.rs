@@ -5,7 +5,7 @@ mod names;
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
-use aktis_io::Endpoint;
+use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{ActorSpec, RequestId};
 use aktis_protocol::member::ToControl;
@@ -17,12 +17,16 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// Objects that are copied at the same time.
 const FETCHERS: usize = 4;
 
 /// Connections over which one object is copied.
 const STREAMS: usize = 2;
+
+/// The pause before an object is copied again over other connections.
+const PULL_AGAIN: Duration = Duration::from_millis(50);
 
 /// Requests of the placer with this bit are about actors, others about shapes.
 const ACTOR_REQUEST: RequestId = 1 << 31;
@@ -145,8 +149,12 @@ impl Elsewhere {
     }
 
     fn ask(&self, request: RequestId, demand: Demand) -> bool {
+        self.tell_placer(ToPlacer::PlaceWanted { request, demand })
+    }
+
+    fn tell_placer(&self, message: ToPlacer) -> bool {
         let member = self.member.get().and_then(Weak::upgrade);
-        member.is_some_and(|member| member.send_placer(ToPlacer::PlaceWanted { request, demand }))
+        member.is_some_and(|member| member.send_placer(message))
     }
 
     /// Says something to the control process; false if it is away.
@@ -164,11 +172,20 @@ impl Elsewhere {
                     let count = if peer.is_some() { count } else { 0 };
                     return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer, count });
                 }
-                let Some(actor) = self.places.lock().actors.remove(&request) else { return };
+                let Some(actor) = self.places.lock().actors.remove(&request) else {
+                    // It was withdrawn meanwhile; if that cannot be said, the placer has forgotten it anyway.
+                    self.tell_placer(ToPlacer::PlaceUnused { request, node, count });
+                    return;
+                };
                 self.host.feed(NodeInput::ActorPlaced { actor, peer });
             }
             FromPlacer::Waiting { request, reason } | FromPlacer::Refused { request, reason } => {
-                self.places.lock().reasons.insert(request, reason);
+                if request & ACTOR_REQUEST == 0 {
+                    self.places.lock().reasons.insert(request, reason);
+                } else {
+                    // It is asked for anew, as another request.
+                    self.tell_placer(ToPlacer::PlaceWithdrawn { request });
+                }
                 self.on_no_place(request);
             }
             FromPlacer::GroupChanged { .. }
@@ -207,14 +224,23 @@ impl Elsewhere {
     }
 
     fn fetch(&self, entry: EntryRef, object: ObjectId, peer: ProcessSlot, offset: u64) -> Result<(), String> {
-        let (node, address) = self.neighbours.node_of(peer).ok_or("the node that has it is gone")?;
-        let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
-        let filled = self.host.arena().refill(entry, offset, |place| {
-            endpoint
-                .pull(node, address, object, place, STREAMS)
-                .map_err(|error| StoreError::Elsewhere(error.to_string()))
-        });
+        let filled = self
+            .host
+            .arena()
+            .refill(entry, offset, |place| self.pull(object, peer, place).map_err(StoreError::Elsewhere));
         filled.map_err(|error| error.to_string())
+    }
+
+    /// Copies an object. Connections come and go: the node has it for as long as there is a link to that.
+    fn pull(&self, object: ObjectId, peer: ProcessSlot, place: &mut [u8]) -> Result<(), String> {
+        loop {
+            let (node, address) = self.neighbours.node_of(peer).ok_or("the node that had it is gone")?;
+            let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
+            match endpoint.pull(node, address, object, place, STREAMS) {
+                Err(PullError::PeerGone(_)) => std::thread::sleep(PULL_AGAIN),
+                outcome => return outcome.map_err(|error| error.to_string()),
+            }
+        }
     }
 }
 

@@ -193,7 +193,9 @@ impl Member {
                 state.epoch = Some(epoch);
                 state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
                 drop(state);
-                nodes.iter().for_each(|info| self.neighbours.on_joined(info));
+                self.neighbours.on_members(&nodes);
+                // What was asked before belongs to a membership that is over.
+                self.elsewhere.on_control_away();
                 self.changed.notify_all();
             }
             FromControl::Expelled => {

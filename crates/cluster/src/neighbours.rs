@@ -15,12 +15,14 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The greeting of a link between two nodes.
 const NODE_GREETING: &[u8] = b"node";
 /// The pause between two attempts to dial a node.
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
+/// How long the control process may take to say where a node is that has dialled this one.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 /// The pause while a link has no room.
 const ROOM_AGAIN: Duration = Duration::from_millis(1);
 
@@ -39,9 +41,13 @@ struct Table {
     closing: bool,
 }
 
+#[derive(Default)]
 struct Neighbour {
-    /// Where it is reached, if it is a member.
+    /// Where it is reached, if somebody has said so.
     address: Option<SocketAddr>,
+    /// Whether it is dialled when there is no link to it.
+    is_member: bool,
+    /// Whether a thread dials it.
     dialling: bool,
     linked: Option<Linked>,
 }
@@ -73,12 +79,10 @@ impl Neighbours {
     /// A node is a member.
     pub(crate) fn on_joined(self: &Arc<Self>, info: &NodeInfo) {
         let mut table = self.table.lock();
-        let neighbour = table.nodes.entry(info.node).or_insert(Neighbour {
-            address: None,
-            dialling: false,
-            linked: None,
-        });
+        let neighbour = table.nodes.entry(info.node).or_default();
         neighbour.address = Some(info.address);
+        neighbour.is_member = true;
+        self.changed.notify_all();
         if info.node <= self.me
             || neighbour.linked.is_some()
             || std::mem::replace(&mut neighbour.dialling, true)
@@ -97,11 +101,26 @@ impl Neighbours {
         }
     }
 
+    /// These are all members that the control process knows. If it has just begun, others are about to join again: a
+    /// node that there is a link to is kept until that ends.
+    pub(crate) fn on_members(self: &Arc<Self>, members: &[NodeInfo]) {
+        let mut table = self.table.lock();
+        for neighbour in table.nodes.values_mut() {
+            neighbour.is_member = false;
+        }
+        table.nodes.retain(|node, neighbour| {
+            neighbour.linked.is_some() || members.iter().any(|info| info.node == *node)
+        });
+        drop(table);
+        members.iter().for_each(|info| self.on_joined(info));
+        self.changed.notify_all();
+    }
+
     /// A node is no member any more.
     pub(crate) fn on_left(&self, node: NodeId) {
         let mut table = self.table.lock();
         let Some(neighbour) = table.nodes.get_mut(&node) else { return };
-        neighbour.address = None;
+        neighbour.is_member = false;
         if let Some(linked) = &neighbour.linked {
             linked.link.close("the node is no member of the cluster any more");
             linked.doorway.end("it is no member of the cluster any more");
@@ -146,13 +165,22 @@ impl Neighbours {
         Some(self.table.lock().nodes.get(&node)?.linked.as_ref()?.slot)
     }
 
-    /// The node that a process stands for, and where it is reached.
+    /// The node that a process stands for, and where it is reached. A node may have dialled this one before the control
+    /// process has said where it is: that is waited for.
     pub(crate) fn node_of(&self, slot: ProcessSlot) -> Option<(NodeId, SocketAddr)> {
-        let table = self.table.lock();
         let is_it =
             |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
-        let (node, neighbour) = table.nodes.iter().find(|(_, neighbour)| is_it(neighbour))?;
-        Some((*node, neighbour.address?))
+        let deadline = Instant::now() + ADDRESS_PATIENCE;
+        let mut table = self.table.lock();
+        loop {
+            let (node, neighbour) = table.nodes.iter().find(|(_, neighbour)| is_it(neighbour))?;
+            if let Some(address) = neighbour.address {
+                return Some((*node, address));
+            }
+            if self.changed.wait_until(&mut table, deadline).timed_out() {
+                return None;
+            }
+        }
     }
 
     /// Has an actor of another node known here, and then does something; false if there is no link to that node.
@@ -174,9 +202,9 @@ impl Neighbours {
         loop {
             let mut table = self.table.lock();
             let closing = table.closing;
-            let neighbour = table.nodes.get_mut(&node).filter(|neighbour| neighbour.linked.is_none());
-            let Some(neighbour) = neighbour else { return };
-            let Some(address) = neighbour.address.filter(|_| !closing) else {
+            let Some(neighbour) = table.nodes.get_mut(&node) else { return };
+            let wanted = neighbour.is_member && neighbour.linked.is_none() && !closing;
+            let Some(address) = neighbour.address.filter(|_| wanted) else {
                 neighbour.dialling = false;
                 return;
             };
@@ -218,8 +246,7 @@ impl Neighbours {
         let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
         let linked = Linked { slot, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
         let mut table = self.table.lock();
-        let neighbour =
-            table.nodes.entry(node).or_insert(Neighbour { address: None, dialling: false, linked: None });
+        let neighbour = table.nodes.entry(node).or_default();
         if neighbour.linked.is_some() {
             drop(table);
             self.host.close_peer(slot, gone("there is a link already"));
@@ -257,13 +284,10 @@ impl Neighbours {
         let mut again = false;
         if let Some(neighbour) = table.nodes.get_mut(&node) {
             neighbour.linked = None;
-            match neighbour.address.is_none() {
-                true => {
-                    table.nodes.remove(&node);
-                }
-                false => {
-                    again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true)
-                }
+            if neighbour.is_member {
+                again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true);
+            } else {
+                table.nodes.remove(&node);
             }
         }
         drop(table);

@@ -294,6 +294,10 @@ impl Peer {
                 self.post(from, message, bytes.clone());
             }
         }
+        // The other side has given up what it had sent, too.
+        for received in std::mem::take(&mut self.received).into_values() {
+            self.bridge.cancel(received.key, true, true);
+        }
         // Whoever does not read at all must not keep the others from hearing of the death.
         let deadline = Instant::now() + LAST_ANSWERS;
         let in_time = || Instant::now() < deadline;

@@ -492,6 +492,11 @@ pub enum FromNode {
         /// The object.
         object: ObjectId,
     },
+    /// This actor is known here without the node that you stand for: that need not keep it for this one.
+    ActorKnown {
+        /// The actor.
+        actor: ActorId,
+    },
     /// The answer to [`ToNode::LookupWanted`].
     LookedUp {
         /// Matches the question.

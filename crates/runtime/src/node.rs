@@ -211,6 +211,7 @@ impl Inner {
             | FromNode::ValueWanted { .. }
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }
+            | FromNode::ActorKnown { .. }
             | FromNode::ShapeTold { .. }
             | FromNode::Shutdown => match self.bridge.get() {
                 Some(queue) => {

@@ -99,15 +99,20 @@ impl Peer {
 
     /// The node wants an actor ended, which this process stands for.
     pub(super) fn end_actor_there(&mut self, actor: ActorId, now: bool) {
+        self.release_actor(actor);
         if self.actors.hosted_there.contains_key(&actor) {
             return self.wire.send(&Frame::EndActor { actor, now });
-        }
-        if let Some(count) = self.actors.imports.remove(&actor) {
-            self.wire.send(&Frame::ActorReleased { actor, count });
         }
         // It lives on where it is; here nobody knows it any more.
         let failure = Failure::new(FailureKind::ActorDied, "nobody held a handle of it");
         self.bridge.send(ToNode::ActorEnded { actor, failure });
+    }
+
+    /// The other side need not keep an actor for this one.
+    pub(super) fn release_actor(&mut self, actor: ActorId) {
+        if let Some(count) = self.actors.imports.remove(&actor) {
+            self.wire.send(&Frame::ActorReleased { actor, count });
+        }
     }
 
     // Actors that live here for the other side.

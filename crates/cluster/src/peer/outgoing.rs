@@ -46,6 +46,7 @@ impl Peer {
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
             FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),
+            FromNode::ActorKnown { actor } => self.release_actor(actor),
             FromNode::Sought { object } => self.wire.send(&Frame::Sought { object }),
             FromNode::Shutdown => self.doorway.end("the node ends"),
             _ => {}
@@ -208,7 +209,7 @@ impl Peer {
             // The answer finds nobody, but the lease is in use until it comes.
             sent.from = None;
             self.by_key.remove(&(process, sent.key));
-            self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: false });
+            self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: true });
         }
         self.unsent.retain(|unsent| unsent.to != process);
         self.bridge.send(ToNode::DeathHandled { process });

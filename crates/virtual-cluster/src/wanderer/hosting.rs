@@ -265,7 +265,10 @@ impl Hosting {
             }
             FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
             // A wanderer that stands for another node knows no objects but those that all know.
-            FromNode::LaneOpened { .. } | FromNode::SharedWorker { .. } | FromNode::Sought { .. } => {}
+            FromNode::LaneOpened { .. }
+            | FromNode::SharedWorker { .. }
+            | FromNode::Sought { .. }
+            | FromNode::ActorKnown { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
     }

@@ -101,7 +101,7 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
-        self.note_stored_value(object);
+        self.note_stored_value(object, out);
         if let Some(value) = self.directory.subscribe(object, from) {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
@@ -119,13 +119,14 @@ impl Node {
 
     /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
     /// not said so, since they pass that on by themselves; another node has to ask.
-    pub(super) fn note_stored_value(&mut self, object: ObjectId) {
+    pub(super) fn note_stored_value(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
         if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
             return;
         }
         if let Some(&entry) = self.memory.copies.readable(object).first() {
             let contains = self.directory.contains_something(object);
-            self.directory.resolve(object, SharedValue::Stored { entry, contains });
+            let waiting = self.directory.resolve(object, SharedValue::Stored { entry, contains });
+            self.tell_value(object, waiting, out);
         }
     }
 

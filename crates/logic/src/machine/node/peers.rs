@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. An import belongs to a live process that stands for another node, and its object is known.
-//! 2. What waits is handed up once at a time: there is no second question before the first is answered.
+//! 2. No node promises an object that is in the store here: if both kept it for the other, neither would let go.
+//! 3. What waits is handed up once at a time: there is no second question before the first is answered.
 
 use super::roster::{Role, Stage};
 use super::supply::Claim;
@@ -124,7 +125,8 @@ impl Node {
             import.named += 1;
             return;
         }
-        self.note_stored_value(object);
+        // An object of this node that comes back must not be kept by the other: each would wait for the other to let go.
+        self.note_stored_value(object, out);
         if !self.directory.knows(object) || !self.directory.promise(object, from) {
             // Somebody else says its value, or nobody wants it.
             return self.send(from, FromNode::Freed { object, count: 1 }, out);
@@ -174,7 +176,7 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
-        self.note_stored_value(object);
+        self.note_stored_value(object, out);
         let known = match self.directory.value(object) {
             Some(Value::Pending { owner }) => owner.is_some_and(|owner| owner != from),
             Some(Value::Known(_)) => true,

@@ -32,6 +32,9 @@ impl Node {
         known.holders.insert(from);
         if known.host() != Some(host) {
             self.tell_one(actor, from, out);
+            if host == from && self.is_peer(from) {
+                self.send(from, FromNode::ActorKnown { actor }, out);
+            }
         }
     }
 

@@ -1,0 +1,188 @@
+//! Clusters whose nodes are processes: each is the program `aktis`, in a directory of its own.
+
+use aktis::Session;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take that is not about time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A daemon, which does not outlive this.
+pub(crate) struct Machine {
+    pub(crate) path: PathBuf,
+    child: Child,
+}
+
+impl Machine {
+    fn start(path: PathBuf, arguments: &[&str]) -> Self {
+        let mut child = aktis(&path)
+            .arg("start")
+            .args(arguments)
+            .args(["--store-bytes", "128MiB"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let machine = Self { path, child };
+        assert!(line.starts_with("node "), "it has not started: {line}");
+        machine
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// Kills it as a machine dies: it can say nothing any more.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is dead");
+    }
+
+    /// What a command says to programs.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = run(&self.path, arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// How many there are of something.
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.json(&["list", what, "--json"])[what].as_array().expect("a list").len()
+    }
+
+    /// The nodes that it has links to, and itself.
+    pub(crate) fn alive(&self) -> usize {
+        self.json(&["list", "nodes", "--state", "alive", "--json"])["nodes"].as_array().expect("a list").len()
+    }
+
+    /// What is in use or kept on it.
+    fn remains(&self) -> Vec<Value> {
+        let listed =
+            |what: &str| self.json(&["list", what, "--json"])[what].as_array().expect("a list").clone();
+        let cpus = &listed("nodes")[0]["resources"]["CPU"];
+        let used = (cpus["available"] != cpus["total"]).then(|| cpus.clone());
+        used.into_iter().chain(listed("objects")).chain(listed("actors")).collect()
+    }
+
+    pub(crate) fn session(&self) -> Session {
+        Session::connect(self.path.join("node").to_str().expect("text")).expect("a session")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may be stopped, or dead.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A head and its members.
+pub(crate) struct Cluster {
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// The head has so many CPUs, and each member as many as is said.
+    pub(crate) fn new(head_cpus: u32, members: &[u32]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let cpus = head_cpus.to_string();
+        let head = Machine::start(
+            directory.path().join("0"),
+            &["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus],
+        );
+        let mut cluster = Self { machines: vec![head], directory };
+        members.iter().for_each(|cpus| cluster.join(*cpus));
+        cluster.wait_for_links();
+        cluster
+    }
+
+    /// Adds a member.
+    pub(crate) fn join(&mut self, cpus: u32) {
+        let token = self.head().json(&["token", "--json"]);
+        let path = self.directory.path().join(self.machines.len().to_string());
+        let text = |name: &str| token[name].as_str().expect("text").to_owned();
+        let (address, token, cpus) = (text("address"), text("token"), cpus.to_string());
+        self.machines
+            .push(Machine::start(path, &["--address", &address, "--token", &token, "--cpus", &cpus]));
+    }
+
+    pub(crate) fn head(&self) -> &Machine {
+        &self.machines[0]
+    }
+
+    /// Waits until all nodes have links to all others.
+    pub(crate) fn wait_for_links(&self) {
+        for machine in &self.machines {
+            until("the nodes have found each other", || machine.alive() == self.machines.len());
+        }
+    }
+
+    /// Waits until nothing is in use or kept anywhere.
+    pub(crate) fn wait_until_empty(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        for (number, machine) in self.machines.iter().enumerate() {
+            loop {
+                let remains = machine.remains();
+                if remains.is_empty() {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "left on machine {number}: {remains:#?}");
+            }
+        }
+    }
+
+    /// The machine whose daemon has started these processes.
+    pub(crate) fn machine_of(&self, ancestors: &[u32]) -> usize {
+        let is_it = |machine: &Machine| ancestors.contains(&machine.pid());
+        self.machines.iter().position(is_it).expect("one of the machines")
+    }
+
+    /// A directory that tasks of this cluster can use.
+    pub(crate) fn board(&self) -> String {
+        let board = self.directory.path().join("board");
+        std::fs::create_dir_all(&board).expect("a directory");
+        board.to_str().expect("text").to_owned()
+    }
+}
+
+/// The command, about the daemon in a directory.
+pub(crate) fn aktis(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_aktis"));
+    command.env("AKTIS_DIRECTORY", directory).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Output {
+    aktis(directory).args(arguments).output().expect("it runs")
+}
+
+/// The processes that have started this one, the nearest first.
+pub(crate) fn ancestors() -> Vec<u32> {
+    let parent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?;
+        (parent > 1).then_some(parent)
+    };
+    std::iter::successors(Some(std::process::id()), parent).skip(1).collect()
+}
