@@ -17,7 +17,7 @@ use aktis_io::{
     Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
     Role as Rank, Token, random_node_id,
 };
-use aktis_protocol::{Amount, NodeId, Resources, resources};
+use aktis_protocol::{Amount, NodeId, Resources, SessionId, resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -185,7 +185,10 @@ impl Daemon {
         let system = |what| move |source| DaemonError::System { what, source };
         let directory = Directory::claim(&config.directory)?;
         let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
+        // Whoever knows a process's session knows on which node it is.
+        let session = SessionId(identity.node().to_words()[0]);
         let host = Host::start(HostConfig {
+            session: Some(session),
             directory: directory.path().join("node"),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(default_store_bytes),
@@ -227,6 +230,8 @@ impl Daemon {
         if !daemon.parts.member.wait_welcome(JOIN_PATIENCE) {
             return Err(DaemonError::NoWelcome { address: head.1 });
         }
+        let address_file = daemon.attach_directory().join(aktis_daemon::directory::ADDRESS_FILE);
+        std::fs::write(address_file, format!("{}\n", head.1)).map_err(system("to write the address"))?;
         let listener = daemon.directory.listen(SOCKET_NAME)?;
         let answers = Arc::new(Answers(daemon.parts.clone()));
         *daemon.server.lock() = Some(AdminServer::start(listener, answers).map_err(system("a thread"))?);
