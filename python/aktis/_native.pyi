@@ -299,9 +299,9 @@ def version() -> str: ...
 # --- clusters ---------------------------------------------------------------------------------
 
 def cli(arguments: Sequence[str], restart: Sequence[str]) -> int:
-    """The command `aktis`: `arguments` begin with its name, `restart` is what starts it once more. Gives the exit
-    code."""
+    """The command `aktis`: `arguments` begin with its name, `restart` is what starts it once more; gives the
+    exit code."""
 
 def cluster_nodes(directory: str) -> list[dict[str, Any]]:
-    """Nodes as the daemon knows them that has this directory: node_id, is_head, is_alive, host, address, labels,
-    total, available, store_bytes."""
+    """Nodes as the daemon knows them that has this directory, its own first: node_id, is_head, is_alive,
+    host, address, labels, total, available, store_bytes."""

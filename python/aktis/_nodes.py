@@ -34,7 +34,9 @@ def nodes() -> list[dict[str, Any]]:
     if rows is not None:
         return [_node_of(row) for row in rows]
     name = os.uname().nodename
-    return [_node(context().node_id.hex(), True, "127.0.0.1", 0, name, cluster_resources(), _session.labels())]
+    return [
+        _node(context().node_id.hex(), True, "127.0.0.1", 0, name, cluster_resources(), _session.labels())
+    ]
 
 
 def _cluster_rows() -> list[dict[str, Any]] | None:
@@ -57,7 +59,9 @@ def _sum(rows: list[dict[str, Any]], which: str) -> dict[str, float]:
 def _node_of(row: Mapping[str, Any]) -> dict[str, Any]:
     host, _, port = row["address"].rpartition(":")
     name = row["host"] or host
-    return _node(row["node_id"].hex(), row["is_alive"], host, int(port or 0), name, row["total"], row["labels"])
+    return _node(
+        row["node_id"].hex(), row["is_alive"], host, int(port or 0), name, row["total"], row["labels"]
+    )
 
 
 def _node(

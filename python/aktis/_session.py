@@ -62,8 +62,9 @@ class UnknownKeywordError(TypeError, RuntimeError):
 class Session:
     """A private cluster, for tests and for programs with several: `with Session(num_cpus=2) as s: ...`
 
-    With an address it is no cluster of its own: it attaches to the node of this machine that the address means,
-    and leaves it in the end. An address is "auto", "host:port" of a cluster's head, or a directory of a node.
+    With an address it is no cluster of its own: it attaches to the node of this machine that the address
+    means, and leaves it in the end. An address is "auto", "host:port" of a cluster's
+    head, or a directory of a node.
     """
 
     def __init__(
@@ -225,8 +226,8 @@ class Session:
         return self.runtime.is_closed()
 
     def shutdown(self) -> None:
-        """Ends the session with all its workers, objects and files; one with an address leaves its node, and ends
-        nothing else. Does nothing the second time."""
+        """Ends the session with all its workers, objects and files; one with an address leaves its node, and
+        ends nothing else. Does nothing the second time."""
         if not self.runtime.is_closed():
             self.runtime.shutdown()
         _sessions.pop(self.runtime.number(), None)

@@ -5,8 +5,8 @@
     ...
     cluster.shutdown()
 
-Every node is a process of the command `aktis`, with a directory of its own, and with workers and an object store of
-its own, as on a machine of its own.
+Every node is a process of the command `aktis`, with a directory, workers and an object store of its own, as
+on a machine of its own.
 """
 
 import contextlib
@@ -169,8 +169,10 @@ class Cluster:
         self.connected = True
 
     def add_node(self, wait: bool = True, **node_args: Any) -> ClusterNode:
-        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`, and waits
-        until it is ready. The first is the head."""
+        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`.
+
+        The first is the head. With `wait`, all nodes know of it when this returns.
+        """
         unknown = [name for name in node_args if name not in _OPTIONS and not name.startswith("_")]
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
@@ -194,8 +196,10 @@ class Cluster:
         return node
 
     def remove_node(self, node: ClusterNode, allow_graceful: bool = True) -> None:
-        """Ends a node, with all that runs there; without `allow_graceful` it is killed. A session of this process on
-        it ends, too."""
+        """Ends a node, with all that runs there; without `allow_graceful` it is killed.
+
+        A session of this process on it ends, too.
+        """
         if node is not self.head_node and node not in self.worker_nodes:
             raise ValueError(f"{node!r} is not a node of this cluster")
         self._leave(node)
@@ -203,6 +207,8 @@ class Cluster:
         if node.head:
             self.head_node = None
         self.worker_nodes.discard(node)
+        if not self.list_all_nodes():
+            self._remove_directory()
 
     def list_all_nodes(self) -> list[ClusterNode]:
         """All nodes, the head first."""
@@ -210,7 +216,7 @@ class Cluster:
         return head + list(self.worker_nodes)
 
     def wait_for_nodes(self, timeout: float = 30) -> None:
-        """Waits until all nodes know each other, and no others; TimeoutError if they do not after `timeout` seconds."""
+        """Waits until all nodes know each other, and no others; after `timeout` seconds, TimeoutError."""
         from aktis._engine import native
 
         nodes = self.list_all_nodes()
@@ -224,14 +230,11 @@ class Cluster:
     def shutdown(self) -> None:
         """Ends all nodes, and the session of this process on one of them. Does nothing the second time."""
         import atexit
-        import shutil
 
         atexit.unregister(self.shutdown)
         for node in reversed(self.list_all_nodes()):
             self.remove_node(node)
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = ""
+        self._remove_directory()
 
     def __enter__(self) -> Self:
         return self
@@ -252,6 +255,13 @@ class Cluster:
             self._directory = tempfile.mkdtemp(prefix="aktis-cluster-")
         self._made += 1
         return os.path.join(self._directory, str(self._made))
+
+    def _remove_directory(self) -> None:
+        if self._directory:
+            import shutil
+
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
 
     def _token(self) -> str:
         """What a node joins with."""

@@ -134,7 +134,10 @@ def test_addresses(cluster: Cluster, no_session: None, monkeypatch: pytest.Monke
 def test_the_command(cluster: Cluster) -> None:
     command = [sys.executable, "-m", "aktis._cli"]
     shown = subprocess.run(
-        [*command, "--directory", cluster.address, "list", "nodes"], capture_output=True, text=True, check=True
+        [*command, "--directory", cluster.address, "list", "nodes"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert len(shown.stdout.strip().splitlines()) >= 3
     wrong = subprocess.run([*command, "begin"], capture_output=True, text=True, check=False)
