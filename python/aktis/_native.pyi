@@ -32,7 +32,17 @@ class Runtime:
     ) -> Runtime:
         """Starts an embedded node. `template` is the command of the process that workers are forked from."""
 
+    @staticmethod
+    def attach(
+        *, address: str, lineage: bool, template: Sequence[str], environment: dict[str, str]
+    ) -> Runtime:
+        """Attaches to the node of this machine that the address means; ConnectionError if there is none."""
+
     def session_id(self) -> bytes: ...
+    def directory(self) -> str | None:
+        """Where the node listens that it is attached to."""
+    def number(self) -> int:
+        """Tells it from all other sessions that this process has or had."""
     def is_closed(self) -> bool: ...
     def shutdown(self) -> None: ...
     def make_current(self) -> None:
@@ -285,3 +295,13 @@ def set_hooks(hooks: Any) -> None:
     """Gives the native part the functions it calls: an object with the attributes of `aktis._hooks`."""
 
 def version() -> str: ...
+
+# --- clusters ---------------------------------------------------------------------------------
+
+def cli(arguments: Sequence[str], restart: Sequence[str]) -> int:
+    """The command `aktis`: `arguments` begin with its name, `restart` is what starts it once more; gives the
+    exit code."""
+
+def cluster_nodes(directory: str) -> list[dict[str, Any]]:
+    """Nodes as the daemon knows them that has this directory, its own first: node_id, is_head, is_alive,
+    host, address, labels, total, available, store_bytes."""

@@ -5,18 +5,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from aktis import _runtime_env, _session
-from aktis._engine import context
+from aktis._engine import context, native
 
 
 def cluster_resources() -> dict[str, float]:
     """What all nodes have, by the name of the resource."""
     found = _session.ensure()
+    rows = _cluster_rows()
+    if rows is not None:
+        return _sum(rows, "total")
     return _session.with_store(found.resources(), _session.of(found))
 
 
 def available_resources() -> dict[str, float]:
     """What of it is free now. What nothing is left of is left out."""
     found = _session.ensure()
+    rows = _cluster_rows()
+    if rows is not None:
+        return {name: value for name, value in _sum(rows, "available").items() if value}
     free = {name: value for name, value in found.available_resources().items() if value}
     return _session.with_store(free, _session.of(found))
 
@@ -24,25 +30,64 @@ def available_resources() -> dict[str, float]:
 def nodes() -> list[dict[str, Any]]:
     """The nodes of the session, dead ones included."""
     _session.ensure()
-    here = context()
+    rows = _cluster_rows()
+    if rows is not None:
+        return [_node_of(row) for row in rows]
     name = os.uname().nodename
     return [
-        {
-            "NodeID": here.node_id.hex(),
-            "Alive": True,
-            "alive": True,
-            "NodeManagerAddress": "127.0.0.1",
-            "NodeManagerHostname": name,
-            "NodeManagerPort": 0,
-            "ObjectManagerPort": 0,
-            "ObjectStoreSocketName": "",
-            "RayletSocketName": "",
-            "MetricsExportPort": 0,
-            "NodeName": name,
-            "Resources": cluster_resources(),
-            "Labels": _session.labels(),
-        }
+        _node(context().node_id.hex(), True, "127.0.0.1", 0, name, cluster_resources(), _session.labels())
     ]
+
+
+def _cluster_rows() -> list[dict[str, Any]] | None:
+    """The nodes of the cluster that the current session is attached to; None if it is not."""
+    session = _session.of(_session.ensure())
+    if session is None or session.daemon_directory is None:
+        return None
+    return native.cluster_nodes(session.daemon_directory)
+
+
+def _sum(rows: list[dict[str, Any]], which: str) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for row in rows:
+        amounts = {**row[which], "object_store_memory": float(row["store_bytes"])} if row["is_alive"] else {}
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def _node_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    host, _, port = row["address"].rpartition(":")
+    name = row["host"] or host
+    return _node(
+        row["node_id"].hex(), row["is_alive"], host, int(port or 0), name, row["total"], row["labels"]
+    )
+
+
+def _node(
+    node_id: str,
+    alive: bool,
+    address: str,
+    port: int,
+    name: str,
+    resources: dict[str, float],
+    labels: dict[str, str],
+) -> dict[str, Any]:
+    return {
+        "NodeID": node_id,
+        "Alive": alive,
+        "alive": alive,
+        "NodeManagerAddress": address,
+        "NodeManagerHostname": name,
+        "NodeManagerPort": port,
+        "ObjectManagerPort": 0,
+        "ObjectStoreSocketName": "",
+        "RayletSocketName": "",
+        "MetricsExportPort": 0,
+        "NodeName": name,
+        "Resources": resources if alive else {},
+        "Labels": labels,
+    }
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:

@@ -1,8 +1,8 @@
 """Sessions: `init`, `shutdown`, and the `Session` value behind them.
 
-A session is an embedded node with its workers. The module-level functions use the current one: that of the
-calling thread (`with Session(...)`), else that of the process (`init`). In a worker there is always one, the
-driver's.
+A session is an embedded node with its workers or, with an address, a place in a node that runs already. The
+module-level functions use the current one: that of the calling thread (`with Session(...)`), else that of the
+process (`init`). In a worker there is always one, the driver's.
 """
 
 import atexit
@@ -52,7 +52,7 @@ IGNORED = frozenset(
 _process: "Session | None" = None
 _lock = threading.RLock()
 _exiting = False
-_sessions: dict[bytes, "Session"] = {}
+_sessions: dict[int, "Session"] = {}
 
 
 class UnknownKeywordError(TypeError, RuntimeError):
@@ -60,7 +60,12 @@ class UnknownKeywordError(TypeError, RuntimeError):
 
 
 class Session:
-    """A private cluster, for tests and for programs with several: `with Session(num_cpus=2) as s: ...`"""
+    """A private cluster, for tests and for programs with several: `with Session(num_cpus=2) as s: ...`
+
+    With an address it is no cluster of its own: it attaches to the node of this machine that the address
+    means, and leaves it in the end. An address is "auto", "host:port" of a cluster's
+    head, or a directory of a node.
+    """
 
     def __init__(
         self,
@@ -91,7 +96,18 @@ class Session:
         defaults = _defaults()
         namespace = namespace if namespace is not None else defaults.get("namespace")
         configuration = {**defaults.get("_system_config", {}), **(_system_config or {})}
-        _check_address(address)
+        self.address = _address(address)
+        self.daemon_directory: str | None = None
+        of_node = {
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "memory": memory,
+            "resources": resources,
+            "labels": labels,
+            "object_store_memory": object_store_memory,
+            "object_spilling_directory": object_spilling_directory,
+        }
+        _refuse_options_of_node(self.address, of_node)
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
         self.namespace = (
@@ -107,24 +123,39 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
-        self.object_store_bytes = _machine.store_bytes(object_store_memory)
         _load_ahead()
-        offered = _machine.offered(num_cpus, num_gpus, memory if memory is not None else _memory, resources)
-        self.runtime = Runtime.start(
-            resources=offered,
-            store_bytes=self.object_store_bytes,
-            spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
-            spill_bytes_max=SPILL_BYTES_MAX
-            if configuration.get("automatic_object_spilling_enabled", True)
-            else 0,
-            forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
-            deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
-            lineage=bool(configuration.get("lineage_pinning_enabled", True)),
-            # The last argument is room for the titles of workers, which take the place of all arguments.
-            template=[sys.executable, "-c", _template_program(), " " * 160],
-            environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
-        )
-        _sessions[self.runtime.session_id()] = self
+        # The last argument is room for the titles of workers, which take the place of all arguments.
+        template = [sys.executable, "-c", _template_program(), " " * 160]
+        lineage = bool(configuration.get("lineage_pinning_enabled", True))
+        if self.address is not None:
+            self.runtime = Runtime.attach(
+                address=self.address,
+                lineage=lineage,
+                template=template,
+                # Which GPUs there are, if any, is up to each node.
+                environment={_runtime_env.JOB_VARIABLE: self._job(), "CUDA_VISIBLE_DEVICES": ""},
+            )
+            self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
+            # The daemon is asked in its own directory, around that where drivers attach.
+            self.daemon_directory = os.path.dirname(self.runtime.directory() or "") or None
+        else:
+            self.object_store_bytes = _machine.store_bytes(object_store_memory)
+            given_memory = memory if memory is not None else _memory
+            offered = _machine.offered(num_cpus, num_gpus, given_memory, resources)
+            self.runtime = Runtime.start(
+                resources=offered,
+                store_bytes=self.object_store_bytes,
+                spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
+                spill_bytes_max=SPILL_BYTES_MAX
+                if configuration.get("automatic_object_spilling_enabled", True)
+                else 0,
+                forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
+                deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
+                lineage=lineage,
+                template=template,
+                environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
+            )
+        _sessions[self.runtime.number()] = self
         # A session that the program forgets ends before Python does: workers may have something to print.
         atexit.unregister(_shutdown_all)
         atexit.register(_shutdown_all)
@@ -143,7 +174,7 @@ class Session:
                 "cwd": here,
                 "runtime_env": self.runtime_env,
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
-                "gpus": _machine.visible_gpus(),
+                "gpus": _machine.visible_gpus() if self.address is None else None,
                 "driver_pid": os.getpid(),
             },
             sort_keys=True,
@@ -195,10 +226,11 @@ class Session:
         return self.runtime.is_closed()
 
     def shutdown(self) -> None:
-        """Ends the session with all its workers, objects and files. Does nothing the second time."""
+        """Ends the session with all its workers, objects and files; one with an address leaves its node, and
+        ends nothing else. Does nothing the second time."""
         if not self.runtime.is_closed():
             self.runtime.shutdown()
-        _sessions.pop(self.runtime.session_id(), None)
+        _sessions.pop(self.runtime.number(), None)
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -228,8 +260,8 @@ class ClientContext(Mapping[str, Any]):
         self._session = session
         identity = session.runtime.session_id().hex()
         self.address_info: dict[str, Any] = {
-            "address": "local",
-            "gcs_address": "local",
+            "address": session.address or "local",
+            "gcs_address": session.address or "local",
             "node_ip_address": "127.0.0.1",
             "node_id": identity + "0" * 16,
             "session_name": f"session_{identity}",
@@ -292,8 +324,7 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
                     "hint: init() was called twice; call shutdown() first, or pass ignore_reinit_error=True"
                 )
             return ClientContext(_current_session())
-        prepared = _prepared_head(address)
-        session = Session(**{**prepared, **options}) if prepared else Session(address, **options)
+        session = Session(address, **options)
         session.runtime.make_current()
         _process = session
         atexit.unregister(_at_exit)
@@ -359,6 +390,11 @@ def _current_session() -> Session:
     return session
 
 
+def current_address() -> str | None:
+    """The address of the node that the current session is attached to; None if the node is its own."""
+    return _current_session().address
+
+
 def namespace() -> str:
     """The namespace of the current job."""
     found = ensure()
@@ -384,7 +420,7 @@ def job_environment() -> dict[str, Any]:
 
 def of(runtime: Runtime) -> Session | None:
     """The session that this process started as this runtime; None in workers."""
-    return _sessions.get(runtime.session_id())
+    return _sessions.get(runtime.number())
 
 
 def with_store(resources: dict[str, float], session: Session | None) -> dict[str, float]:
@@ -412,27 +448,22 @@ def _switch(variable: str) -> bool:
     return os.environ.get(variable, "1") != "0"
 
 
-def _prepared_head(address: str | None) -> dict[str, Any] | None:
-    """The arguments of a node that `aktis.cluster_utils.Cluster` prepared under this address."""
-    clusters = sys.modules.get("aktis.cluster_utils")
-    return clusters.heads.pop(address, None) if clusters is not None and address else None
-
-
-def _check_address(address: str | None) -> None:
-    wanted = address or os.environ.get("AKTIS_ADDRESS") or "local"
+def _address(given: str | None) -> str | None:
+    """The address of the node to attach to; None for a node in this process."""
+    wanted = given or os.environ.get("AKTIS_ADDRESS") or "local"
     if not isinstance(wanted, str):
         raise TypeError(f"an address is a string, not {wanted!r}")
-    if wanted == "local":
-        return
-    if wanted == "auto":
-        raise ConnectionError(
-            "no running cluster was found on this machine\n"
-            "hint: init() without an address starts a node in this process"
+    return None if wanted == "local" else wanted
+
+
+def _refuse_options_of_node(address: str | None, options: Mapping[str, Any]) -> None:
+    """A node that runs already has what it has."""
+    given = [name for name, value in options.items() if value is not None]
+    if address is not None and given:
+        raise ValueError(
+            f"{', '.join(given)} cannot be chosen for a node that runs already, at {address}\n"
+            "hint: leave the option out, or the address (AKTIS_ADDRESS is one, too)"
         )
-    raise ConnectionError(
-        f"there is no cluster at {wanted!r}: this version runs on one machine\n"
-        "hint: init() without an address (and without AKTIS_ADDRESS) starts a node in this process"
-    )
 
 
 def _working_directory() -> str:

@@ -1,63 +1,132 @@
 """A cluster on this machine, for tests of programs that will run on a real one.
 
     cluster = Cluster(initialize_head=True, connect=True, head_node_args={"num_cpus": 2})
+    cluster.add_node(num_cpus=4, resources={"licence": 1})
     ...
     cluster.shutdown()
 
-Today a cluster has one node, the head, which lives in the driver; `add_node` of a second raises
-NotImplementedError.
+Every node is a process of the command `aktis`, with a directory, workers and an object store of its own, as
+on a machine of its own.
 """
 
-import uuid
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from typing import Any, Self
 
 __all__ = ["Cluster", "ClusterNode"]
 
-_NODE_ARGUMENTS = {
-    "num_cpus",
-    "num_gpus",
-    "resources",
-    "memory",
-    "object_store_memory",
-    "labels",
-    "object_spilling_directory",
-    "_system_config",
-}
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.02
+STORE_BYTES = 256 << 20
+"""Of a node whose store nobody chose: several share the memory of one machine."""
 
-heads: dict[str, dict[str, Any]] = {}
-"""Heads that no driver has connected to yet: address -> arguments for `init`. `init(address=..)` takes them
-from here."""
+_OPTIONS: dict[str, Callable[[Any], list[str]]] = {
+    "num_cpus": lambda amount: [f"--cpus={amount:g}"],
+    "num_gpus": lambda amount: [f"--gpus={amount:g}"],
+    "memory": lambda size: [f"--memory={int(size)}"],
+    "object_store_memory": lambda size: [f"--store-bytes={int(size)}"],
+    "resources": lambda amounts: [f"--resource={name}={amount:g}" for name, amount in amounts.items()],
+    "labels": lambda labels: [f"--label={name}={value}" for name, value in labels.items()],
+}
 
 
 class ClusterNode:
-    """A node of a `Cluster`."""
+    """A node of a `Cluster`: a daemon in a directory of its own."""
 
-    def __init__(self, address: str, head: bool, arguments: dict[str, Any]) -> None:
-        self.address = address
+    def __init__(self, directory: str, head: bool, arguments: dict[str, Any]) -> None:
+        self.directory = directory
         self.head = head
         self.arguments = arguments
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """For `aktis.init(address=node.address)`: this process becomes a driver on that node."""
+        return self.directory
+
+    def cluster_address(self) -> str:
+        """Where the head of its cluster listens for other nodes."""
+        with open(os.path.join(self.directory, "node", "address"), encoding="ascii") as file:
+            return file.read().strip()
 
     @property
     def node_id(self) -> str:
-        """Its id, once it runs."""
-        from aktis.util.state import list_nodes
+        """Its id."""
+        from aktis._engine import native
 
-        nodes = list_nodes()
-        if not nodes:
-            raise RuntimeError("the node does not run yet\nhint: `cluster.connect()`")
-        return nodes[0].node_id
+        own = native.cluster_nodes(self.directory)[0]
+        return str(own["node_id"].hex())
 
     unique_id = node_id
 
+    def start(self, role: list[str], token: str = "") -> None:
+        """Starts the daemon, and waits until it is ready."""
+        options = ["start", *role]
+        for name, value in self.arguments.items():
+            if value is not None and name in _OPTIONS:
+                options += _OPTIONS[name](value)
+        # What the node inherits must not tell it, or its workers, to attach to another.
+        environment = {name: value for name, value in os.environ.items() if name != "AKTIS_ADDRESS"}
+        with open(self._log_path(), "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                _command(self.directory, options),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+            )
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as given:
+            given.write(f"{token}\n")
+        self._wait_until_ready(self.process)
+
+    def _wait_until_ready(self, process: "subprocess.Popen[str]") -> None:
+        from aktis._engine import native
+
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            ended = process.poll() is not None
+            with contextlib.suppress(ConnectionError):
+                native.cluster_nodes(self.directory)
+                return
+            if ended or time.monotonic() > deadline:
+                with open(self._log_path(), encoding="utf-8") as log:
+                    raise RuntimeError(f"the node did not start: {log.read().strip()}")
+            time.sleep(POLL_SECONDS)
+
+    def _log_path(self) -> str:
+        return f"{self.directory}.log"
+
+    def stop(self, graceful: bool) -> None:
+        """Ends the daemon, with all that runs there."""
+        if self.process is None:
+            return
+        if graceful:
+            self.process.terminate()
+        else:
+            self.process.kill()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
     def __repr__(self) -> str:
-        return f"ClusterNode({'head' if self.head else 'worker'}, {self.address})"
+        return f"ClusterNode({'head' if self.head else 'worker'}, {self.directory})"
 
 
 class Cluster:
     """Nodes on this machine.
 
     `initialize_head` adds the head, with `head_node_args` (see `add_node`); `connect` makes this process
-    its driver.
+    a driver on it.
     """
 
     def __init__(
@@ -70,10 +139,16 @@ class Cluster:
         self.head_node: ClusterNode | None = None
         self.worker_nodes: set[ClusterNode] = set()
         self.connected = False
+        self._directory = ""
+        self._made = 0
         if not initialize_head and connect:
             raise ValueError("`connect` needs a head\nhint: Cluster(initialize_head=True, connect=True)")
         if not initialize_head and head_node_args:
             raise ValueError("`head_node_args` needs a head\nhint: Cluster(initialize_head=True, ..)")
+        if shutdown_at_exit:
+            import atexit
+
+            atexit.register(self.shutdown)
         if initialize_head:
             self.add_node(**(head_node_args or {}))
         if connect:
@@ -81,52 +156,59 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """For `aktis.init(address=cluster.address)`."""
+        """For `aktis.init(address=cluster.address)`: this process becomes a driver on the head's node."""
         return self._head().address
 
     gcs_address = address
 
     def connect(self, namespace: str | None = None) -> None:
-        """Makes this process the driver."""
+        """Makes this process a driver on the head's node."""
         import aktis
 
-        arguments = dict(self._head().arguments)
-        if namespace is not None:
-            arguments["namespace"] = namespace
-        heads.pop(self.address, None)
-        aktis.init(**arguments)
+        aktis.init(self.address, namespace=namespace)
         self.connected = True
 
     def add_node(self, wait: bool = True, **node_args: Any) -> ClusterNode:
         """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`.
 
-        The first is the head. It starts when a driver connects to it.
+        The first is the head. With `wait`, all nodes know of it when this returns.
         """
-        unknown = [name for name in node_args if name not in _NODE_ARGUMENTS and not name.startswith("_")]
+        unknown = [name for name in node_args if name not in _OPTIONS and not name.startswith("_")]
         if unknown:
-            known = ", ".join(sorted(_NODE_ARGUMENTS))
+            known = ", ".join(sorted(_OPTIONS))
             raise TypeError(f"a node has no argument {unknown[0]!r}\nhint: it has {known}")
-        if self.head_node is not None:
-            raise NotImplementedError(
-                "a second node cannot be added: sessions of several nodes are not there yet\n"
-                "hint: give the resources of all nodes to the head"
-            )
-        arguments = {"num_cpus": 1, **node_args}
-        self.head_node = ClusterNode(f"local:{uuid.uuid4().hex[:12]}", True, arguments)
-        heads[self.head_node.address] = arguments
-        return self.head_node
+        arguments = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": STORE_BYTES, **node_args}
+        node = ClusterNode(self._new_directory(), self.head_node is None, arguments)
+        try:
+            if node.head:
+                node.start(["--head", "--listen=127.0.0.1:0"])
+            else:
+                node.start([f"--address={self._head().cluster_address()}", "--token=-"], self._token())
+        except BaseException:
+            node.stop(graceful=False)
+            raise
+        if node.head:
+            self.head_node = node
+        else:
+            self.worker_nodes.add(node)
+        if wait:
+            self.wait_for_nodes()
+        return node
 
     def remove_node(self, node: ClusterNode, allow_graceful: bool = True) -> None:
-        """Ends a node. The end of the head is the end of the session."""
-        import aktis
+        """Ends a node, with all that runs there; without `allow_graceful` it is killed.
 
-        if node is not self.head_node:
+        A session of this process on it ends, too.
+        """
+        if node is not self.head_node and node not in self.worker_nodes:
             raise ValueError(f"{node!r} is not a node of this cluster")
-        heads.pop(node.address, None)
-        self.head_node = None
-        self.connected = False
-        if aktis.is_initialized():
-            aktis.shutdown()
+        self._leave(node)
+        node.stop(allow_graceful)
+        if node.head:
+            self.head_node = None
+        self.worker_nodes.discard(node)
+        if not self.list_all_nodes():
+            self._remove_directory()
 
     def list_all_nodes(self) -> list[ClusterNode]:
         """All nodes, the head first."""
@@ -134,22 +216,25 @@ class Cluster:
         return head + list(self.worker_nodes)
 
     def wait_for_nodes(self, timeout: float = 30) -> None:
-        """Waits until all nodes are there; TimeoutError if they are not after `timeout` seconds."""
-        import time
+        """Waits until all nodes know each other, and no others; after `timeout` seconds, TimeoutError."""
+        from aktis._engine import native
 
-        import aktis
-
+        nodes = self.list_all_nodes()
         deadline = time.monotonic() + timeout
-        wanted = len(self.list_all_nodes())
-        while len([node for node in aktis.nodes() if node.get("Alive", True)]) != wanted:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{wanted} nodes were not there after {timeout} s")
-            time.sleep(0.05)
+        for node in nodes:
+            while sum(row["is_alive"] for row in native.cluster_nodes(node.directory)) != len(nodes):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(nodes)} nodes were not there after {timeout} s")
+                time.sleep(POLL_SECONDS)
 
     def shutdown(self) -> None:
-        """Ends all nodes, and the session of this process."""
-        if self.head_node is not None:
-            self.remove_node(self.head_node)
+        """Ends all nodes, and the session of this process on one of them. Does nothing the second time."""
+        import atexit
+
+        atexit.unregister(self.shutdown)
+        for node in reversed(self.list_all_nodes()):
+            self.remove_node(node)
+        self._remove_directory()
 
     def __enter__(self) -> Self:
         return self
@@ -161,3 +246,41 @@ class Cluster:
         if self.head_node is None:
             raise RuntimeError("this cluster has no head\nhint: `cluster.add_node(num_cpus=2)`")
         return self.head_node
+
+    def _new_directory(self) -> str:
+        if not self._directory:
+            import tempfile
+
+            # The paths of sockets are short.
+            self._directory = tempfile.mkdtemp(prefix="aktis-cluster-")
+        self._made += 1
+        return os.path.join(self._directory, str(self._made))
+
+    def _remove_directory(self) -> None:
+        if self._directory:
+            import shutil
+
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
+
+    def _token(self) -> str:
+        """What a node joins with."""
+        command = _command(self._head().directory, ["token"])
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def _leave(self, node: ClusterNode) -> None:
+        """Ends the session of this process if that is on the node."""
+        import aktis
+        from aktis import _session
+
+        with contextlib.suppress(RuntimeError):
+            if aktis.is_initialized() and _session.current_address() == node.address:
+                self.connected = False
+                aktis.shutdown()
+
+
+def _command(directory: str, arguments: list[str]) -> list[str]:
+    """The command line of `aktis` for a directory, with this very package, wherever the program found it."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = f"import sys; sys.path.insert(0, {home!r}); from aktis import _cli; sys.exit(_cli.main())"
+    return [sys.executable, "-c", program, "--directory", directory, *arguments]

@@ -74,6 +74,7 @@ impl Node {
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let host = Host::start(HostConfig {
+            session: None,
             directory: directory.path().join("node"),
             resources: Resources::none().with(resources::CPU, Amount::units(2)),
             store_bytes: 64 << 20,
@@ -350,6 +351,7 @@ fn an_address_without_a_node_is_explained() {
     let sized = Session::builder().address(node.address()).cpus(3).start().expect_err("it has its CPUs");
     assert!(sized.to_string().contains("CPU cannot be chosen"), "{sized}");
     let second = Host::start(HostConfig {
+        session: None,
         directory: node.path(),
         resources: Resources::none(),
         store_bytes: 1 << 20,

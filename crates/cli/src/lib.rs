@@ -26,7 +26,6 @@ use failed::Failed;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// How to start this command once more: a daemon in the background is a process of its own.
 #[derive(Clone, Debug)]
@@ -44,24 +43,24 @@ impl Restart {
     }
 }
 
-/// Does what the arguments say, of which the first is the name of the program.
-pub fn run(arguments: Vec<OsString>, restart: &Restart) -> ExitCode {
+/// Does what the arguments say, of which the first is the name of the program; gives the exit code.
+pub fn run(arguments: Vec<OsString>, restart: &Restart) -> u8 {
     let given = arguments.get(1..).unwrap_or_default().to_vec();
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(usage) => {
             // Help goes to standard output, mistakes to standard error; if that is closed, nobody wants to know.
             let _ = usage.print();
-            return ExitCode::from(if usage.use_stderr() { 2 } else { 0 });
+            return if usage.use_stderr() { 2 } else { 0 };
         }
     };
     match carry_out(arguments, &given, restart) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         // Whoever read our output has enough of it.
-        Err(Failed::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failed::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(failed) => {
             let _ = writeln!(io::stderr(), "error: {failed}");
-            ExitCode::from(failed.exit_code())
+            failed.exit_code()
         }
     }
 }

@@ -17,7 +17,7 @@ use aktis_io::{
     Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
     Role as Rank, Token, random_node_id,
 };
-use aktis_protocol::{Amount, NodeId, Resources, resources};
+use aktis_protocol::{Amount, NodeId, Resources, SessionId, resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -188,7 +188,10 @@ impl Daemon {
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
+        // Whoever knows a process's session knows on which node it is.
+        let session = SessionId(identity.node().to_words()[0]);
         let host = Host::start(HostConfig {
+            session: Some(session),
             directory: directory.path().join("node"),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(default_store_bytes),

@@ -53,10 +53,13 @@ pub fn default_directory() -> PathBuf {
     }
 }
 
-/// The directory of the node on this machine that an address means: a path, `auto`, or the address of a cluster.
+/// The directory of the node on this machine that an address means: a path, `auto`, or the address of a cluster. A path
+/// may be that of the daemon's directory, inside which the node's lies.
 pub fn find_local(address: &str) -> Result<PathBuf, AddressError> {
     if address.contains('/') {
-        return Ok(PathBuf::from(address));
+        let path = PathBuf::from(address);
+        let is_above = !path.join(SOCKET).exists() && !nodes_in(&path).is_empty();
+        return if is_above { find_in(&path, AUTO) } else { Ok(path) };
     }
     find_in(&default_directory(), address)
 }
@@ -126,6 +129,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let here = node(directory.path(), "", "10.0.0.1:1");
         assert_eq!(find_in(directory.path(), AUTO).map(|found| found.join("")), Ok(here.join("")));
+        let above = directory.path().join("above");
+        let inside = node(&above, "node", "10.0.0.1:1");
+        assert_eq!(find_local(above.to_str().expect("a text")), Ok(inside));
         assert_eq!(find_local("/some/where"), Ok(PathBuf::from("/some/where")));
     }
 }

@@ -88,6 +88,7 @@ impl EmbeddedNode {
             }
         };
         let beginning = Beginning {
+            session: None,
             resources: options.resources,
             store_bytes: options.store_bytes,
             spill_directory: options.spill_directory,

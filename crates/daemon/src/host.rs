@@ -25,6 +25,8 @@ use std::thread::{JoinHandle, ThreadId};
 /// What a node in a daemon starts with.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
+    /// The name of its session; a random one if it has none.
+    pub session: Option<SessionId>,
     /// Where it listens for drivers and keeps copies of programs: a private directory, made if it is not there.
     pub directory: PathBuf,
     /// What it offers.
@@ -70,6 +72,7 @@ pub enum StartError {
 
 /// What every node begins with.
 pub(crate) struct Beginning {
+    pub(crate) session: Option<SessionId>,
     pub(crate) resources: Resources,
     pub(crate) store_bytes: u64,
     pub(crate) spill_directory: PathBuf,
@@ -118,6 +121,7 @@ impl Host {
     pub fn start(config: HostConfig) -> Result<Arc<Self>, StartError> {
         let directory = Arc::new(Directory::take(&config.directory).map_err(StartError::Directory)?);
         let beginning = Beginning {
+            session: config.session,
             resources: config.resources,
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory,
@@ -137,7 +141,7 @@ impl Host {
         driver: Option<(Launch, Arc<Delivery>)>,
     ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
-        let session = random_session().map_err(system("random bytes"))?;
+        let session = beginning.session.map_or_else(random_session, Ok).map_err(system("random bytes"))?;
         let control = Arc::new(Control::create().map_err(StartError::Control)?);
         let arena = Arc::new(Arena::create(beginning.store_bytes, limits::STORED_OBJECTS_MAX)?);
         let bell = Arc::new(Bell::new().map_err(system("an event descriptor"))?);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Export {
     name: String,
     pickle: Py<PyAny>,
-    /// The session that it was exported to last, and the object that holds it there.
+    /// The [number](Runtime::number) of the session that it was exported to last, and the object that holds it there.
     exported: Mutex<Option<(u64, [u64; 2])>>,
 }
 
@@ -41,7 +41,7 @@ impl Export {
     /// The object that holds the pickled function in this session; at first use it is made.
     fn object(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
         match *self.exported.lock() {
-            Some((session, object)) if session == runtime.session().0 => return Ok(object),
+            Some((session, object)) if session == runtime.number() => return Ok(object),
             _ => {}
         }
         self.export(py, runtime)
@@ -62,7 +62,7 @@ impl Export {
             })
         });
         let object = object.map_err(|error| failure::to_exception(py, error))?;
-        *self.exported.lock() = Some((runtime.session().0, object));
+        *self.exported.lock() = Some((runtime.number(), object));
         Ok(object)
     }
 }

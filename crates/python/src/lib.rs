@@ -11,6 +11,7 @@ mod buffer;
 mod callbacks;
 mod calls;
 mod codec;
+mod command;
 mod context;
 mod detached;
 mod failure;
@@ -37,6 +38,8 @@ mod _native {
     use crate::callbacks::run_callbacks;
     #[pymodule_export]
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
+    #[pymodule_export]
+    use crate::command::{cli, cluster_nodes};
     #[pymodule_export]
     use crate::context::{Context, context, exit_actor, is_cancelled};
     #[pymodule_export]

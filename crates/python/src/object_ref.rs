@@ -339,7 +339,7 @@ pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
 pub(crate) fn reference_counts<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     if let Ok(runtime) = Runtime::current() {
-        let session = runtime.session().0;
+        let session = runtime.number();
         for (object, local, submitted) in runtime.reference_counts() {
             if crate::retired::is_export(session, object.to_words()) {
                 continue;

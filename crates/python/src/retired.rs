@@ -14,6 +14,7 @@ struct Kept {
     exports: HashMap<[u64; 2], Handle>,
 }
 
+/// By the [number](Runtime::number) of the session.
 static SESSIONS: Mutex<Option<HashMap<u64, Kept>>> = Mutex::new(None);
 
 fn with_session<R>(session: u64, act: impl FnOnce(&mut Kept) -> R) -> R {
@@ -24,7 +25,7 @@ fn with_session<R>(session: u64, act: impl FnOnce(&mut Kept) -> R) -> R {
 /// Keeps a reference until its session ends.
 pub(crate) fn keep(handle: Handle) {
     if let Some(runtime) = handle.runtime().filter(|runtime| !runtime.is_closed()) {
-        with_session(runtime.session().0, |kept| kept.references.push(handle));
+        with_session(runtime.number(), |kept| kept.references.push(handle));
     }
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn export<E>(
     code: &[u8],
     put: impl FnOnce() -> Result<Handle, E>,
 ) -> Result<[u64; 2], E> {
-    let (session, hash) = (runtime.session().0, hash(code));
+    let (session, hash) = (runtime.number(), hash(code));
     let found = with_session(session, |kept| kept.exports.get(&hash).map(|handle| handle.id().to_words()));
     if let Some(words) = found {
         return Ok(words);

@@ -5,12 +5,13 @@ use crate::object_ref::{ObjectRef, id_bytes, id_words};
 use crate::{failure, hooks};
 use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape};
 use aktis_runtime::{Config, EnterGuard};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 #[pyclass(frozen, module = "aktis._native", weakref)]
 pub(crate) struct Runtime {
     runtime: aktis_runtime::Runtime,
+    /// Where the node listens that it is attached to.
+    directory: Option<PathBuf>,
 }
 
 thread_local! {
@@ -61,15 +64,8 @@ impl Runtime {
             store_bytes,
             spill_directory: spill_directory.into(),
             spill_bytes_max,
-            lineage,
             output,
-            default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
-            workers: aktis_daemon::WorkerProgram::Template {
-                command: template,
-                environment: environment.into_iter().collect(),
-                version: Python::version_str().to_owned(),
-            },
-            ..Config::default()
+            ..config(lineage, template, environment)
         };
         let started = py.detach(|| {
             let runtime = aktis_runtime::Runtime::start(config)?;
@@ -79,11 +75,41 @@ impl Runtime {
             }
             Ok(runtime)
         });
-        Ok(Self { runtime: started.map_err(|error| failure::to_exception(py, error))? })
+        let runtime = started.map_err(|error| failure::to_exception(py, error))?;
+        Ok(Self { runtime, directory: None })
+    }
+
+    /// Attaches to the node of this machine that an address means.
+    #[staticmethod]
+    #[pyo3(signature = (*, address, lineage, template, environment))]
+    fn attach(
+        py: Python<'_>,
+        address: &str,
+        lineage: bool,
+        template: Vec<OsString>,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> PyResult<Self> {
+        crate::worker::set_runtime_hooks();
+        let config = config(lineage, template, environment);
+        let attached = py.detach(|| {
+            let directory = aktis_runtime::find_local(address).map_err(|error| error.to_string())?;
+            let attached = aktis_runtime::Runtime::attach(&directory, config);
+            attached.map(|runtime| (runtime, directory)).map_err(|error| error.to_string())
+        });
+        let (runtime, directory) = attached.map_err(PyConnectionError::new_err)?;
+        Ok(Self { runtime, directory: Some(directory) })
     }
 
     fn session_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.runtime.session().0.to_be_bytes())
+    }
+
+    fn directory(&self) -> Option<OsString> {
+        self.directory.clone().map(OsString::from)
+    }
+
+    fn number(&self) -> u64 {
+        self.runtime.number()
     }
 
     fn is_closed(&self) -> bool {
@@ -93,7 +119,7 @@ impl Runtime {
     fn shutdown(&self, py: Python<'_>) {
         py.detach(|| {
             self.runtime.shutdown();
-            crate::retired::forget(self.runtime.session().0);
+            crate::retired::forget(self.runtime.number());
         });
     }
 
@@ -203,6 +229,20 @@ impl Runtime {
     }
 }
 
+/// What a session that starts a node and one that attaches to one have in common.
+fn config(lineage: bool, template: Vec<OsString>, environment: BTreeMap<OsString, OsString>) -> Config {
+    Config {
+        lineage,
+        default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
+        workers: aktis_daemon::WorkerProgram::Template {
+            command: template,
+            environment: environment.into_iter().collect(),
+            version: Python::version_str().to_owned(),
+        },
+        ..Config::default()
+    }
+}
+
 /// Resources as Python sees them.
 pub(crate) fn resources_to_python<'py>(
     py: Python<'py>,
@@ -219,7 +259,7 @@ pub(crate) fn resources_to_python<'py>(
 #[pyfunction]
 pub(crate) fn current() -> Option<Runtime> {
     let runtime = aktis_runtime::Runtime::current().ok()?;
-    Some(Runtime { runtime })
+    Some(Runtime { runtime, directory: None })
 }
 
 /// The current session; if there is none, one is started.

@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     /// What happens in a process that stands for another node.
     pub(crate) bridge: OnceLock<Arc<BridgeQueue>>,
     pub(crate) session: SessionId,
+    /// See [`Runtime::number`].
+    number: u64,
     root: TaskId,
     root_counter: AtomicU64,
     closed: AtomicBool,
@@ -71,6 +73,8 @@ pub(crate) struct Inner {
     /// What a task needs that says nothing about it.
     pub(crate) default_shape: Arc<Shape>,
 }
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// Where the calling code runs.
 #[derive(Clone, Debug)]
@@ -136,6 +140,7 @@ impl Inner {
             queued_tasks_max: parts.queued_tasks_max.max(1),
             bridge: OnceLock::new(),
             session: parts.session,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
             root: if parts.me.0 == 0 { root } else { root.child(u64::MAX - u64::from(parts.me.0)) },
@@ -418,6 +423,12 @@ impl Runtime {
     /// The session, by its number.
     pub fn session(&self) -> SessionId {
         self.0.session
+    }
+
+    /// Tells this from all other runtimes that this process has or had: one that attaches to a node again finds the
+    /// same session there, and nothing of its own.
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// The place of this process among those of its node.

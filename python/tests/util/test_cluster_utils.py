@@ -1,4 +1,4 @@
-"""Cluster: a head today, and a clear word about more nodes."""
+"""Cluster: its head, and what it refuses; `test_cluster.py` has several nodes."""
 
 from typing import Any
 
@@ -31,13 +31,6 @@ def test_init_with_the_address(no_session: Any) -> None:
         aktis.init(address=cluster.address)
         assert aktis.cluster_resources()["CPU"] == 3
     assert not aktis.is_initialized()
-
-
-def test_a_second_node_is_not_there_yet(no_session: Any) -> None:
-    cluster = Cluster(initialize_head=True)
-    with pytest.raises(NotImplementedError, match="several nodes"):
-        cluster.add_node(num_cpus=1)
-    cluster.shutdown()
 
 
 def test_bad_requests(no_session: Any) -> None:
