@@ -171,10 +171,10 @@ def task_id(reference: "ObjectRef[Any]") -> Any:
 
 def job_id(reference: "ObjectRef[Any]") -> Any:
     """The id of the job that the reference belongs to."""
-    from aktis._engine import context
+    from aktis import _session
     from aktis._ids import JobID
 
-    return JobID(context().job_id)
+    return JobID(_session.job_id())
 
 
 def class_getitem(cls: type, item: Any) -> GenericAlias:

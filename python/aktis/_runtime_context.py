@@ -20,7 +20,7 @@ class RuntimeContext:
 
     def get_job_id(self) -> str:
         """The id of the job: what one driver does in one session."""
-        return self._here().job_id.hex()
+        return _session.job_id().hex()
 
     def get_node_id(self) -> str:
         """The id of this node."""
@@ -83,7 +83,7 @@ class RuntimeContext:
         """The id of the job."""
         from aktis._ids import JobID
 
-        return JobID(self._here().job_id)
+        return JobID(bytes.fromhex(self.get_job_id()))
 
     @property
     def node_id(self) -> Any:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from aktis import _machine, _options, _runtime_env
-from aktis._engine import Runtime, current, native
+from aktis._engine import Runtime, context, current, native
 
 SPILL_BYTES_MAX = (1 << 63) - 1
 
@@ -98,6 +98,8 @@ class Session:
         configuration = {**defaults.get("_system_config", {}), **(_system_config or {})}
         self.address = _address(address)
         self.daemon_directory: str | None = None
+        # A node has a name for its session, and a job that runs on several needs one of its own.
+        self.job_id = os.urandom(8).hex() if self.address is not None else ""
         of_node = {
             "num_cpus": num_cpus,
             "num_gpus": num_gpus,
@@ -169,6 +171,7 @@ class Session:
         return json.dumps(
             {
                 "namespace": self.namespace,
+                "job_id": self.job_id,
                 "labels": self.labels,
                 "sys_path": [entry for entry in dict.fromkeys(paths) if os.path.isabs(entry)],
                 "cwd": here,
@@ -402,6 +405,13 @@ def namespace() -> str:
     if session is not None:
         return session.namespace
     return str(_runtime_env.job().get("namespace", ""))
+
+
+def job_id() -> bytes:
+    """The id of the current job, the same on all nodes."""
+    session = of(ensure())
+    own = session.job_id if session is not None else str(_runtime_env.job().get("job_id", ""))
+    return bytes.fromhex(own) or context().job_id
 
 
 def labels() -> dict[str, str]:

@@ -48,6 +48,14 @@ def test_tasks_run_on_the_other_node(cluster: Cluster, driver: Any) -> None:
     assert aktis.get_runtime_context().get_node_id() != other.node_id
 
 
+def test_a_job_has_one_id_everywhere(driver: Any) -> None:
+    @aktis.remote
+    def job() -> str:
+        return aktis.get_runtime_context().get_job_id()
+
+    assert aktis.get(job.remote(), timeout=SECONDS) == aktis.get_runtime_context().get_job_id()
+
+
 def test_arrays_cross_both_ways(driver: Any) -> None:
     numbers = numpy.arange(1 << 20)
     result = aktis.get(add.remote(aktis.put(numbers)), timeout=SECONDS)

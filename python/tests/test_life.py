@@ -55,7 +55,8 @@ def test_a_second_init_says_so() -> None:
     assert again["node_id"] == aktis.get_runtime_context().get_node_id()
 
 
-def test_init_refuses_what_it_does_not_know() -> None:
+def test_init_refuses_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKTIS_DIRECTORY", "/nowhere/at/all")
     with pytest.raises(TypeError, match="bogus"):
         aktis.init(bogus=1)
     with pytest.raises(ConnectionError):

@@ -28,7 +28,7 @@ pub enum AddressError {
     /// None of those that run here belongs to that cluster.
     #[error(
         "no node on this machine belongs to the cluster at {address} (looked in {directory})\n\
-         hint: start one with `aktis start --address={address}`"
+         hint: start one with `aktis start --address {address} --token TOKEN`"
     )]
     NotThatCluster {
         /// The address.
@@ -66,7 +66,7 @@ pub fn find_local(address: &str) -> Result<PathBuf, AddressError> {
 
 fn find_in(directory: &Path, address: &str) -> Result<PathBuf, AddressError> {
     let nodes = nodes_in(directory);
-    if nodes.is_empty() {
+    if nodes.is_empty() && address == AUTO {
         return Err(AddressError::NoNode(directory.to_owned()));
     }
     let wanted = |node: &&PathBuf| address == AUTO || cluster_of(node).as_deref() == Some(address);
@@ -115,6 +115,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let base = directory.path();
         assert_eq!(find_in(base, AUTO), Err(AddressError::NoNode(base.to_owned())));
+        assert!(matches!(find_in(base, "10.0.0.1:6379"), Err(AddressError::NotThatCluster { .. })));
         let one = node(base, "one", "10.0.0.1:6379");
         assert_eq!(find_in(base, AUTO), Ok(one.clone()));
         let two = node(base, "two", "10.0.0.2:6379");

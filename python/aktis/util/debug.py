@@ -107,15 +107,15 @@ def jobs() -> list[dict[str, Any]]:
     """The programs that use the session: `JobID`, `IsDead`, `DriverPid` of each."""
     import os
 
-    from aktis import _engine
+    from aktis import _engine, _runtime_env, _session
 
     session = runtime()
     here = _engine.context()
     driver = os.getpid()
     if here.is_worker:
-        # The node lives in the driver, so the driver's process is the one that the node says it runs in.
-        driver = next((row["pid"] for row in session.state("nodes") if row.get("pid")), 0)
-    return [{"JobID": here.job_id.hex(), "IsDead": session.is_closed(), "DriverPid": driver}]
+        # Told to all workers of the job.
+        driver = int(_runtime_env.job().get("driver_pid", 0))
+    return [{"JobID": _session.job_id().hex(), "IsDead": session.is_closed(), "DriverPid": driver}]
 
 
 def kill_node(node_id: Any, graceful: bool = False) -> None:
