@@ -24,9 +24,10 @@ class Runtime:
         store_bytes: int,
         spill_directory: str,
         spill_bytes_max: int,
+        spill_above_percent: int,
         forward_output: bool,
         deduplicate_output: bool,
-        lineage: bool,
+        tuning: dict[str, int],
         template: Sequence[str],
         environment: dict[str, str],
     ) -> Runtime:
@@ -253,7 +254,7 @@ class Failure:
 def run_template() -> None:
     """The template's loop: forks a worker for each request. Returns in each child, which runs the worker."""
 
-def run_worker() -> None:
+def run_worker(tuning: dict[str, int]) -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
 
 def output_mark() -> tuple[bytes, bytes]:

@@ -196,6 +196,38 @@ def test_coroutines_are_cancelled(tmp_path: Path) -> None:
     assert aktis.get(actor.answer.remote(), timeout=20) == 42
 
 
+def test_a_coroutine_is_cancelled_before_the_loop_of_its_group_has_begun_it(tmp_path: Path) -> None:
+    @aktis.remote(concurrency_groups={"group": 2})
+    class Busy:
+        @aktis.method(concurrency_group="group")
+        async def hold_up_the_loop(self, latch: Latch) -> int:
+            latch.wait()
+            return 1
+
+        @aktis.method(concurrency_group="group")
+        async def go_on(self, latch: Latch) -> None:
+            await asyncio.sleep(0)
+            latch.arrive()
+
+        async def answer(self) -> int:
+            return 42
+
+    actor = Busy.remote()
+    first, second = Latch(tmp_path / "first"), Latch(tmp_path / "second")
+    running = actor.hold_up_the_loop.remote(first)
+    first.wait_for_arrivals(1)
+    waiting = actor.go_on.remote(second)
+    # The main thread hands the call to the group's loop, which does not come to it, before it answers this one.
+    assert aktis.get(actor.answer.remote(), timeout=20) == 42
+    aktis.cancel(waiting)
+    assert aktis.get(actor.answer.remote(), timeout=20) == 42
+    first.open()
+    assert aktis.get(running, timeout=20) == 1
+    # Room in the group shows that the cancelled call is over.
+    aktis.get([actor.hold_up_the_loop.remote(first) for _ in range(2)], timeout=20)
+    assert second.arrivals() == []
+
+
 def test_queued_calls_of_actors_are_cancelled(tmp_path: Path) -> None:
     @aktis.remote
     class Worker:

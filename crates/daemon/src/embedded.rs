@@ -64,6 +64,8 @@ pub struct NodeOptions {
     pub spill_directory: PathBuf,
     /// How many bytes may be there at most.
     pub spill_bytes_max: u64,
+    /// Part of the object store, in percent, above which objects go there before it is full.
+    pub spill_above_percent: u32,
     /// What becomes of what workers print.
     pub output: OutputOptions,
     /// What workers run.
@@ -123,6 +125,7 @@ impl EmbeddedNode {
             store_bytes: options.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: options.spill_bytes_max,
+            spill_above_percent: options.spill_above_percent,
             shared_worker: matches!(options.workers, WorkerProgram::ThisProgram),
         };
         let directory = options.spill_directory;

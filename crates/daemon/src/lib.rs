@@ -26,6 +26,7 @@ mod shell;
 mod spawn;
 pub mod template;
 
+pub use aktis_logic::machine::node::SPILL_ABOVE_PERCENT_DEFAULT;
 pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, StartError, WorkerProgram};
 pub use link::{LinkError, WorkerLink};
 pub use output::{Stream, WriteOutput, write_directly};

@@ -1,7 +1,7 @@
 //! Running Python functions and methods in a worker.
 
 use crate::head::{Head, flags};
-use crate::{codec, context, failure, hooks, output, title};
+use crate::{codec, context, detached, failure, hooks, output, title};
 use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
 use aktis_runtime::codec::RawArgument;
 use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
@@ -388,6 +388,8 @@ struct Answer {
     waker: Option<Waker>,
     /// What to call in order to cancel it, once.
     cancel: Option<Py<PyAny>>,
+    /// Whether it was cancelled before there was something to call.
+    cancelled: bool,
     /// Whether the actor ends with it.
     exits: bool,
 }
@@ -404,9 +406,15 @@ pub(crate) struct Completion {
 
 #[pymethods]
 impl Completion {
-    /// The call goes on; `cancel()` is called on the main thread if it is cancelled.
-    fn started(&self, cancel: Py<PyAny>) {
-        self.answer.lock().cancel = Some(cancel);
+    /// The call goes on; `cancel()` is called on the main thread if it is cancelled, or at once if it has been.
+    fn started(&self, py: Python<'_>, cancel: Py<PyAny>) -> PyResult<()> {
+        let mut answer = self.answer.lock();
+        if !answer.cancelled {
+            answer.cancel = Some(cancel);
+            return Ok(());
+        }
+        drop(answer);
+        cancel.call0(py).map(|_| ())
     }
 
     /// The actor ends with the call.
@@ -459,6 +467,7 @@ impl Future for LoopCall {
         }
         answer.waker = Some(context.waker().clone());
         let cancelled = Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
+        answer.cancelled |= cancelled;
         let cancel = if cancelled { answer.cancel.take() } else { None };
         drop(answer);
         if let Some(cancel) = cancel {
@@ -515,6 +524,7 @@ pub(crate) fn set_runtime_hooks() {
         },
         shut_down: || call_hook(|hooks| &hooks.flush),
         exits: || call_hook(|hooks| &hooks.exits),
+        blocking: detached::let_go,
     });
 }
 

@@ -7,9 +7,11 @@ use crate::groups::Groups;
 use crate::handle::{ActorHandle, Handle, Stream};
 use crate::inbound::Inbound;
 use crate::node::{Link, Outbox, Replies};
-use crate::options::{ActorOptions, Config, TaskOptions};
+use crate::options::{ActorOptions, Config, TaskOptions, Tuning};
 use crate::pump::Pump;
+use crate::references::{ReferenceCount, Unlisted};
 use crate::registry::Function;
+use crate::rests::Rests;
 use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
@@ -42,10 +44,12 @@ pub(crate) struct Inner {
     pub(crate) link: OnceLock<Link>,
     pub(crate) fork: ForkMark,
     pub(crate) submitter: Shards,
+    pub(crate) rests: Rests,
     pub(crate) inbound: Mutex<Inbound>,
     pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
     /// Objects that others may know too, by id.
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
+    pub(crate) unlisted: Unlisted,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
     pub(crate) groups: Groups,
     /// What detached actors were constructed with.
@@ -56,7 +60,7 @@ pub(crate) struct Inner {
     pub(crate) executor: Option<Executor>,
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
-    pub(crate) queued_tasks_max: usize,
+    pub(crate) tuning: Tuning,
     pub(crate) session: SessionId,
     root: TaskId,
     root_counter: AtomicU64,
@@ -92,8 +96,7 @@ pub(crate) struct Parts {
     pub(crate) control: Arc<Control>,
     pub(crate) arena: Arc<Arena>,
     pub(crate) executor: Option<Executor>,
-    pub(crate) lineage: bool,
-    pub(crate) queued_tasks_max: usize,
+    pub(crate) tuning: Tuning,
     pub(crate) resources: Resources,
     pub(crate) default_shape: Arc<Shape>,
 }
@@ -110,10 +113,12 @@ impl Inner {
             arena: parts.arena,
             link: OnceLock::new(),
             fork,
-            submitter: Shards::new(shards, parts.lineage),
+            submitter: Shards::new(shards, &parts.tuning),
+            rests: Rests::new(parts.tuning.retry_delay),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
+            unlisted: Unlisted::default(),
             actors: Mutex::default(),
             groups: Groups::default(),
             kept: Mutex::default(),
@@ -123,7 +128,7 @@ impl Inner {
             executor: parts.executor,
             // The node starts its first worker in this place.
             shared_worker: AtomicU32::new(1),
-            queued_tasks_max: parts.queued_tasks_max.max(1),
+            tuning: Tuning { queued_tasks_max: parts.tuning.queued_tasks_max.max(1), ..parts.tuning },
             session: parts.session,
             // The driver's children come from the root itself, those of stray threads of a worker from a
             // child of the root that no driver's counter reaches.
@@ -215,6 +220,7 @@ impl Runtime {
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
+            spill_above_percent: config.spill_above_percent,
             output: config.output,
             workers: config.workers.clone(),
         };
@@ -235,8 +241,7 @@ impl Runtime {
             control: node.control().clone(),
             arena: node.arena().clone(),
             executor: None,
-            lineage: config.lineage,
-            queued_tasks_max: config.queued_tasks_max,
+            tuning: config.tuning,
             resources: config.resources,
             default_shape: config.default_shape,
         });
@@ -387,6 +392,11 @@ impl Runtime {
         self.0.session
     }
 
+    /// Bytes of an encoded value up to which it travels inside messages.
+    pub fn inline_bytes_max(&self) -> usize {
+        self.0.tuning.inline_bytes_max
+    }
+
     /// The place of this process among those of its node.
     pub fn process(&self) -> ProcessSlot {
         self.0.me
@@ -492,12 +502,9 @@ impl Runtime {
         self.0.control.pid(ProcessSlot(0))
     }
 
-    /// How many references this process has to each object that others know too, and how many of its unfinished
-    /// tasks use it.
-    pub fn reference_counts(&self) -> Vec<(ObjectId, usize, usize)> {
-        let known: Vec<_> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
-        // One of the counted ones is our own.
-        known.iter().map(|entry| (entry.id, Arc::strong_count(entry) - 1, 0)).collect()
+    /// How many references this process has to each object that it refers to.
+    pub fn reference_counts(&self) -> Vec<ReferenceCount> {
+        self.0.reference_counts()
     }
 
     /// Waits until workers can be forked, where they are (driver only).

@@ -4,7 +4,8 @@ use crate::codec::Arguments;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::options::TaskOptions;
+use crate::node::LaneWish;
+use crate::options::{TaskOptions, Tuning};
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
@@ -13,7 +14,7 @@ use crate::worker::TaskBytes;
 use aktis_logic::machine::submitter::{
     ActorIndex, Input, LaneIndex, Route, Stage, Submission, Submitter, SubmitterConfig, SubmitterEffect,
 };
-use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
 use aktis_protocol::{
     ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskId,
@@ -65,8 +66,12 @@ pub(crate) const DEFAULT_LANE: LaneIndex = LaneIndex(0);
 
 impl Shell {
     /// The shell of one of `shards` machines.
-    pub(crate) fn new(shard: ShardIndex, lineage: bool, shards: usize) -> Self {
-        let config = SubmitterConfig { lineage, lineage_bytes_max: limits::LINEAGE_BYTES_MAX / shards };
+    pub(crate) fn new(shard: ShardIndex, tuning: &Tuning, shards: usize) -> Self {
+        let config = SubmitterConfig {
+            lineage: tuning.lineage_bytes_max > 0,
+            lineage_bytes_max: tuning.lineage_bytes_max / shards,
+            rests: !tuning.retry_delay.is_zero(),
+        };
         Self {
             machine: Submitter::of_shard(config, shard),
             lanes: Vec::new(),
@@ -88,6 +93,7 @@ impl Shell {
                     SubmitterEffect::Drop(payload) => later.payloads.push(payload),
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
                     SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
+                    SubmitterEffect::Rest(key) => runtime.rests.add(runtime, key),
                     SubmitterEffect::Fail(payload, task, failure) => {
                         let failure = failure.at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
@@ -258,8 +264,8 @@ impl Shell {
         }
     }
 
-    /// What a dead process had taken from the lanes of this one.
-    pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
+    /// What a dead process had taken from the lanes of this one, and how often each was started before.
+    pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<(TaskKey, u32)> {
         let lanes = self.lanes.iter_mut().filter(|lane| !lane.removed);
         lanes.flat_map(|lane| lane.producer.reclaim(dead)).collect()
     }
@@ -294,7 +300,7 @@ impl Shell {
         let is_free = match record.stage() {
             Stage::Queued => true,
             Stage::Sent { position } => lane.producer.cancel(position),
-            Stage::Waiting | Stage::Taken | Stage::Finished => false,
+            Stage::Waiting | Stage::Resting | Stage::Taken | Stage::Finished => false,
         };
         if !is_free {
             return None;
@@ -389,7 +395,7 @@ impl Inner {
         let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });
-        self.tend_after_submit();
+        self.tend_after_submit(key, count)?;
         Ok(key)
     }
 
@@ -490,12 +496,33 @@ impl Inner {
         if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
             self.lane_of(shard, &self.default_shape)?;
         }
-        let (wanted, shard_index) = ((**shape).clone(), shard.index);
-        match self.request(|request| ToNode::LaneWanted { request, shape: wanted, shard: shard_index })? {
-            FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shard, shape, lane)),
-            FromNode::LaneOpened { lane: Err(failure), .. } => Err(failure.into()),
+        let question = |request| {
+            self.replies.lanes.lock().insert(request, LaneWish::Asked(shard.index, shape.clone()));
+            ToNode::LaneWanted { request, shape: (**shape).clone(), shard: shard.index }
+        };
+        match crate::hooks::blocking(|| self.request(question))? {
+            FromNode::LaneOpened { request, lane } => {
+                let wish = self.replies.lanes.lock().remove(&request);
+                match (lane, wish) {
+                    (Ok(_), Some(LaneWish::Open(index))) => Ok(index),
+                    (Err(failure), _) => Err(failure.into()),
+                    (Ok(lane), _) => Err(Error::System(format!("{lane} was opened, and not asked for"))),
+                }
+            }
             other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
         }
+    }
+
+    /// The node has made a lane that a thread waits for, or refused to.
+    pub(crate) fn on_lane_opened(self: &Arc<Self>, request: RequestId, lane: Result<LaneId, Failure>) {
+        if let Ok(id) = lane
+            && let Some(wish) = self.replies.lanes.lock().get_mut(&request)
+            && let LaneWish::Asked(shard, shape) = wish
+        {
+            *wish = LaneWish::Open(self.add_lane(self.submitter.get(*shard), shape, id));
+        }
+        self.run_deferred();
+        self.replies.complete(request, FromNode::LaneOpened { request, lane });
     }
 
     /// Takes a new lane into use.

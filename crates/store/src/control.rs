@@ -73,7 +73,7 @@ unsafe impl Shared for ShapePage {}
 pub struct Cell {
     /// The submitter's slot plus one; zero when idle.
     submitter: AtomicU32,
-    _reserved: AtomicU32,
+    attempt: AtomicU32,
     key: AtomicU64,
 }
 
@@ -81,12 +81,24 @@ pub struct Cell {
 #[allow(unsafe_code)]
 unsafe impl Shared for Cell {}
 
+/// What a running cell says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Whose task it is.
+    pub submitter: ProcessSlot,
+    /// The task.
+    pub key: TaskKey,
+    /// How often it was started before.
+    pub attempt: u32,
+}
+
 impl Cell {
-    /// Says that the thread runs this task of this submitter.
+    /// Says that the thread runs this task of this submitter, which was started so often before.
     #[inline]
-    pub fn set(&self, submitter: ProcessSlot, key: TaskKey) {
+    pub fn set(&self, submitter: ProcessSlot, key: TaskKey, attempt: u32) {
         let word = u64::from(key.index) << 32 | u64::from(key.generation);
         self.key.store(word, Ordering::Relaxed);
+        self.attempt.store(attempt, Ordering::Relaxed);
         self.submitter.store(submitter.0 + 1, Ordering::Release);
     }
 
@@ -98,10 +110,11 @@ impl Cell {
 
     /// What the thread runs.
     #[inline]
-    pub fn get(&self) -> Option<(ProcessSlot, TaskKey)> {
-        let submitter = self.submitter.load(Ordering::Acquire).checked_sub(1)?;
+    pub fn get(&self) -> Option<Running> {
+        let submitter = ProcessSlot(self.submitter.load(Ordering::Acquire).checked_sub(1)?);
         let word = self.key.load(Ordering::Relaxed);
-        Some((ProcessSlot(submitter), TaskKey { index: (word >> 32) as u32, generation: word as u32 }))
+        let key = TaskKey { index: (word >> 32) as u32, generation: word as u32 };
+        Some(Running { submitter, key, attempt: self.attempt.load(Ordering::Relaxed) })
     }
 }
 

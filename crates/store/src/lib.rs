@@ -27,7 +27,7 @@ mod touched;
 
 pub use arena::{Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
 pub use channel::{Receiver, Sender};
-pub use control::Control;
+pub use control::{Control, Running};
 pub use doorbell::Doorbell;
 pub use error::{PinError, StoreError};
 pub use fork::ForkMark;

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
-pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
+pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT_DEFAULT};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use supply::TENURE_MICROSECONDS_MIN;
 pub use view::ProcessView;
@@ -243,6 +243,8 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
+    /// Part of the arena, in percent, above which objects are spilled ahead of need.
+    pub spill_above_percent: u32,
     /// Whether one worker runs tasks and actors on many threads. If not, all workers are isolated, and some
     /// are started ahead of demand.
     pub shared_worker: bool,

@@ -69,10 +69,10 @@ impl AsyncCall {
         state.suspended.push(Arc::downgrade(self));
     }
 
-    /// Goes on with the call; answers when it is done. False if it is not.
-    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
+    /// Goes on with the call; answers when it is done.
+    pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) {
         let mut slot = self.future.lock();
-        let Some(future) = slot.as_mut() else { return true };
+        let Some(future) = slot.as_mut() else { return };
         let waker = Waker::from(self.clone());
         let context = self.mailbox.context(runtime, &self.item);
         let before = context.enter(self.function, self.cancelled.clone());
@@ -82,7 +82,7 @@ impl AsyncCall {
             Ok(Poll::Pending) => {
                 self.note_exit(run::leave(runtime, before));
                 self.children.store(TaskContext::last_children(), Ordering::Relaxed);
-                return false;
+                return;
             }
             Ok(Poll::Ready(result)) => result,
             Err(panic) => Err(panic),
@@ -102,7 +102,6 @@ impl AsyncCall {
             self.mailbox.exit(runtime, executor);
         }
         self.mailbox.done(runtime, executor, self.item.group, self.exclusive);
-        true
     }
 }
 

@@ -458,12 +458,12 @@ impl Mailbox {
             Ok(outcome) => outcome,
             Err(future) => {
                 let exits = run::leave(runtime, before);
-                runner.end();
                 let call = AsyncCall::new(self, runtime, function.name, item, exclusive, cancelled, future);
                 call.note_exit(exits);
-                if !call.poll(runtime, executor) {
-                    call.suspend();
-                }
+                // Who cancels it finds it here or there, at any time.
+                call.suspend();
+                runner.end();
+                call.poll(runtime, executor);
                 return true;
             }
         };

@@ -346,9 +346,7 @@ impl Runner<'_> {
     fn run(&self, runnable: Runnable) {
         match runnable {
             Runnable::Actor(mailbox) => mailbox.run(self.runtime, self.executor, &self.state),
-            Runnable::Future(call) => {
-                call.poll(self.runtime, self.executor);
-            }
+            Runnable::Future(call) => call.poll(self.runtime, self.executor),
             Runnable::Refusal(from, key, task) => mailbox::refuse(self.runtime, from, key, task),
             Runnable::Farewell(mailbox, state, failure) => mailbox.bury(self.runtime, state, failure),
         }
@@ -389,7 +387,7 @@ impl Runner<'_> {
     fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, TaskBytes)> {
         let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
         lane.claim(self.runtime.me, |header, payload| {
-            cell.set(lane.submitter(), header.key);
+            cell.set(lane.submitter(), header.key, header.attempt);
             (*header, TaskBytes::copy(payload))
         })
     }

@@ -3,7 +3,7 @@
 use super::line::{Line, parse_bytes, parse_duration, parse_number};
 use super::stage::Stage;
 use crate::world::World;
-use aktis_logic::machine::node::{NodeConfig, NodeInput};
+use aktis_logic::machine::node::{NodeConfig, NodeInput, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
@@ -51,10 +51,11 @@ impl Stage {
     fn begin(&mut self, line: &Line) -> Result<(), String> {
         let store_bytes = line.bytes("store", 1 << 20)?;
         let config = NodeConfig {
-            resources: resources(line, &["store", "spill", "entries"])?,
+            resources: resources(line, &["store", "spill", "spill-above", "entries"])?,
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
+            spill_above_percent: line.number("spill-above", u64::from(SPILL_ABOVE_PERCENT_DEFAULT))? as u32,
             shared_worker: line.word(1) != Ok("template"),
         };
         self.world = Some(World::new(config));
