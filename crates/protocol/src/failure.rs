@@ -103,6 +103,8 @@ pub enum FailureKind {
     Codec,
     /// The object store could not take or give back a value.
     Store,
+    /// A limit of the node or of the system is reached.
+    Refused,
     /// The value was lost and could not be made again.
     Lost,
     /// The session ended first.

@@ -9,10 +9,12 @@ pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
-/// Different resource shapes that one session may use.
+/// Different resource shapes that one session may use at a time.
 pub const SHAPES_MAX: usize = 256;
 /// Queues of tasks (one per submitting process, shard of it, and shape) that one node may have.
 pub const LANES_MAX: usize = 4096;
+/// Queues that one shard of a process has before it gives up those that have nothing to do.
+pub const LANES_KEPT: usize = 32;
 /// Bits of a task's key that tell its shard.
 pub const SHARD_BITS: u32 = 4;
 /// Shards of the submitter of one process: so many threads can submit without waiting for each other.

@@ -30,6 +30,7 @@ impl Failure {
             FailureKind::UnknownFunction => "unknown_function",
             FailureKind::Codec => "codec",
             FailureKind::Store => "store",
+            FailureKind::Refused => "refused",
             FailureKind::Lost => "lost",
             FailureKind::SessionClosed => "session_closed",
         }

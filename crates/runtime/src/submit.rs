@@ -31,8 +31,10 @@ struct Lane {
     id: LaneId,
     shape: ShapeId,
     producer: LaneProducer,
-    /// Whether the node has removed it: its memory may be another one's.
+    /// Whether the node has removed it, or was told that it may: its memory may be another one's.
     removed: bool,
+    /// Submissions that have chosen it and are not on record yet.
+    choices: u32,
 }
 
 /// An actor in the machine's table.
@@ -310,6 +312,34 @@ impl Shell {
         Some(task)
     }
 
+    /// The lane of a shape, for a submission: it stays until that is on record.
+    fn choose_lane(&mut self, shape: &Arc<Shape>) -> Option<LaneIndex> {
+        let lane = *self.by_shape.get(shape)?;
+        self.lanes[lane.place()].choices += u32::from(lane != DEFAULT_LANE);
+        Some(lane)
+    }
+
+    /// A submission that has chosen a lane is on record.
+    #[inline]
+    fn on_chosen(&mut self, lane: LaneIndex) {
+        // The first one stays in any case, and nobody asks for it.
+        if lane != DEFAULT_LANE && self.machine.lane_in(lane.place()) == Some(lane) {
+            self.lanes[lane.place()].choices -= 1;
+        }
+    }
+
+    /// Gives up the lanes that have nothing to do, but for the default one.
+    fn give_up_lanes(&mut self) -> impl Iterator<Item = LaneId> {
+        let unchosen = (1..self.lanes.len()).filter(|&place| self.lanes[place].choices == 0);
+        let idle = self.machine.close_idle_lanes(unchosen);
+        self.by_shape.retain(|_, lane| !idle.contains(lane));
+        idle.into_iter().map(|lane| {
+            let lane = &mut self.lanes[lane.place()];
+            lane.removed = true;
+            lane.id
+        })
+    }
+
     /// The queue of a lane, and how many tasks of it are before this position.
     pub(crate) fn lane_position(&self, lane: LaneIndex, position: u64) -> (LaneId, u64) {
         let lane = &self.lanes[lane.place()];
@@ -442,6 +472,9 @@ impl Inner {
         } else {
             flush(&mut shell, &mut later);
         }
+        if let Route::Lane(lane) = route {
+            shell.on_chosen(lane);
+        }
         let urgent = shell.has_backlog();
         drop(shell);
         later.run(self);
@@ -489,13 +522,14 @@ impl Inner {
 
     /// The lane of a shape, asking the node for one at first use.
     pub(crate) fn lane_of(self: &Arc<Self>, shard: &Shard, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
-        if let Some(lane) = shard.lock().by_shape.get(shape) {
-            return Ok(*lane);
+        if let Some(lane) = shard.lock().choose_lane(shape) {
+            return Ok(lane);
         }
         // The lane of the default shape is the first of each shard.
         if *shape != self.default_shape && !shard.has_default_lane.load(Ordering::Acquire) {
             self.lane_of(shard, &self.default_shape)?;
         }
+        self.give_up_lanes(shard);
         let question = |request| {
             self.replies.lanes.lock().insert(request, LaneWish::Asked(shard.index, shape.clone()));
             ToNode::LaneWanted { request, shape: (**shape).clone(), shard: shard.index }
@@ -528,11 +562,11 @@ impl Inner {
     /// Takes a new lane into use.
     fn add_lane(&self, shard: &Shard, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
         let mut shell = shard.lock();
-        if let Some(lane) = shell.by_shape.get(shape) {
-            return *lane;
+        if let Some(lane) = shell.choose_lane(shape) {
+            return lane;
         }
         let (lane_shape, producer) = (self.control.lane_shape(id), self.control.lane_producer(id));
-        let lane = Lane { id, shape: lane_shape, producer, removed: false };
+        let lane = Lane { id, shape: lane_shape, producer, removed: false, choices: 1 };
         let index = shell.machine.open_lane();
         match shell.lanes.get_mut(index.place()) {
             Some(place) => *place = lane,
@@ -553,11 +587,27 @@ impl Inner {
                 shell.lanes[lane.place()].removed = true;
                 shell.by_shape.retain(|_, index| *index != lane);
                 shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+                // Of one that was given up, the node has been told.
+                later.messages.push(ToNode::LaneForgotten { lane: id });
                 break;
             }
         }
-        later.messages.push(ToNode::LaneForgotten { lane: id });
         later.run(self);
+    }
+
+    /// Another lane is wanted: if there are many, those that have nothing to do go, so that their number is not the
+    /// limit of how many different things a program can ask for.
+    fn give_up_lanes(self: &Arc<Self>, shard: &Shard) {
+        // An answer that is on its way may name a lane that is open now. Who asks from now on asks after it was given up.
+        let wishes = self.replies.lanes.lock();
+        let mut shell = shard.lock();
+        let is_asked = |wish: &LaneWish| matches!(wish, LaneWish::Asked(..));
+        if shell.by_shape.len() >= limits::LANES_KEPT && !wishes.values().any(is_asked) {
+            self.outbox.extend(shell.give_up_lanes().map(|lane| ToNode::LaneForgotten { lane }));
+        }
+        drop(shell);
+        drop(wishes);
+        self.run_deferred();
     }
 
     /// One return of a task is not referenced any more.

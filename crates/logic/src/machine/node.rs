@@ -5,7 +5,7 @@
 //!
 //! - `roster` and `processes`: which processes there are, and what follows from a death;
 //! - `stock` and `groups`: what there is, and what of it is set aside for whom;
-//! - `leases`, `lanes` and `supply`: who may run tasks of which shape, and who gets what is free;
+//! - `leases`, `lanes`, `shapes` and `supply`: who may run tasks of which shape, and who gets what is free;
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
@@ -29,6 +29,7 @@ mod memory;
 mod objects;
 mod processes;
 mod roster;
+mod shapes;
 mod state;
 mod stock;
 mod supply;
@@ -415,6 +416,7 @@ impl Machine for Node {
         }
         self.on_time(now, out);
         self.tidy_groups(now, out);
+        self.tidy_shapes(out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {

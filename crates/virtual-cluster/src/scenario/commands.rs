@@ -41,7 +41,7 @@ impl Stage {
             }
             "disk" => self.set_disk(line.word(1)?),
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
-            "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
+            "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
             | "escape-actor" => self.perform_on_actor(line, by),
             _ => self.perform_on_object(line, by),
@@ -104,6 +104,10 @@ impl Stage {
                 let lane = opened.ok_or("no lane was opened")?.map_err(|failure| failure.message)?;
                 self.lanes.insert(name.to_owned(), lane);
                 Ok(())
+            }
+            "give-up" => {
+                let lane = self.lane(name)?;
+                self.send(by, ToNode::LaneForgotten { lane })
             }
             "queue" => {
                 let queued = parse_number(line.word(2)?)? as u32;

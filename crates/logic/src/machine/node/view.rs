@@ -109,6 +109,11 @@ impl Node {
         self.groups.table.len()
     }
 
+    /// How many shapes have a number.
+    pub fn shapes(&self) -> usize {
+        self.leases.shapes()
+    }
+
     /// How many leases of a shape are held.
     pub fn leases(&self, shape: ShapeId) -> usize {
         self.leases.count(shape)
