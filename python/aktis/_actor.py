@@ -85,6 +85,7 @@ class ActorClass(Generic[C]):
             from aktis.exceptions import RuntimeEnvSetupError
 
             raise RuntimeEnvSetupError(refusal)
+        _runtime_env.begin_packages(options.get("runtime_env") or {})
         self._check_node()
         self._check_groups()
         shared = self._shared

@@ -49,6 +49,9 @@ class Runtime:
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
         """The actor with this name (namespaces are part of it) and the `details` it was created with."""
     def actor_names(self) -> list[str]: ...
+    def timeline(self) -> list[tuple[str, str, str, int, float, float]]:
+        """What workers have run of late: kind, name, task, process, begin and duration in seconds."""
+
     def state(self, what: str) -> list[dict[str, Any]]:
         """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store"."""
     def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:

@@ -88,6 +88,8 @@ class RemoteFunction(Generic[P, T]):
             group=group,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
         )
+        if _runtime_env.packages(options.get("runtime_env") or {}):
+            return _beginning_packages(_streaming(caller) if returns < 0 else caller, options["runtime_env"])
         if returns < 0:
             return _streaming(caller)
         if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
@@ -164,6 +166,14 @@ def _streaming(caller: TaskCaller) -> Callable[..., Any]:
 
         result = caller(*args, **kwargs)
         return ObjectRefGenerator(result) if isinstance(result, Stream) else result
+
+    return remote
+
+
+def _beginning_packages(caller: Callable[..., Any], environment: Mapping[str, Any]) -> Callable[..., Any]:
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        _runtime_env.begin_packages(environment)
+        return caller(*args, **kwargs)
 
     return remote
 

@@ -107,6 +107,7 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
+        _runtime_env.begin_packages(self.runtime_env)
         self.object_store_bytes = _machine.store_bytes(object_store_memory)
         _load_ahead()
         offered = _machine.offered(num_cpus, num_gpus, memory if memory is not None else _memory, resources)

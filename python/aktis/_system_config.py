@@ -20,7 +20,7 @@ class Settings:
         spills = _switch(given, "automatic_object_spilling_enabled")
         self.spill_bytes_max = SPILL_BYTES_MAX if spills else 0
         self.spill_above_percent = _percent(given, "object_spilling_threshold", SPILL_ABOVE_PERCENT)
-        #: What every process of the session goes by, as the native part calls it; what is not there is as usual.
+        #: What every process of the session goes by, under the native part's names; the rest is as usual.
         self.tuning: dict[str, int] = {}
         for key, name, largest in (
             ("max_direct_call_object_size", "inline_bytes_max", SPILL_BYTES_MAX),

@@ -239,7 +239,7 @@ class GetTimeoutError(AktisError, TimeoutError):
 
 
 class LimitExceededError(AktisError, RuntimeError):
-    """A limit of the node or of the system is reached, such as that on different combinations of resources."""
+    """A limit of the node or of the system is reached, such as that on combinations of resources."""
 
 
 class ObjectStoreFullError(AktisError):

@@ -217,7 +217,7 @@ def test_a_coroutine_is_cancelled_before_the_loop_of_its_group_has_begun_it(tmp_
     running = actor.hold_up_the_loop.remote(first)
     first.wait_for_arrivals(1)
     waiting = actor.go_on.remote(second)
-    # The main thread hands the call to the group's loop, which does not come to it, before it answers this one.
+    # Before it answers this one, the main thread hands the call to the group's loop, which is held up.
     assert aktis.get(actor.answer.remote(), timeout=20) == 42
     aktis.cancel(waiting)
     assert aktis.get(actor.answer.remote(), timeout=20) == 42

@@ -381,11 +381,3 @@ def test_a_fork_of_the_driver_is_told_that_it_has_no_session(run_script: Any) ->
     """)
     assert "child: " in done.stdout
     assert "parent: 1" in done.stdout
-
-
-def test_timeline_is_a_list(tmp_path: Path) -> None:
-    aktis.init(num_cpus=1)
-    aktis.get(identity.remote(1))
-    assert isinstance(aktis.timeline(), list)
-    aktis.timeline(str(tmp_path / "trace.json"))
-    assert (tmp_path / "trace.json").read_text().startswith("[")

@@ -105,6 +105,8 @@ pub enum FailureKind {
     Store,
     /// A limit of the node or of the system is reached.
     Refused,
+    /// The process that was to run it could not be set up as it has to be.
+    Environment,
     /// The value was lost and could not be made again.
     Lost,
     /// The session ended first.

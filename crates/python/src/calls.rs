@@ -147,7 +147,8 @@ impl Returned {
     fn flags(self) -> u8 {
         match self {
             Self::Dynamic => flags::DYNAMIC,
-            _ => 0,
+            Self::Stream => flags::STREAM,
+            Self::None | Self::One | Self::Several(_) => 0,
         }
     }
 }

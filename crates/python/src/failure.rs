@@ -31,6 +31,7 @@ impl Failure {
             FailureKind::Codec => "codec",
             FailureKind::Store => "store",
             FailureKind::Refused => "refused",
+            FailureKind::Environment => "environment",
             FailureKind::Lost => "lost",
             FailureKind::SessionClosed => "session_closed",
         }

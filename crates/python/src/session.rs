@@ -214,6 +214,10 @@ impl Runtime {
         crate::state::rows(py, &self.runtime, what)
     }
 
+    fn timeline(&self, py: Python<'_>) -> Vec<(&'static str, String, String, u32, f64, f64)> {
+        crate::timeline::rows(py, &self.runtime)
+    }
+
     fn __repr__(&self) -> String {
         let state = if self.runtime.is_closed() { "closed" } else { "open" };
         format!("Runtime({:016x}, {state})", self.runtime.session().0)

@@ -52,10 +52,16 @@ pub(crate) fn run_worker(py: Python<'_>, tuning: BTreeMap<String, u64>) -> PyRes
     py.detach(|| {
         aktis_runtime::serve(forked.link, shape, tuning, |_| {
             Python::attach(|py| {
-                let prepared = hooks::get(py).and_then(|hooks| hooks.prepare.call1(py, (environment,)));
-                if let Err(error) = prepared {
-                    error.print(py);
-                    std::process::exit(1);
+                let prepared = hooks::get(py)
+                    .and_then(|hooks| hooks.prepare.call1(py, (environment,)))
+                    .and_then(|refusal| refusal.extract::<Option<String>>(py));
+                match prepared {
+                    Ok(None) => {}
+                    Ok(Some(refusal)) => worker::refuse_all(refusal),
+                    Err(error) => {
+                        error.print(py);
+                        std::process::exit(1);
+                    }
                 }
             });
         })

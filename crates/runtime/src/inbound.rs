@@ -270,8 +270,7 @@ impl Inner {
             let mut shell = shard.lock();
             let mut lost = shell.claimed_by(dead);
             let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
-            let mine =
-                running.filter(|cell| cell.submitter == self.me && cell.key.shard() == shard.index);
+            let mine = running.filter(|cell| cell.submitter == self.me && cell.key.shard() == shard.index);
             lost.extend(mine.map(|cell| (cell.key, cell.attempt)));
             for (key, attempt) in lost {
                 if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {

@@ -21,7 +21,7 @@ use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, Shape, TaskId, limits,
 };
-use aktis_store::{Arena, Control, ForkMark, Sender};
+use aktis_store::{Arena, Control, ForkMark, Run, RunKind, Sender};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -495,6 +495,24 @@ impl Runtime {
     /// The tasks and calls of this process that are on record.
     pub fn tasks(&self) -> Vec<TaskRow> {
         self.0.task_rows()
+    }
+
+    /// The time that runs are told in: nanoseconds of the machine's monotonic clock.
+    pub fn clock() -> u64 {
+        nanoseconds_now()
+    }
+
+    /// Records that the calling thread has run its task, or a call, from `begin` until now.
+    pub fn note_run(&self, kind: RunKind, name: &str, begin: u64) {
+        if let Some(task) = TaskContext::current_task(&self.0) {
+            let (pid, end) = (self.0.control.pid(self.0.me), nanoseconds_now());
+            self.0.control.add_run(&Run { kind, task, name, pid, begin, end });
+        }
+    }
+
+    /// What the processes of the node have run of late, process by process.
+    pub fn runs(&self) -> Vec<Run> {
+        self.0.control.runs()
     }
 
     /// The process id of the driver.

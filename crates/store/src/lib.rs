@@ -22,6 +22,7 @@ pub mod populate;
 pub mod private;
 pub mod signals;
 pub mod spill;
+pub mod timeline;
 mod title;
 mod touched;
 
@@ -38,4 +39,5 @@ pub use populate::Populator;
 pub use private::PrivateView;
 pub use signals::{ignore_broken_pipes, interrupt_this_process};
 pub use spill::{SpillFile, SpillRefused};
+pub use timeline::{Run, RunKind};
 pub use title::set_title;

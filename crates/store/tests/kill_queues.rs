@@ -224,7 +224,9 @@ impl Submitter {
         self.take_answers(&mut worker);
         let claimed = self.lane.reclaim(worker.slot);
         let mut lost: HashSet<TaskKey> = claimed.into_iter().map(|(key, _)| key).collect();
-        lost.extend(control.cells(worker.slot).iter().filter_map(|cell| cell.get()).map(|running| running.key));
+        lost.extend(
+            control.cells(worker.slot).iter().filter_map(|cell| cell.get()).map(|running| running.key),
+        );
         assert!(lost.len() <= 2, "two threads have at most two tasks: {lost:?}");
         for key in lost {
             // It may have answered, and died before it said that it runs nothing.

@@ -66,12 +66,7 @@ pub fn serve(link: WorkerLink, shape: Arc<Shape>, tuning: Tuning, ready: impl Fn
     inner.executor.as_ref().expect("a worker has an executor").run_here(&inner)
 }
 
-fn connect(
-    link: &Arc<WorkerLink>,
-    default_shape: Arc<Shape>,
-    tuning: Tuning,
-    main_only: bool,
-) -> Arc<Inner> {
+fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, tuning: Tuning, main_only: bool) -> Arc<Inner> {
     aktis_store::ignore_broken_pipes();
     let parts = Parts {
         me: link.slot(),

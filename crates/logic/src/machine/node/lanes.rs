@@ -21,9 +21,9 @@ impl Node {
     ) {
         let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
             Some(failure) => Err(failure),
-            None => {
-                self.open_lane(from, shape, shard, out).map_err(|text| Failure::new(FailureKind::Refused, text))
-            }
+            None => self
+                .open_lane(from, shape, shard, out)
+                .map_err(|text| Failure::new(FailureKind::Refused, text)),
         };
         self.send(from, FromNode::LaneOpened { request, lane }, out);
     }
