@@ -9,7 +9,7 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, is_alive, wait_until
+from support import Latch, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -25,11 +25,6 @@ def sleeps(latch: Latch, folder: Path | None = None) -> str:
             (folder / "interrupted").touch()
         raise
     return "not cancelled"
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 def test_a_running_task_is_interrupted(latch: Latch, tmp_path: Path) -> None:

@@ -12,14 +12,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, children_of, is_alive, wait_until
+from support import Latch, children_of, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_session")
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 # --- 28: init and shutdown ------------------------------------------------------------------------

@@ -266,7 +266,6 @@ impl Runtime {
             EPOCH.fetch_add(1, Ordering::AcqRel);
         }
         drop(current);
-        CACHED.with_borrow_mut(|cached| *cached = (0, None));
     }
 
     /// Makes this the session of the process that `current` gives everywhere; fails if there is one.
@@ -299,9 +298,10 @@ impl Runtime {
         CACHED.with_borrow_mut(|cached| {
             let epoch = EPOCH.load(Ordering::Acquire);
             if cached.0 != epoch {
-                *cached = (epoch, CURRENT.read().clone());
+                let weak = |runtime: &Runtime| Arc::downgrade(&runtime.0);
+                *cached = (epoch, CURRENT.read().as_ref().map_or_else(Weak::new, weak));
             }
-            cached.1.clone().ok_or(Error::NotInitialised)
+            cached.1.upgrade().map(Self).ok_or(Error::NotInitialised)
         })
     }
 
@@ -592,7 +592,8 @@ static EPOCH: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static ENTERED: RefCell<Vec<Runtime>> = const { RefCell::new(Vec::new()) };
-    static CACHED: RefCell<(u64, Option<Runtime>)> = const { RefCell::new((0, None)) };
+    /// Weak: a thread that never looks again must not keep a session's memory and descriptors.
+    static CACHED: RefCell<(u64, Weak<Inner>)> = const { RefCell::new((0, Weak::new())) };
 }
 
 /// Ends what [`Runtime::enter`] began.
