@@ -27,6 +27,9 @@ FAILED = ".failed"
 
 Spec = dict[str, Any]
 
+# Of the program's own Python, also in a worker that has become one of an environment.
+_PREFIX = sys.prefix
+
 
 class SetupError(Exception):
     """Why an environment could not be made, in words."""
@@ -87,7 +90,7 @@ def identity(wanted: Spec) -> str:
     import json
 
     files = [[os.stat(line).st_size, os.stat(line).st_mtime_ns] for line in wanted["lines"] if _is_path(line)]
-    content = json.dumps([wanted, files, sys.version, sys.prefix], sort_keys=True)
+    content = json.dumps([wanted, files, sys.version, _PREFIX], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -162,9 +165,10 @@ def _locks(place: str) -> tuple[_Lock, _Lock]:
 
 
 def begin(wanted: Spec, seconds: float = SETUP_SECONDS_MAX) -> None:
-    """Has it made in the background, by a process that lives on while workers come and go."""
+    """Has it made in the background, by a process that lives on while workers come and go. One that has
+    become part of an environment cannot make another: the worker that wants it does."""
     name = identity(wanted)
-    if name in _begun:
+    if name in _begun or sys.prefix != _PREFIX:
         return
     _begun.add(name)
 

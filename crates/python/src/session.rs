@@ -86,7 +86,6 @@ impl Runtime {
                 command: template,
                 environment: environment.into_iter().collect(),
             },
-            ..Config::default()
         };
         let started = py.detach(|| {
             let runtime = aktis_runtime::Runtime::start(config)?;

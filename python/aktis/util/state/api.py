@@ -21,11 +21,22 @@ from aktis.util.state.exception import AktisStateApiException
 R = TypeVar("R", bound=Row)
 
 
-class _Lister(Generic[R]):
+class _Function:
+    """Something that is called and pickled like a function of this module."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
+class _Lister(_Function, Generic[R]):
     """Lists rows of one kind. `address`, `timeout` and the last three parameters exist for other programs'
     sake: rows are always complete, and they are those of this session."""
 
-    def __init__(self, kind: type[R], rows: Callable[[], Iterable[R]], description: str) -> None:
+    def __init__(self, name: str, kind: type[R], rows: Callable[[], Iterable[R]], description: str) -> None:
+        super().__init__(name)
         self.kind = kind
         self._rows = rows
         self.__doc__ = description
@@ -43,10 +54,11 @@ class _Lister(Generic[R]):
         return select(self.kind, self._rows(), filters, limit)
 
 
-class _Finder(Generic[R]):
+class _Finder(_Function, Generic[R]):
     """Finds the row with an id. `address`, `timeout` and `_explain` exist for other programs' sake."""
 
-    def __init__(self, lister: _Lister[R]) -> None:
+    def __init__(self, name: str, lister: _Lister[R]) -> None:
+        super().__init__(name)
         self._lister = lister
         self.__doc__ = "The one with this id; None if it is not known."
 
@@ -87,6 +99,7 @@ _actors = _rows(ActorState, "actors")
 _objects = _rows(ObjectState, "objects")
 
 list_tasks = _Lister(
+    "list_tasks",
     TaskState,
     _tasks,
     """Tasks and calls of actors: those that wait or run, and finished ones as long as they are on record.
@@ -96,26 +109,32 @@ list_tasks = _Lister(
     """,
 )
 list_actors = _Lister(
+    "list_actors",
     ActorState,
     _actors,
     """Actors, such as those with `filters=[("class_name", "=", "Counter"), ("state", "=", "ALIVE")]`.""",
 )
 list_objects = _Lister(
-    ObjectState, _objects, "Objects that the node knows: large ones, and those that several processes hold."
+    "list_objects",
+    ObjectState,
+    _objects,
+    "Objects that the node knows: large ones, and those that several processes hold.",
 )
-list_nodes = _Lister(NodeState, _rows(NodeState, "nodes"), "Nodes.")
-list_workers = _Lister(WorkerState, _rows(WorkerState, "workers"), "Processes that run tasks and actors.")
+list_nodes = _Lister("list_nodes", NodeState, _rows(NodeState, "nodes"), "Nodes.")
+list_workers = _Lister(
+    "list_workers", WorkerState, _rows(WorkerState, "workers"), "Processes that run tasks and actors."
+)
 list_placement_groups = _Lister(
-    PlacementGroupState, _rows(PlacementGroupState, "groups"), "Placement groups."
+    "list_placement_groups", PlacementGroupState, _rows(PlacementGroupState, "groups"), "Placement groups."
 )
-list_jobs = _Lister(JobState, _jobs, "Programs that use the session.")
+list_jobs = _Lister("list_jobs", JobState, _jobs, "Programs that use the session.")
 
-get_actor = _Finder(list_actors)
-get_node = _Finder(list_nodes)
-get_worker = _Finder(list_workers)
-get_placement_group = _Finder(list_placement_groups)
-get_job = _Finder(list_jobs)
-_find_task = _Finder(list_tasks)
+get_actor = _Finder("get_actor", list_actors)
+get_node = _Finder("get_node", list_nodes)
+get_worker = _Finder("get_worker", list_workers)
+get_placement_group = _Finder("get_placement_group", list_placement_groups)
+get_job = _Finder("get_job", list_jobs)
+_find_task = _Finder("_find_task", list_tasks)
 
 
 def get_task(
