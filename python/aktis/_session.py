@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from aktis import _machine, _options, _runtime_env
 from aktis._engine import Runtime, current, native
-
-SPILL_BYTES_MAX = (1 << 63) - 1
+from aktis._system_config import Settings
 
 # Keywords of Ray's that have no meaning for an embedded node; they are accepted so that programs run
 # unchanged.
@@ -92,6 +91,7 @@ class Session:
         namespace = namespace if namespace is not None else defaults.get("namespace")
         configuration = {**defaults.get("_system_config", {}), **(_system_config or {})}
         _check_address(address)
+        self.settings = Settings(configuration)
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
         self.namespace = (
@@ -107,6 +107,7 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
+        _runtime_env.begin_packages(self.runtime_env)
         self.object_store_bytes = _machine.store_bytes(object_store_memory)
         _load_ahead()
         offered = _machine.offered(num_cpus, num_gpus, memory if memory is not None else _memory, resources)
@@ -114,12 +115,11 @@ class Session:
             resources=offered,
             store_bytes=self.object_store_bytes,
             spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
-            spill_bytes_max=SPILL_BYTES_MAX
-            if configuration.get("automatic_object_spilling_enabled", True)
-            else 0,
+            spill_bytes_max=self.settings.spill_bytes_max,
+            spill_above_percent=self.settings.spill_above_percent,
             forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
             deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
-            lineage=bool(configuration.get("lineage_pinning_enabled", True)),
+            tuning=self.settings.tuning,
             # The last argument is room for the titles of workers, which take the place of all arguments.
             template=[sys.executable, "-c", _template_program(), " " * 160],
             environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
@@ -145,6 +145,7 @@ class Session:
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
                 "gpus": _machine.visible_gpus(),
                 "driver_pid": os.getpid(),
+                "tuning": self.settings.tuning,
             },
             sort_keys=True,
         )

@@ -23,6 +23,7 @@ mod session;
 mod state;
 mod stream;
 mod template;
+mod timeline;
 mod title;
 mod worker;
 
