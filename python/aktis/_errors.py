@@ -193,6 +193,7 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         "actor_group_removed": exceptions.ActorPlacementGroupRemoved,
         "node_died": exceptions.NodeDiedError,
         "pending_calls": exceptions.PendingCallsLimitExceeded,
+        "refused": exceptions.LimitExceededError,
     }
     return simple.get(kind, exceptions.AktisSystemError)(text)
 

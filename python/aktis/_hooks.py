@@ -75,11 +75,12 @@ def timeout_error(message: str) -> BaseException:
     return GetTimeoutError(message)
 
 
-def prepare(environment: str) -> None:
-    """Makes a new worker what its tasks want it to be: variables, directory, where modules are found."""
+def prepare(environment: str) -> str | None:
+    """Makes a new worker what its tasks want it to be: variables, directory, where modules are found. If that
+    cannot be, it says why, and whatever the worker is to run fails with that."""
     from aktis import _runtime_env
 
-    _runtime_env.apply(environment)
+    return _runtime_env.prepare(environment)
 
 
 def load_later() -> None:

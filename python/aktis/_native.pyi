@@ -24,9 +24,10 @@ class Runtime:
         store_bytes: int,
         spill_directory: str,
         spill_bytes_max: int,
+        spill_above_percent: int,
         forward_output: bool,
         deduplicate_output: bool,
-        lineage: bool,
+        tuning: dict[str, int],
         template: Sequence[str],
         environment: dict[str, str],
     ) -> Runtime:
@@ -34,7 +35,7 @@ class Runtime:
 
     @staticmethod
     def attach(
-        *, address: str, lineage: bool, template: Sequence[str], environment: dict[str, str]
+        *, address: str, tuning: dict[str, int], template: Sequence[str], environment: dict[str, str]
     ) -> Runtime:
         """Attaches to the node of this machine that the address means; ConnectionError if there is none."""
 
@@ -58,6 +59,9 @@ class Runtime:
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
         """The actor with this name (namespaces are part of it) and the `details` it was created with."""
     def actor_names(self) -> list[str]: ...
+    def timeline(self) -> list[tuple[str, str, str, int, float, float]]:
+        """What workers have run of late: kind, name, task, process, begin and duration in seconds."""
+
     def state(self, what: str) -> list[dict[str, Any]]:
         """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store"."""
     def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:
@@ -263,7 +267,7 @@ class Failure:
 def run_template() -> None:
     """The template's loop: forks a worker for each request. Returns in each child, which runs the worker."""
 
-def run_worker() -> None:
+def run_worker(tuning: dict[str, int]) -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""
 
 def output_mark() -> tuple[bytes, bytes]:

@@ -1,7 +1,6 @@
 """The nodes of the session: what they are, what they have, and what ran on them."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from aktis import _runtime_env, _session
@@ -91,9 +90,10 @@ def _node(
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """What ran when, for the viewer of traces in Chrome; into a file, or as a list."""
-    rows = _session.ensure().state("tasks")
-    events = [_event(row) for row in rows if row.get("started_at") is not None]
+    """What ran when, for the viewer of traces in Chrome (or ui.perfetto.dev): into a file, or as a list.
+
+    The last 2048 tasks and calls of each worker are kept."""
+    events = [_event(*row) for row in _session.ensure().timeline()]
     if filename is None:
         return events
     import json
@@ -103,18 +103,17 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     return None
 
 
-def _event(row: Mapping[str, Any]) -> dict[str, Any]:
-    begin = float(row["started_at"])
-    end = float(row.get("ended_at") or begin)
+def _event(kind: str, name: str, task: str, pid: int, begin: float, duration: float) -> dict[str, Any]:
+    """A complete event, as the format has it: times are microseconds."""
     return {
-        "cat": "task",
-        "name": row.get("name", ""),
+        "cat": kind,
+        "name": name,
         "ph": "X",
-        "pid": "node",
-        "tid": f"worker:{row.get('pid', 0)}",
+        "pid": "127.0.0.1",
+        "tid": f"worker:{pid}",
         "ts": begin * 1e6,
-        "dur": (end - begin) * 1e6,
-        "args": {"task_id": row.get("task_id", "")},
+        "dur": duration * 1e6,
+        "args": {"task_id": task, "func_or_class_name": name},
     }
 
 

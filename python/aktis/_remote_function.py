@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
-from aktis import _options, _runtime_env, _signature
+from aktis import _labels, _options, _runtime_env, _signature
 from aktis._engine import Export, Signature, Stream, TaskCaller
 from aktis._signature import short_name
 
@@ -63,21 +63,36 @@ class RemoteFunction(Generic[P, T]):
         return type(self)(self._function, merged, self._export)
 
     def _caller(self) -> Callable[..., Any]:
-        """What `remote` is: the native caller, or a step around it where a call needs one."""
+        """What `remote` is: the native caller, or steps around it where a call needs some."""
         options = self._options
-        refusal = _runtime_env.refusal(options.get("runtime_env") or {})
+        environment = options.get("runtime_env") or {}
+        refusal = _runtime_env.refusal(environment)
         if refusal is not None:
             return _refusing(refusal)
+        returns = _options.return_number(options, _signature.is_generator(self._function))
+        caller: Callable[..., Any] = self._native_caller(returns, {})
+        if _labels.conditions(options):
+            caller = _by_labels(options, lambda lacking: self._native_caller(returns, lacking))
+        if returns < 0:
+            caller = _streaming(caller)
+        if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
+            caller = _bound_to_node(caller, options)
+        if _runtime_env.packages(environment):
+            caller = _beginning_packages(caller, environment)
+        return caller
+
+    def _native_caller(self, returns: int, lacking: Mapping[str, float]) -> TaskCaller:
+        """The caller of this function; `lacking` is what it needs beyond its options."""
+        options = self._options
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)
-        returns = _options.return_number(options, _signature.is_generator(self._function))
         parameters = _signature.parameters(self._function, short_name(self.__qualname__))
         group = _options.group(options, needs)
-        caller = TaskCaller(
+        return TaskCaller(
             self._export,
             Signature(*parameters.bounds(), parameters.bind),
             name=name,
-            resources=needs,
+            resources={**needs, **lacking},
             environment=_runtime_env.text(
                 options.get("runtime_env"), options.get("num_cpus"), captured(options, group)
             ),
@@ -88,11 +103,6 @@ class RemoteFunction(Generic[P, T]):
             group=group,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
         )
-        if returns < 0:
-            return _streaming(caller)
-        if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
-            return _bound_to_node(caller, options)
-        return caller
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
@@ -156,7 +166,25 @@ def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -
     return kind(function, options)
 
 
-def _streaming(caller: TaskCaller) -> Callable[..., Any]:
+def _by_labels(
+    options: _options.Options, make: Callable[[Mapping[str, float]], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Which labels nodes have is known once there is a session."""
+    callers: dict[frozenset[str], Callable[..., Any]] = {}
+
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        from aktis import _session
+
+        lacking = _labels.lacking(options, _session.labels())
+        key = frozenset(lacking)
+        if key not in callers:
+            callers[key] = make(lacking)
+        return callers[key](*args, **kwargs)
+
+    return remote
+
+
+def _streaming(caller: Callable[..., Any]) -> Callable[..., Any]:
     """Generators, with Python's own protocol of iteration around the native stream."""
 
     def remote(*args: Any, **kwargs: Any) -> Any:
@@ -164,6 +192,14 @@ def _streaming(caller: TaskCaller) -> Callable[..., Any]:
 
         result = caller(*args, **kwargs)
         return ObjectRefGenerator(result) if isinstance(result, Stream) else result
+
+    return remote
+
+
+def _beginning_packages(caller: Callable[..., Any], environment: Mapping[str, Any]) -> Callable[..., Any]:
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        _runtime_env.begin_packages(environment)
+        return caller(*args, **kwargs)
 
     return remote
 
@@ -177,7 +213,7 @@ def _refusing(reason: str) -> Callable[..., Any]:
     return remote
 
 
-def _bound_to_node(caller: TaskCaller, options: _options.Options) -> Callable[..., Any]:
+def _bound_to_node(caller: Callable[..., Any], options: _options.Options) -> Callable[..., Any]:
     def remote(*args: Any, **kwargs: Any) -> Any:
         from aktis import _session
         from aktis.exceptions import TaskUnschedulableError

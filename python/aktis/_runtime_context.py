@@ -151,6 +151,9 @@ class RuntimeContext:
         if "env_vars" in applied:
             merged["env_vars"] = {**merged.get("env_vars", {}), **applied["env_vars"]}
         merged.update({key: applied[key] for key in ("working_dir", "py_modules") if key in applied})
+        if "packages" in applied:
+            merged = {key: value for key, value in merged.items() if key not in ("pip", "uv")}
+            merged[applied["packages"]["tool"]] = applied["packages"]
         return merged
 
     @property

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aktis import _packages
+
 JOB_VARIABLE = "AKTIS_JOB"
 FILES_MAX = 10_000
-INHERITED = ("env_vars", "working_dir", "working_dir_state", "py_modules", "setup_hook")
+INHERITED = ("env_vars", "working_dir", "working_dir_state", "py_modules", "packages", "setup_hook")
 KNOWN = (
     "env_vars",
     "working_dir",
@@ -106,16 +108,23 @@ def _py_modules(value: Any) -> list[str]:
     return paths
 
 
-def _packages(value: Any) -> list[str]:
-    if isinstance(value, str):
-        with open(value, encoding="utf-8") as file:
-            lines = (line.split("#", 1)[0].strip() for line in file)
-            return [line for line in lines if line]
-    if isinstance(value, Mapping):
-        return _packages(value.get("packages", []))
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise TypeError("a list of packages is a list of strings, a path of a file, or {'packages': [...]}")
-    return list(value)
+def _config(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"runtime_env['config'] is a dictionary, not {type(value).__name__}")
+    seconds = value.get("setup_timeout_seconds", 1)
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise TypeError(f"setup_timeout_seconds is a whole number, not {seconds!r}")
+    if seconds <= 0 and seconds != -1:
+        raise ValueError(f"setup_timeout_seconds is more than 0, or -1 for no limit, but is {seconds}")
+    return dict(value)
+
+
+def _pip(value: Any) -> Any:
+    return _packages.spec("pip", value)
+
+
+def _uv(value: Any) -> Any:
+    return _packages.spec("uv", value)
 
 
 def _setup_hook(value: Any) -> str:
@@ -138,8 +147,9 @@ _VALIDATORS: dict[str, Callable[[Any], Any]] = {
     "env_vars": _env_vars,
     "working_dir": _working_dir,
     "py_modules": _py_modules,
-    "pip": _packages,
-    "uv": _packages,
+    "pip": _pip,
+    "uv": _uv,
+    "config": _config,
     "worker_process_setup_hook": _setup_hook,
 }
 
@@ -154,30 +164,29 @@ def refusal(environment: Mapping[str, Any]) -> str | None:
         for path in [paths] if isinstance(paths, str) else paths:
             if "://" in path:
                 return f"runtime_env[{key!r}] is {path!r}, and only paths of this machine are supported"
-    missing = missing_packages([*environment.get("pip", ()), *environment.get("uv", ())])
-    if missing:
-        return (
-            f"runtime_env asks for packages that are not installed: {', '.join(missing)}\n"
-            "hint: install them before the program starts; environments are not built yet"
-        )
     return None
 
 
-def missing_packages(packages: list[str]) -> list[str]:
-    """Those that are not installed here."""
-    if not packages:
-        return []
-    import re
-    from importlib import metadata
+def packages(environment: Mapping[str, Any]) -> _packages.Spec | None:
+    """The packages that a runtime environment wants, if it does; with the time that they may take."""
+    found = environment.get("pip") or environment.get("uv")
+    if not found or not found["lines"]:
+        return None
+    seconds = (environment.get("config") or {}).get("setup_timeout_seconds")
+    return found if seconds is None else {**found, "seconds": seconds}
 
-    missing = []
-    for package in packages:
-        name = re.split(r"[\s\[<>=!~;@]", package, maxsplit=1)[0]
-        try:
-            metadata.version(name)
-        except metadata.PackageNotFoundError:
-            missing.append(package)
-    return missing
+
+def begin_packages(environment: Mapping[str, Any]) -> None:
+    """What takes long is begun at once, and not when the first worker needs it."""
+    wanted = packages(environment)
+    if wanted is not None:
+        _packages.begin(*_split(wanted))
+
+
+def _split(wanted: _packages.Spec) -> tuple[_packages.Spec, float]:
+    """The limit on the time is no part of what is wanted."""
+    plain = {key: value for key, value in wanted.items() if key != "seconds"}
+    return plain, wanted.get("seconds", _packages.SETUP_SECONDS_MAX)
 
 
 # --- the environment text ---------------------------------------------------------------------
@@ -196,6 +205,9 @@ def text(
         settings["working_dir_state"] = fingerprint(own["working_dir"])
     if "py_modules" in own:
         settings["py_modules"] = own["py_modules"]
+    wanted = packages(own)
+    if wanted is not None:
+        settings["packages"] = wanted
     if "worker_process_setup_hook" in own:
         settings["setup_hook"] = own["worker_process_setup_hook"]
     threads = max(int(cpus or 1), 1)
@@ -247,6 +259,20 @@ def job() -> dict[str, Any]:
     return _job
 
 
+def prepare(environment: str) -> str | None:
+    """Applies the environment; gives the reason if that cannot be done."""
+    try:
+        apply(environment)
+    except _packages.SetupError as error:
+        return str(error)
+    except Exception as error:
+        import traceback
+
+        last = "".join(traceback.format_exception(error)).rstrip()
+        return f"the worker could not be set up: {type(error).__name__}: {error}\n{last}"
+    return None
+
+
 def apply(environment: str) -> None:
     """Makes this worker what its tasks want it to be."""
     global _applied
@@ -257,10 +283,12 @@ def apply(environment: str) -> None:
         settings = json.loads(environment)
     base = job()
     common = base.get("runtime_env") or {}
-    _set_path(base, common, settings)
     variables = {**common.get("env_vars", {}), **settings.get("env_vars", {})}
     for name, value in variables.items():
         os.environ[name] = os.path.expandvars(value) if "${" in value else value
+    wanted = settings.get("packages") or packages(common)
+    installed = _packages.enter(_packages.ensure(*_split(wanted))) if wanted else []
+    _set_path(base, common, settings, installed)
     if base.get("sets_omp", True) and "OMP_NUM_THREADS" not in variables:
         os.environ["OMP_NUM_THREADS"] = str(settings.get("omp_num_threads", 1))
     _applied = settings
@@ -269,13 +297,17 @@ def apply(environment: str) -> None:
         _run_hook(hook)
 
 
-def _set_path(base: dict[str, Any], common: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Puts in front of `sys.path`: the working directory, extra modules, then what the driver has there."""
+def _set_path(
+    base: dict[str, Any], common: Mapping[str, Any], settings: Mapping[str, Any], installed: list[str]
+) -> None:
+    """Puts in front of `sys.path`: the working directory, extra modules, installed packages, then what the
+    driver has there."""
     directory = settings.get("working_dir") or common.get("working_dir")
     front = [directory] if directory else []
     for module in settings.get("py_modules") or common.get("py_modules") or ():
         # A package is found in the directory around it; a wheel is searched itself.
         front.append(module if module.endswith((".whl", ".zip")) else os.path.dirname(module))
+    front += installed
     front += [entry for entry in base.get("sys_path", ()) if entry not in front]
     sys.path[:] = front + [entry for entry in sys.path if entry not in front]
     folder = directory or base.get("cwd")

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from aktis import _machine, _options, _runtime_env
 from aktis._engine import Runtime, context, current, native
-
-SPILL_BYTES_MAX = (1 << 63) - 1
+from aktis._system_config import Settings
 
 # Keywords of Ray's that have no meaning for an embedded node; they are accepted so that programs run
 # unchanged.
@@ -110,6 +109,7 @@ class Session:
             "object_spilling_directory": object_spilling_directory,
         }
         _refuse_options_of_node(self.address, of_node)
+        self.settings = Settings(configuration)
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
         self.namespace = (
@@ -125,14 +125,14 @@ class Session:
             import logging
 
             logging.getLogger("aktis").setLevel(logging_level)
+        _runtime_env.begin_packages(self.runtime_env)
         _load_ahead()
         # The last argument is room for the titles of workers, which take the place of all arguments.
         template = [sys.executable, "-c", _template_program(), " " * 160]
-        lineage = bool(configuration.get("lineage_pinning_enabled", True))
         if self.address is not None:
             self.runtime = Runtime.attach(
                 address=self.address,
-                lineage=lineage,
+                tuning=self.settings.tuning,
                 template=template,
                 # Which GPUs there are, if any, is up to each node.
                 environment={_runtime_env.JOB_VARIABLE: self._job(), "CUDA_VISIBLE_DEVICES": ""},
@@ -148,12 +148,11 @@ class Session:
                 resources=offered,
                 store_bytes=self.object_store_bytes,
                 spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
-                spill_bytes_max=SPILL_BYTES_MAX
-                if configuration.get("automatic_object_spilling_enabled", True)
-                else 0,
+                spill_bytes_max=self.settings.spill_bytes_max,
+                spill_above_percent=self.settings.spill_above_percent,
                 forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
                 deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
-                lineage=lineage,
+                tuning=self.settings.tuning,
                 template=template,
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
             )
@@ -179,6 +178,7 @@ class Session:
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
                 "gpus": _machine.visible_gpus() if self.address is None else None,
                 "driver_pid": os.getpid(),
+                "tuning": self.settings.tuning,
             },
             sort_keys=True,
         )

@@ -32,11 +32,12 @@ def load_later() -> None:
 
 def main() -> None:
     """Runs tasks and calls until the session ends; never returns."""
+    from aktis import _runtime_env
     from aktis._engine import native
 
     signal.signal(signal.SIGINT, on_interrupt)
     sys.stdin = open(os.devnull)  # noqa: SIM115
-    native.run_worker()
+    native.run_worker(_runtime_env.job().get("tuning", {}))
 
 
 def on_interrupt(number: int, frame: FrameType | None) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "AuthenticationError",
     "CrossLanguageError",
     "GetTimeoutError",
+    "LimitExceededError",
     "LocalRayletDiedError",
     "NodeDiedError",
     "ObjectFetchTimedOutError",
@@ -235,6 +236,10 @@ class ActorClassInheritanceException(TypeError):
 
 class GetTimeoutError(AktisError, TimeoutError):
     """The value was not there in time."""
+
+
+class LimitExceededError(AktisError, RuntimeError):
+    """A limit of the node or of the system is reached, such as that on combinations of resources."""
 
 
 class ObjectStoreFullError(AktisError):

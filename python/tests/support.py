@@ -1,4 +1,5 @@
-"""What tests share beside fixtures: waiting for a condition, latches between processes, programs to run.
+"""What tests share beside fixtures: waiting for a condition, latches between processes, remote functions,
+programs to run.
 
 Tests never sleep in order to synchronise. They wait for something that happens, with a deadline:
 
@@ -14,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import aktis
 
 #: How long a test waits for something that should happen at once, on a machine that is very busy.
 PATIENCE_SECONDS = 20.0
@@ -68,9 +71,45 @@ class Latch:
         return self.arrivals()
 
 
+# --- remote functions and actors ------------------------------------------------------------------
+
+#: How long `get` waits.
+PATIENCE = 20
+
+
+def get(refs: Any) -> Any:
+    """The values of references that should come soon."""
+    return aktis.get(refs, timeout=PATIENCE)
+
+
+@aktis.remote
+def identity(value: Any) -> Any:
+    return value
+
+
+@aktis.remote(max_retries=0)
+def calls(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function, once."""
+    return function(*args, **kwargs)
+
+
+@aktis.remote
+class Caller:
+    """An actor that does what it is told."""
+
+    def __init__(self, function: Callable[[], Any] | None = None) -> None:
+        if function is not None:
+            function()
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
 def SignalActor(**options: Any) -> Any:
     """A new actor with `send(clear=False)`, `wait(should_wait=True)` and `cur_num_waiters()`."""
-    import aktis
 
     class Signal:
         def __init__(self) -> None:
@@ -96,6 +135,9 @@ def SignalActor(**options: Any) -> Any:
             return self.waiters
 
     return aktis.remote(**{"num_cpus": 0, **options})(Signal).remote()
+
+
+# --- programs -------------------------------------------------------------------------------------
 
 
 def run_program(

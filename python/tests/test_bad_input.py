@@ -20,40 +20,9 @@ import pytest
 import aktis
 from aktis import exceptions
 from aktis.util import debug
-from support import Latch, is_alive, wait_until
+from support import PATIENCE, Caller, Latch, calls, get, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-PATIENCE = 20
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
-
-
-@aktis.remote(max_retries=0)
-def calls(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-@aktis.remote
-class Caller:
-    """An actor that does what it is told."""
-
-    def __init__(self, function: Callable[[], Any] | None = None) -> None:
-        if function is not None:
-            function()
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return function(*args)
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
-def get(refs: Any) -> Any:
-    return aktis.get(refs, timeout=PATIENCE)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, is_alive, wait_until
+from support import Latch, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -25,11 +25,6 @@ def sleeps(latch: Latch, folder: Path | None = None) -> str:
             (folder / "interrupted").touch()
         raise
     return "not cancelled"
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 def test_a_running_task_is_interrupted(latch: Latch, tmp_path: Path) -> None:
@@ -225,6 +220,38 @@ def test_coroutines_are_cancelled_at_any_moment() -> None:
         return begun == cancelled
 
     wait_until(all_have_seen_it, what="all that have begun to be cancelled")
+
+
+def test_a_coroutine_is_cancelled_before_the_loop_of_its_group_has_begun_it(tmp_path: Path) -> None:
+    @aktis.remote(concurrency_groups={"group": 2})
+    class Busy:
+        @aktis.method(concurrency_group="group")
+        async def hold_up_the_loop(self, latch: Latch) -> int:
+            latch.wait()
+            return 1
+
+        @aktis.method(concurrency_group="group")
+        async def go_on(self, latch: Latch) -> None:
+            await asyncio.sleep(0)
+            latch.arrive()
+
+        async def answer(self) -> int:
+            return 42
+
+    actor = Busy.remote()
+    first, second = Latch(tmp_path / "first"), Latch(tmp_path / "second")
+    running = actor.hold_up_the_loop.remote(first)
+    first.wait_for_arrivals(1)
+    waiting = actor.go_on.remote(second)
+    # Before it answers this one, the main thread hands the call to the group's loop, which is held up.
+    assert aktis.get(actor.answer.remote(), timeout=20) == 42
+    aktis.cancel(waiting)
+    assert aktis.get(actor.answer.remote(), timeout=20) == 42
+    first.open()
+    assert aktis.get(running, timeout=20) == 1
+    # Room in the group shows that the cancelled call is over.
+    aktis.get([actor.hold_up_the_loop.remote(first) for _ in range(2)], timeout=20)
+    assert second.arrivals() == []
 
 
 def test_queued_calls_of_actors_are_cancelled(tmp_path: Path) -> None:

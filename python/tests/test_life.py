@@ -12,14 +12,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, children_of, is_alive, wait_until
+from support import Latch, children_of, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_session")
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 # --- 28: init and shutdown ------------------------------------------------------------------------
@@ -382,11 +377,3 @@ def test_a_fork_of_the_driver_is_told_that_it_has_no_session(run_script: Any) ->
     """)
     assert "child: " in done.stdout
     assert "parent: 1" in done.stdout
-
-
-def test_timeline_is_a_list(tmp_path: Path) -> None:
-    aktis.init(num_cpus=1)
-    aktis.get(identity.remote(1))
-    assert isinstance(aktis.timeline(), list)
-    aktis.timeline(str(tmp_path / "trace.json"))
-    assert (tmp_path / "trace.json").read_text().startswith("[")

@@ -11,31 +11,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch
+from support import PATIENCE, Caller, Latch, calls, get, identity
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-PATIENCE = 20
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
-
-
-@aktis.remote(max_retries=0)
-def calls(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-@aktis.remote
-class Caller:
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return function(*args)
-
-
-def get(refs: Any) -> Any:
-    return aktis.get(refs, timeout=PATIENCE)
 
 
 # --- what a process stands on ---------------------------------------------------------------------

@@ -298,10 +298,31 @@ def test_modules_become_paths(tmp_path: Path) -> None:
         _runtime_env.validate({"py_modules": str(tmp_path)})
 
 
-def test_packages_that_are_not_there_are_refused_at_the_call() -> None:
-    function = aktis.remote(runtime_env={"pip": ["no-such-package-anywhere==1.0"]})(task)
-    with pytest.raises(aktis.exceptions.RuntimeEnvSetupError, match="no-such-package-anywhere"):
-        function.remote()
-    assert _runtime_env.refusal({"pip": ["cloudpickle>=1"]}) is None
-    with pytest.raises(ValueError, match="not both"):
-        _runtime_env.validate({"pip": ["a"], "uv": ["b"]})
+def test_packages_in_their_plain_form(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(
+        "# what is needed\n\none==1  # why\n--index-url https://x/#simple\n"
+    )
+    lines = ["one==1", "--index-url https://x/#simple"]
+    for written, plain in (
+        (["one", "two>=2"], {"lines": ["one", "two>=2"]}),
+        (str(tmp_path / "requirements.txt"), {"lines": lines}),
+        (
+            {"packages": ["one"], "pip_check": True, "pip_version": "==23"},
+            {"lines": ["one"], "check": True, "version": "==23"},
+        ),
+        ({"packages": [], "pip_install_options": ["--pre"]}, {"lines": [], "options": ["--pre"]}),
+    ):
+        found = _runtime_env.validate({"pip": written})
+        assert found == {"pip": {"tool": "pip", **plain}}
+        assert _runtime_env.validate(found) == found
+    for wrong, kind in (
+        ({"pip": ["a"], "uv": ["b"]}, ValueError),
+        ({"pip": 3}, TypeError),
+        ({"pip": [3]}, TypeError),
+        ({"uv": {"packages": ["a"], "unheard_of": 1}}, ValueError),
+        ({"pip": str(tmp_path / "missing.txt")}, ValueError),
+        ({"config": {"setup_timeout_seconds": 0}}, ValueError),
+        ({"config": 3}, TypeError),
+    ):
+        with pytest.raises(kind):
+            _runtime_env.validate(wrong)

@@ -18,21 +18,11 @@ import aktis
 from aktis import exceptions
 from aktis.util import debug
 from aktis.util.placement_group import placement_group, remove_placement_group
-from support import Latch, wait_until
+from support import PATIENCE, Latch, get, identity, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
-PATIENCE = 20
 MEBIBYTE = 1 << 20
-
-
-def get(refs: Any) -> Any:
-    return aktis.get(refs, timeout=PATIENCE)
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 @aktis.remote

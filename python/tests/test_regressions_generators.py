@@ -12,15 +12,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, wait_until
+from support import PATIENCE, Latch, get, identity, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-PATIENCE = 20
-
-
-def get(refs: Any) -> Any:
-    return aktis.get(refs, timeout=PATIENCE)
 
 
 def attempts(file: Path) -> int:
@@ -38,11 +32,6 @@ def is_asleep(thread: threading.Thread) -> bool:
     """Whether a thread of this process waits for something."""
     stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
     return stat.rpartition(")")[2].split()[0] == "S"
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 # --- what becomes of items ------------------------------------------------------------------------

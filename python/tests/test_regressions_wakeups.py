@@ -13,21 +13,11 @@ import pytest
 
 import aktis
 from aktis.util.queue import Queue
-from support import Latch, wait_until
+from support import PATIENCE, Latch, get, identity, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
-PATIENCE = 20
 ROUNDS = 100
-
-
-def get(refs: Any) -> Any:
-    return aktis.get(refs, timeout=PATIENCE)
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 @aktis.remote

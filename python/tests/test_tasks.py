@@ -11,14 +11,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch, children_of, wait_until
+from support import Latch, children_of, identity, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 @aktis.remote

@@ -10,14 +10,9 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Latch
+from support import Latch, identity
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-
-@aktis.remote
-def identity(value: Any) -> Any:
-    return value
 
 
 @aktis.remote

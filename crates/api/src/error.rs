@@ -134,6 +134,7 @@ impl From<Arc<Failure>> for Error {
             FailureKind::Lost => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),
             FailureKind::Store => Self::Store(failure.to_string()),
+            FailureKind::Refused | FailureKind::Environment => Self::System(failure.to_string()),
             FailureKind::SessionClosed => Self::Closed,
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::object_ref::ObjectRef;
 use crate::options::{CPU, GPU, MEMORY, Quantity};
-use aktis_protocol::{Amount, Resources};
+use aktis_protocol::{Amount, Resources, limits};
 use aktis_runtime::runtime::EnterGuard;
 use aktis_runtime::runtime::Statistics;
 use aktis_runtime::{Config, Encoded, LOCAL, Runtime, find_local};
@@ -236,13 +236,13 @@ impl SessionBuilder {
 
     /// How many tasks may be submitted and not finished before `remote` waits; a million by default.
     pub fn queued_tasks_max(mut self, tasks: usize) -> Self {
-        self.config.queued_tasks_max = tasks;
+        self.config.tuning.queued_tasks_max = tasks;
         self
     }
 
     /// Whether finished tasks stay on record while their results are referenced; they do by default.
     pub fn lineage(mut self, recorded: bool) -> Self {
-        self.config.lineage = recorded;
+        self.config.tuning.lineage_bytes_max = if recorded { limits::LINEAGE_BYTES_MAX } else { 0 };
         self
     }
 

@@ -60,6 +60,8 @@ pub struct NodeOptions {
     pub spill_directory: PathBuf,
     /// How many bytes may be there at most.
     pub spill_bytes_max: u64,
+    /// Part of the object store, in percent, above which objects go there before it is full.
+    pub spill_above_percent: u32,
     /// What becomes of what workers print.
     pub output: OutputOptions,
     /// What workers run.
@@ -93,6 +95,7 @@ impl EmbeddedNode {
             store_bytes: options.store_bytes,
             spill_directory: options.spill_directory,
             spill_bytes_max: options.spill_bytes_max,
+            spill_above_percent: options.spill_above_percent,
             output: options.output,
             clustered: options.clustered,
         };

@@ -11,7 +11,7 @@ use crate::node_thread::{NodeThread, Shared};
 use crate::output::Forwarder;
 use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
 use crate::shell::{Elsewhere, HOST, Shell};
-use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits};
 use aktis_store::{Arena, Control, StoreError};
@@ -77,6 +77,7 @@ pub(crate) struct Beginning {
     pub(crate) store_bytes: u64,
     pub(crate) spill_directory: PathBuf,
     pub(crate) spill_bytes_max: u64,
+    pub(crate) spill_above_percent: u32,
     pub(crate) output: OutputOptions,
     /// Whether there may be other nodes.
     pub(crate) clustered: bool,
@@ -126,6 +127,7 @@ impl Host {
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory,
             spill_bytes_max: config.spill_bytes_max,
+            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             output: config.output,
             clustered: true,
         };
@@ -154,6 +156,7 @@ impl Host {
             store_bytes: beginning.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: beginning.spill_bytes_max,
+            spill_above_percent: beginning.spill_above_percent,
             driver: program,
             clustered: beginning.clustered,
         };

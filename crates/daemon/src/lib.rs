@@ -31,6 +31,7 @@ mod shell;
 mod spawn;
 pub mod template;
 
+pub use aktis_logic::machine::node::SPILL_ABOVE_PERCENT_DEFAULT;
 pub use attach::{AttachError, DriverLink};
 pub use delivery::Deliver;
 pub use directory::{ADDRESS_FILE, AddressError, default_directory, find_local};

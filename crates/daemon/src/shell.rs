@@ -454,7 +454,7 @@ impl Shell {
                 let refused = self.refused_lanes.iter().find(|(refused, _)| *refused == lane);
                 let lane = match refused {
                     Some((_, reason)) => Err(Failure::new(
-                        FailureKind::Store,
+                        FailureKind::Refused,
                         format!("there is no shared memory for another queue of tasks: {reason}"),
                     )),
                     None => Ok(lane),

@@ -140,7 +140,8 @@ pub enum ToNode {
         /// The receiving process.
         to: ProcessSlot,
     },
-    /// The sender has failed all tasks of a lane that [`FromNode::LaneRemoved`] named, and will not use it again.
+    /// The sender will not use a lane again: it has failed all tasks of one that [`FromNode::LaneRemoved`] named, or has
+    /// nothing to do in this one. It says so once of each lane.
     LaneForgotten {
         /// The lane.
         lane: LaneId,

@@ -103,6 +103,10 @@ pub enum FailureKind {
     Codec,
     /// The object store could not take or give back a value.
     Store,
+    /// A limit of the node or of the system is reached.
+    Refused,
+    /// The process that was to run it could not be set up as it has to be.
+    Environment,
     /// The value was lost and could not be made again.
     Lost,
     /// The session ended first.

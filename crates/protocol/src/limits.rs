@@ -15,10 +15,12 @@ pub const PROGRAMS_MAX: usize = 64;
 pub const PROGRAM_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of the message with which a driver attaches to a node.
 pub const ATTACH_MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Different resource shapes that one session may use.
+/// Different resource shapes that one session may use at a time.
 pub const SHAPES_MAX: usize = 256;
 /// Queues of tasks (one per submitting process, shard of it, and shape) that one node may have.
 pub const LANES_MAX: usize = 4096;
+/// Queues that one shard of a process has before it gives up those that have nothing to do.
+pub const LANES_KEPT: usize = 32;
 /// Bits of a task's key that tell its shard.
 pub const SHARD_BITS: u32 = 4;
 /// Shards of the submitter of one process: so many threads can submit without waiting for each other.

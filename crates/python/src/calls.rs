@@ -6,7 +6,7 @@ use crate::object_ref::{ObjectRef, id_bytes};
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, retired, session};
-use aktis_protocol::{Amount, GroupId, GroupPlace, Resources, Shape};
+use aktis_protocol::{Amount, GroupId, GroupPlace, Resources, Shape, limits};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -147,7 +147,8 @@ impl Returned {
     fn flags(self) -> u8 {
         match self {
             Self::Dynamic => flags::DYNAMIC,
-            _ => 0,
+            Self::Stream => flags::STREAM,
+            Self::None | Self::One | Self::Several(_) => 0,
         }
     }
 }
@@ -226,7 +227,7 @@ impl Heading<'_> {
             return Err(PyValueError::new_err("a call can have 65535 arguments at most"));
         }
         let counts = (args.len(), named);
-        let fits = arguments.push_raw(|out| {
+        let fits = arguments.push_raw(limits::INLINE_BYTES_MAX, |out| {
             head::write(
                 out,
                 self.flags,

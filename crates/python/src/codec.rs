@@ -167,7 +167,7 @@ pub(crate) fn push_argument(
     runtime: &Runtime,
     value: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    if arguments.push_raw(|out| write_direct(value, out, 0)) {
+    if arguments.push_raw(runtime.inline_bytes_max(), |out| write_direct(value, out, 0)) {
         return Ok(());
     }
     if let Ok(reference) = value.cast_exact::<ObjectRef>() {

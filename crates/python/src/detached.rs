@@ -33,3 +33,13 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, wait: impl Send + FnOnce() -> R)
         result
     })
 }
+
+/// Runs `wait`, for a thread that may have the interpreter's lock, without it.
+pub(crate) fn let_go(wait: &mut (dyn FnMut() + Send)) {
+    let mut wait = Some(wait);
+    let waited = Python::try_attach(|py| wait.take().map(|wait| detached(py, wait)));
+    if let (None, Some(wait)) = (waited, wait) {
+        // The interpreter is gone, or going.
+        wait();
+    }
+}

@@ -30,6 +30,8 @@ impl Failure {
             FailureKind::UnknownFunction => "unknown_function",
             FailureKind::Codec => "codec",
             FailureKind::Store => "store",
+            FailureKind::Refused => "refused",
+            FailureKind::Environment => "environment",
             FailureKind::Lost => "lost",
             FailureKind::SessionClosed => "session_closed",
         }

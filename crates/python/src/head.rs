@@ -17,6 +17,8 @@ pub(crate) mod flags {
     pub(crate) const RETRY_SOME: u8 = 2;
     /// The result is a generator whose items become objects, and whose references are the value.
     pub(crate) const DYNAMIC: u8 = 4;
+    /// The result is a generator, which runs on after the function has returned it.
+    pub(crate) const STREAM: u8 = 8;
 }
 
 /// The head of a call.

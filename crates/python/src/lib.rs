@@ -24,6 +24,7 @@ mod session;
 mod state;
 mod stream;
 mod template;
+mod timeline;
 mod title;
 mod worker;
 

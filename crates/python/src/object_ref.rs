@@ -122,7 +122,7 @@ pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
     let py = value.py();
     let runtime = session::current_or_start(py)?;
     let encoded = codec::encode(value)?;
-    let handle = if encoded.len() <= aktis_protocol::limits::INLINE_BYTES_MAX {
+    let handle = if encoded.len() <= runtime.inline_bytes_max() {
         runtime.put(encoded)
     } else {
         detached(py, || runtime.put(encoded))
@@ -334,20 +334,21 @@ pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(py.detach(|| actor.handle.explain()))
 }
 
-/// How many references this process has to each object that it knows: id in hexadecimal digits to counts.
+/// How many references this process has to each object that it refers to: id in hexadecimal digits to counts.
 #[pyfunction]
 pub(crate) fn reference_counts<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     if let Ok(runtime) = Runtime::current() {
         let session = runtime.number();
-        for (object, local, submitted) in runtime.reference_counts() {
-            if crate::retired::is_export(session, object.to_words()) {
+        for count in py.detach(|| runtime.reference_counts()) {
+            let words = count.object.to_words();
+            if crate::retired::is_export(session, words) {
                 continue;
             }
             let row = PyDict::new(py);
-            row.set_item("local", local)?;
-            row.set_item("submitted", submitted)?;
-            counts.set_item(id_hex(object.to_words()), row)?;
+            row.set_item("local", count.local)?;
+            row.set_item("submitted", count.submitted)?;
+            counts.set_item(id_hex(words), row)?;
         }
     }
     Ok(counts)

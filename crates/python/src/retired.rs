@@ -2,7 +2,7 @@
 
 use aktis_runtime::{Handle, Runtime};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What is kept for one session.
@@ -12,6 +12,8 @@ struct Kept {
     references: Vec<Handle>,
     /// Functions and classes, by what they are: calls name them by their ids alone, and actors may start again.
     exports: HashMap<[u64; 2], Handle>,
+    /// The ids of these.
+    exported: HashSet<[u64; 2]>,
 }
 
 /// By the [number](Runtime::number) of the session.
@@ -51,6 +53,7 @@ pub(crate) fn export<E>(
         None => {
             let words = handle.id().to_words();
             kept.exports.insert(hash, handle);
+            kept.exported.insert(words);
             words
         }
     });
@@ -60,7 +63,7 @@ pub(crate) fn export<E>(
 
 /// Whether an object is exported code of the session.
 pub(crate) fn is_export(session: u64, words: [u64; 2]) -> bool {
-    with_session(session, |kept| kept.exports.values().any(|handle| handle.id().to_words() == words))
+    with_session(session, |kept| kept.exported.contains(&words))
 }
 
 /// The session is over: nothing of it is kept any more.

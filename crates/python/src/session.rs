@@ -3,8 +3,8 @@
 use crate::actor::Actor;
 use crate::object_ref::{ObjectRef, id_bytes, id_words};
 use crate::{failure, hooks};
-use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape};
-use aktis_runtime::{Config, EnterGuard};
+use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape, limits};
+use aktis_runtime::{Config, EnterGuard, Tuning};
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -35,11 +35,27 @@ pub(crate) fn shape(resources: Resources, environment: String, group: Option<Gro
     Shape { resources, isolated: true, environment, group, ..Shape::default() }
 }
 
+/// How a process goes about its tasks and objects, from what Python says of it.
+pub(crate) fn tuning_from(wanted: &BTreeMap<String, u64>) -> PyResult<Tuning> {
+    let mut tuning = Tuning::default();
+    for (name, &number) in wanted {
+        let amount = usize::try_from(number).unwrap_or(usize::MAX);
+        match name.as_str() {
+            "inline_bytes_max" => tuning.inline_bytes_max = amount.min(limits::INLINE_BYTES_MAX),
+            "lineage_bytes_max" => tuning.lineage_bytes_max = amount,
+            "queued_tasks_max" => tuning.queued_tasks_max = amount,
+            "retry_delay_milliseconds" => tuning.retry_delay = Duration::from_millis(number),
+            other => return Err(PyValueError::new_err(format!("{other:?} cannot be tuned"))),
+        }
+    }
+    Ok(tuning)
+}
+
 #[pymethods]
 impl Runtime {
     #[staticmethod]
-    #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, forward_output,
-                        deduplicate_output, lineage, template, environment))]
+    #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, spill_above_percent,
+                        forward_output, deduplicate_output, tuning, template, environment))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn start(
         py: Python<'_>,
@@ -47,9 +63,10 @@ impl Runtime {
         store_bytes: u64,
         spill_directory: String,
         spill_bytes_max: u64,
+        spill_above_percent: u32,
         forward_output: bool,
         deduplicate_output: bool,
-        lineage: bool,
+        tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
@@ -64,8 +81,9 @@ impl Runtime {
             store_bytes,
             spill_directory: spill_directory.into(),
             spill_bytes_max,
+            spill_above_percent,
             output,
-            ..config(lineage, template, environment)
+            ..config(&tuning, template, environment)?
         };
         let started = py.detach(|| {
             let runtime = aktis_runtime::Runtime::start(config)?;
@@ -81,16 +99,16 @@ impl Runtime {
 
     /// Attaches to the node of this machine that an address means.
     #[staticmethod]
-    #[pyo3(signature = (*, address, lineage, template, environment))]
+    #[pyo3(signature = (*, address, tuning, template, environment))]
     fn attach(
         py: Python<'_>,
         address: &str,
-        lineage: bool,
+        tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
-        let config = config(lineage, template, environment);
+        let config = config(&tuning, template, environment)?;
         let attached = py.detach(|| {
             let directory = aktis_runtime::find_local(address).map_err(|error| error.to_string())?;
             let attached = aktis_runtime::Runtime::attach(&directory, config);
@@ -223,6 +241,10 @@ impl Runtime {
         crate::state::rows(py, &self.runtime, what)
     }
 
+    fn timeline(&self, py: Python<'_>) -> Vec<(&'static str, String, String, u32, f64, f64)> {
+        crate::timeline::rows(py, &self.runtime)
+    }
+
     fn __repr__(&self) -> String {
         let state = if self.runtime.is_closed() { "closed" } else { "open" };
         format!("Runtime({:016x}, {state})", self.runtime.session().0)
@@ -230,9 +252,13 @@ impl Runtime {
 }
 
 /// What a session that starts a node and one that attaches to one have in common.
-fn config(lineage: bool, template: Vec<OsString>, environment: BTreeMap<OsString, OsString>) -> Config {
-    Config {
-        lineage,
+fn config(
+    tuning: &BTreeMap<String, u64>,
+    template: Vec<OsString>,
+    environment: BTreeMap<OsString, OsString>,
+) -> PyResult<Config> {
+    Ok(Config {
+        tuning: tuning_from(tuning)?,
         default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
         workers: aktis_daemon::WorkerProgram::Template {
             command: template,
@@ -240,7 +266,7 @@ fn config(lineage: bool, template: Vec<OsString>, environment: BTreeMap<OsString
             version: Python::version_str().to_owned(),
         },
         ..Config::default()
-    }
+    })
 }
 
 /// Resources as Python sees them.

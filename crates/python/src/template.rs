@@ -6,6 +6,7 @@ use aktis_protocol::Shape;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) fn run_template(py: Python<'_>) -> PyResult<()> {
 
 /// Runs tasks and calls on the calling thread until the session ends.
 #[pyfunction]
-pub(crate) fn run_worker(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn run_worker(py: Python<'_>, tuning: BTreeMap<String, u64>) -> PyResult<()> {
     let Some(forked) = FORKED.lock().take() else {
         return Err(PyRuntimeError::new_err("this process was not forked from a template"));
     };
@@ -44,16 +45,23 @@ pub(crate) fn run_worker(py: Python<'_>) -> PyResult<()> {
         environ.set_item(name, value)?;
     }
     worker::set_runtime_hooks();
+    let tuning = crate::session::tuning_from(&tuning)?;
     let environment = forked.environment.clone();
     let resources = Shape::default().resources;
     let shape = Arc::new(crate::session::shape(resources, String::new(), None));
     py.detach(|| {
-        aktis_runtime::serve(forked.link, shape, |_| {
+        aktis_runtime::serve(forked.link, shape, tuning, |_| {
             Python::attach(|py| {
-                let prepared = hooks::get(py).and_then(|hooks| hooks.prepare.call1(py, (environment,)));
-                if let Err(error) = prepared {
-                    error.print(py);
-                    std::process::exit(1);
+                let prepared = hooks::get(py)
+                    .and_then(|hooks| hooks.prepare.call1(py, (environment,)))
+                    .and_then(|refusal| refusal.extract::<Option<String>>(py));
+                match prepared {
+                    Ok(None) => {}
+                    Ok(Some(refusal)) => worker::refuse_all(refusal),
+                    Err(error) => {
+                        error.print(py);
+                        std::process::exit(1);
+                    }
                 }
             });
         })

@@ -1,11 +1,13 @@
 //! Running Python functions and methods in a worker.
 
 use crate::head::{Head, flags};
-use crate::{codec, context, failure, hooks, output, title};
+use crate::timeline::Span;
+use crate::{codec, context, detached, failure, hooks, output, title};
 use aktis_protocol::{Failure, FailureKind, FunctionId, ObjectId};
 use aktis_runtime::codec::RawArgument;
 use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
 use aktis_runtime::{Call, Encoded, Function, FunctionBody, Runtime};
+use aktis_store::RunKind;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
@@ -185,7 +187,19 @@ fn is_retriable(py: Python<'_>, given: u8, types: &[u8], error: &PyErr) -> bool 
             .is_ok_and(|answer| answer.is_truthy(py).unwrap_or(false))
 }
 
+/// Why this worker could not be set up as its tasks want it.
+static REFUSAL: OnceLock<String> = OnceLock::new();
+
+/// Whatever this worker is to run fails: it could not be set up.
+pub(crate) fn refuse_all(reason: String) {
+    let _ = REFUSAL.set(reason);
+}
+
+/// The runtime of this worker, if it can run anything.
 fn current() -> Result<Runtime, Failure> {
+    if let Some(reason) = REFUSAL.get() {
+        return Err(Failure::new(FailureKind::Environment, reason.clone()));
+    }
     Runtime::current().map_err(|error| Failure::new(FailureKind::SessionClosed, error.to_string()))
 }
 
@@ -204,6 +218,7 @@ fn with_task<R>(
                 output::set_name(name);
             }
             context::set_assigned(&runtime, head.assigned);
+            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Task, name));
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
             let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
             if head.max_calls > 0 && calls >= head.max_calls {
@@ -254,17 +269,25 @@ fn run_several(call: &mut Call) -> Returns {
 }
 
 fn run_stream(call: &mut Call) -> Result<Items, Failure> {
-    with_task(call, |py, _, result, name| Generator::items(py, &result, name))
+    with_task(call, |py, _, result, name| Generator::items(py, &result, RunKind::Task, name))
+}
+
+/// Whether a call is over when its function has returned. A generator runs on: its span is its own.
+fn spans(head: &Head<'_>) -> bool {
+    head.flags & flags::STREAM == 0
 }
 
 /// The items that a Python iterator gives.
 struct Generator {
     iterator: Py<PyAny>,
+    kind: RunKind,
     name: String,
+    begin: u64,
 }
 
 impl Generator {
-    fn items(py: Python<'_>, result: &Bound<'_, PyAny>, name: &str) -> Result<Items, Failure> {
+    fn items(py: Python<'_>, result: &Bound<'_, PyAny>, kind: RunKind, name: &str) -> Result<Items, Failure> {
+        let begin = Runtime::clock();
         let iterator = match result.hasattr("__anext__") {
             Ok(true) => hooks::get(py)
                 .and_then(|hooks| hooks.iterate_async.call1(py, (result,)))
@@ -272,7 +295,7 @@ impl Generator {
             _ => result.try_iter(),
         };
         let iterator = iterator.map_err(|error| raised(py, &error, name))?;
-        Ok(Box::new(Self { iterator: iterator.into_any().unbind(), name: name.to_owned() }))
+        Ok(Box::new(Self { iterator: iterator.into_any().unbind(), kind, name: name.to_owned(), begin }))
     }
 }
 
@@ -290,6 +313,8 @@ impl Iterator for Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
+        let runtime = Runtime::current().ok();
+        let _span = runtime.as_ref().map(|runtime| Span::since(runtime, self.kind, &self.name, self.begin));
         // A generator that is not used up runs its `finally` blocks here, where it ran before.
         Python::attach(|py| {
             let closed = match self.iterator.getattr(py, "close") {
@@ -322,6 +347,7 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             title::show(&name);
             output::set_name(&loaded.name);
             context::set_actor_assigned(&runtime, head.assigned);
+            let _span = Span::new(&runtime, RunKind::Creation, &name);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
@@ -365,6 +391,7 @@ fn with_method<R>(
             let (method, name) = method(py, actor, head)?;
             runtime.set_function_name(&name);
             title::show(&name);
+            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Call, &name));
             let result = invoke(py, &runtime, head, call, &method, &name)?;
             then(py, head, result, &name)
         })
@@ -380,7 +407,7 @@ fn run_several_method(call: &mut Call, state: &ActorState) -> Returns {
 }
 
 fn run_stream_method(call: &mut Call, state: &ActorState) -> Result<Items, Failure> {
-    with_method(call, state, |py, _, result, name| Generator::items(py, &result, name))
+    with_method(call, state, |py, _, result, name| Generator::items(py, &result, RunKind::Call, name))
 }
 
 /// What the event loop has to say about a call.
@@ -390,6 +417,8 @@ struct Answer {
     waker: Option<Waker>,
     /// What to call in order to cancel it, once.
     cancel: Option<Py<PyAny>>,
+    /// Whether it was cancelled before there was something to call.
+    cancelled: bool,
     /// Whether the actor ends with it.
     exits: bool,
 }
@@ -406,9 +435,15 @@ pub(crate) struct Completion {
 
 #[pymethods]
 impl Completion {
-    /// The call goes on; `cancel()` is called on the main thread if it is cancelled.
-    fn started(&self, cancel: Py<PyAny>) {
-        self.answer.lock().cancel = Some(cancel);
+    /// The call goes on; `cancel()` is called on the main thread if it is cancelled, or at once if it has been.
+    fn started(&self, py: Python<'_>, cancel: Py<PyAny>) -> PyResult<()> {
+        let mut answer = self.answer.lock();
+        if !answer.cancelled {
+            answer.cancel = Some(cancel);
+            return Ok(());
+        }
+        drop(answer);
+        cancel.call0(py).map(|_| ())
     }
 
     /// The actor ends with the call.
@@ -443,24 +478,30 @@ impl Completion {
 }
 
 /// The future of a call that an event loop runs.
-struct LoopCall(Arc<Mutex<Answer>>);
+struct LoopCall {
+    answer: Arc<Mutex<Answer>>,
+    name: String,
+    begin: u64,
+}
 
 impl Future for LoopCall {
     type Output = Result<Encoded, Failure>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut answer = self.0.lock();
+        let mut answer = self.answer.lock();
         if let Some(result) = answer.result.take() {
-            if answer.exits
-                && let Ok(runtime) = Runtime::current()
-            {
-                // It fails outside of actors only.
-                let _ = runtime.exit_actor();
+            if let Ok(runtime) = Runtime::current() {
+                drop(Span::since(&runtime, RunKind::Call, &self.name, self.begin));
+                if answer.exits {
+                    // It fails outside of actors only.
+                    let _ = runtime.exit_actor();
+                }
             }
             return Poll::Ready(result);
         }
         answer.waker = Some(context.waker().clone());
         let cancelled = Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
+        answer.cancelled |= cancelled;
         let cancel = if cancelled { answer.cancel.take() } else { None };
         drop(answer);
         if let Some(cancel) = cancel {
@@ -484,7 +525,7 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             runtime.set_function_name(&name);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
-            let answer = Arc::<Mutex<Answer>>::default();
+            let (answer, begin) = (Arc::<Mutex<Answer>>::default(), Runtime::clock());
             let completion = Completion {
                 answer: answer.clone(),
                 name: name.clone(),
@@ -495,7 +536,7 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             hooks::async_runner(py)
                 .and_then(|run| run.call1(py, (method, prepared.args, kwargs, completion, group)))
                 .map_err(failed)?;
-            Ok(Box::pin(LoopCall(answer)) as AsyncReturn)
+            Ok(Box::pin(LoopCall { answer, name, begin }) as AsyncReturn)
         })
     })
 }
@@ -519,6 +560,7 @@ pub(crate) fn set_runtime_hooks() {
         thread: |run| Python::attach(|py| py.detach(run)),
         // What it costs to hand over the interpreter's lock.
         brief: Duration::from_micros(20),
+        blocking: detached::let_go,
     });
 }
 

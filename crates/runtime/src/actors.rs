@@ -59,7 +59,7 @@ impl Inner {
             && options.name.is_none()
             && options.restarts == 0;
         if light {
-            return Ok(self.create_light_actor(constructor, options, arguments));
+            return self.create_light_actor(constructor, options, arguments);
         }
         self.create_managed_actor(constructor, options, arguments)
     }
@@ -69,7 +69,7 @@ impl Inner {
         constructor: &'static Function,
         options: &ActorOptions,
         arguments: Arguments,
-    ) -> ActorHandle {
+    ) -> Result<ActorHandle, Error> {
         let task = self.next_task();
         let id = ActorId::created_by(task);
         let index = self.submitter.lock().open_light_actor(self, id);
@@ -78,7 +78,8 @@ impl Inner {
         let creation = self.record_call(task, index, payload, 1, 0);
         // Nobody refers to what the constructor returns: its record goes with the answer.
         self.on_handle_dropped(creation);
-        ActorHandle { entry }
+        self.tend_after_submit(creation, 0)?;
+        Ok(ActorHandle { entry })
     }
 
     fn create_managed_actor(
@@ -174,12 +175,10 @@ impl Inner {
         returns: u32,
         retries: u32,
     ) -> TaskKey {
-        let key = self.record(task, Route::Actor(index), payload, returns, retries, |shell, later| {
+        self.record(task, Route::Actor(index), payload, returns, retries, |shell, later| {
             shell.flush_actor(self, index, later);
             shell.fail_if_dead(self, index, later);
-        });
-        self.tend_after_submit();
-        key
+        })
     }
 
     /// Calls a method.
@@ -195,7 +194,7 @@ impl Inner {
         let task = self.next_task();
         let entry = Arc::new(Entry::new(task.returns(0), self.clone()));
         let returns = Returns::One(Arc::downgrade(&entry));
-        let key = self.call_method(actor, task, function, options, arguments, returns, 1);
+        let key = self.call_method(actor, task, function, options, arguments, returns, 1)?;
         entry.set_key(key);
         Ok(Handle { entry })
     }
@@ -212,7 +211,7 @@ impl Inner {
         self.check_usable()?;
         let task = self.next_task();
         let (handles, returns) = self.several_returns(task, count);
-        let key = self.call_method(actor, task, function, options, arguments, returns, count);
+        let key = self.call_method(actor, task, function, options, arguments, returns, count)?;
         handles.iter().for_each(|handle| handle.entry.set_key(key));
         Ok(handles)
     }
@@ -228,7 +227,7 @@ impl Inner {
         self.check_usable()?;
         let task = self.next_task();
         let stream = self.new_stream(task);
-        let key = self.call_method(actor, task, function, options, arguments, stream.returns(), 1);
+        let key = self.call_method(actor, task, function, options, arguments, stream.returns(), 1)?;
         stream.set_key(key);
         Ok(stream)
     }
@@ -243,7 +242,7 @@ impl Inner {
         arguments: Arguments,
         returns: Returns,
         count: u32,
-    ) -> TaskKey {
+    ) -> Result<TaskKey, Error> {
         let stream = matches!(returns, Returns::Stream(_));
         let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
         let payload = Payload {
@@ -257,7 +256,9 @@ impl Inner {
         };
         // A stream that was partly consumed cannot begin anew without repeating items.
         let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
-        self.record_call(task, actor.index, payload, count, retries)
+        let key = self.record_call(task, actor.index, payload, count, retries);
+        self.tend_after_submit(key, count)?;
+        Ok(key)
     }
 
     /// Calls a method on behalf of another node.
@@ -487,7 +488,10 @@ impl Inner {
         }
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
-        let Some(&index) = shell.actor_index.get(&actor) else { return };
+        let Some(&index) = shell.actor_index.get(&actor) else {
+            drop(shell);
+            return self.run_deferred();
+        };
         shell.actors[index.0 as usize].pending = match &place {
             ActorPlace::Pending(reason) => Some(reason.as_str().into()),
             _ => None,

@@ -227,8 +227,8 @@ impl Bridge {
     }
 
     /// Says, for all to see, that this process has a task.
-    pub fn set_cell(&self, cell: usize, submitter: ProcessSlot, key: TaskKey) {
-        self.runtime.0.control.cells(self.runtime.0.me)[cell].set(submitter, key);
+    pub fn set_cell(&self, cell: usize, submitter: ProcessSlot, header: &TaskHeader) {
+        self.runtime.0.control.cells(self.runtime.0.me)[cell].set(submitter, header.key, header.attempt);
     }
 
     /// Says that it has it no more.

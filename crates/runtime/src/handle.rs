@@ -207,7 +207,7 @@ impl Inner {
             };
             let state = match record.stage() {
                 Stage::Waiting => "PENDING_ARGS",
-                Stage::Queued | Stage::Sent { .. } => "PENDING",
+                Stage::Queued | Stage::Resting | Stage::Sent { .. } => "PENDING",
                 Stage::Taken => "RUNNING",
                 Stage::Finished if error.is_some() => "FAILED",
                 Stage::Finished => "FINISHED",

@@ -26,6 +26,8 @@ pub struct Hooks {
     pub thread: fn(&mut (dyn FnMut() + Send)),
     /// Calls of an actor that take less than this on average are run by one thread, though more may run at the same time.
     pub brief: Duration,
+    /// A thread of user code is about to wait for what it calls: others may run meanwhile.
+    pub blocking: fn(&mut (dyn FnMut() + Send)),
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
@@ -33,6 +35,14 @@ static HOOKS: OnceLock<Hooks> = OnceLock::new();
 /// Sets the hooks of this process; the first call counts.
 pub fn set(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
+}
+
+/// Does something that may take long, for a thread of user code.
+pub(crate) fn blocking<R: Send>(wait: impl FnOnce() -> R + Send) -> R {
+    let Some(hooks) = get() else { return wait() };
+    let (mut wait, mut result) = (Some(wait), None);
+    (hooks.blocking)(&mut || result = wait.take().map(|wait| wait()));
+    result.expect("the hook calls what it is given")
 }
 
 /// The hooks, if there are any.

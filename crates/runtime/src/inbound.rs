@@ -11,7 +11,7 @@ use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
-use aktis_store::Receiver;
+use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -281,13 +281,13 @@ impl Inner {
             let mut shell = shard.lock();
             let mut lost = shell.claimed_by(dead);
             let running = self.control.cells(dead).iter().filter_map(|cell| cell.get());
-            let mine = running.filter(|(submitter, key)| *submitter == self.me && key.shard() == shard.index);
-            lost.extend(mine.map(|(_, key)| key));
-            for key in lost {
+            let mine = running.filter(|cell| cell.submitter == self.me && cell.key.shard() == shard.index);
+            lost.extend(mine.map(|cell| (cell.key, cell.attempt)));
+            for (key, attempt) in lost {
                 if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
                     payload.returns.hold(&mut later);
                 }
-                shell.step(self, &mut later, |machine, out| machine.on_lost(key, cause, out));
+                shell.step(self, &mut later, |machine, out| machine.on_lost(key, attempt, cause, out));
             }
             if shard.index == self.submitter.first().index {
                 self.on_host_died(&mut shell, dead, cause, &mut later);
@@ -387,9 +387,10 @@ impl Inner {
 
     /// The process that runs a task of this one now, if one does.
     pub(crate) fn who_runs(&self, key: TaskKey) -> Option<ProcessSlot> {
+        let runs_it = |cell: Running| cell.submitter == self.me && cell.key == key;
         (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot).find(|&process| {
             self.control.is_alive(process)
-                && self.control.cells(process).iter().any(|cell| cell.get() == Some((self.me, key)))
+                && self.control.cells(process).iter().filter_map(|cell| cell.get()).any(runs_it)
         })
     }
 

@@ -11,8 +11,9 @@ use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
 use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
+use aktis_logic::machine::submitter::LaneIndex;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
-use aktis_protocol::{ObjectId, ProcessSlot};
+use aktis_protocol::{ObjectId, ProcessSlot, Shape, ShardIndex};
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -76,10 +77,19 @@ pub(crate) struct Replies {
     next: AtomicU32,
     waiting: Mutex<(bool, HashMap<RequestId, Arc<Reply>>)>,
     channels: Mutex<BTreeSet<ProcessSlot>>,
+    /// Lanes that were asked for.
+    pub(crate) lanes: Mutex<HashMap<RequestId, LaneWish>>,
+}
+
+/// A lane that was asked for. It is in use from the moment when the node's answer arrives, so that what the node says
+/// of it next finds it there, and not only when the one who asked wakes up.
+pub(crate) enum LaneWish {
+    Asked(ShardIndex, Arc<Shape>),
+    Open(LaneIndex),
 }
 
 impl Replies {
-    fn complete(&self, request: RequestId, answer: FromNode) {
+    pub(crate) fn complete(&self, request: RequestId, answer: FromNode) {
         if let Some(reply) = self.waiting.lock().1.remove(&request) {
             *reply.answer.lock() = Some(answer);
             reply.arrived.notify_all();
@@ -181,8 +191,8 @@ impl Inner {
     /// The node says something.
     pub(crate) fn on_node_message(self: &Arc<Self>, message: FromNode) {
         match message {
-            FromNode::LaneOpened { request, .. }
-            | FromNode::ExtentGranted { request, .. }
+            FromNode::LaneOpened { request, lane } => self.on_lane_opened(request, lane),
+            FromNode::ExtentGranted { request, .. }
             | FromNode::ExtentDenied { request, .. }
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }

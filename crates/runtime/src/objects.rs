@@ -8,7 +8,7 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
-use aktis_protocol::{ObjectId, ProcessSlot, limits};
+use aktis_protocol::{ObjectId, ProcessSlot};
 use aktis_store::{Pin, PinError};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -44,7 +44,7 @@ pub(crate) enum Placed {
 impl Inner {
     /// Makes an object of a value.
     pub(crate) fn put(self: &Arc<Self>, value: Encoded) -> Result<Handle, Error> {
-        self.put_at(value, limits::INLINE_BYTES_MAX)
+        self.put_at(value, self.tuning.inline_bytes_max)
     }
 
     /// Makes an object of a value in the store, however small it is.
@@ -71,6 +71,8 @@ impl Inner {
         if stored || contains {
             entry.set_known();
             self.known.lock().insert(id, Arc::downgrade(&entry));
+        } else {
+            self.unlisted.add(&entry);
         }
         Ok(Handle { entry })
     }
@@ -102,7 +104,7 @@ impl Inner {
         holder: ProcessSlot,
         value: Encoded,
     ) -> Result<Placed, Error> {
-        if value.len() <= limits::INLINE_BYTES_MAX {
+        if value.len() <= self.tuning.inline_bytes_max {
             return Ok(Placed::Inline(value));
         }
         self.store(object, holder, value)

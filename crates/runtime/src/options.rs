@@ -4,6 +4,7 @@ use aktis_daemon::{OutputOptions, WorkerProgram};
 use aktis_protocol::{Amount, GroupPlace, Resources, Shape, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to run a task.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +94,30 @@ fn parse_amount(name: &str, amount: f64) -> Result<Amount, String> {
     })
 }
 
+/// How each process of a session goes about its tasks and objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes of an encoded value up to which it travels inside messages; no more than [`limits::INLINE_BYTES_MAX`].
+    pub inline_bytes_max: usize,
+    /// Bytes of finished tasks that stay on record while their results are referenced; 0 if none are to.
+    pub lineage_bytes_max: usize,
+    /// Tasks that may be submitted and not finished before `remote` blocks.
+    pub queued_tasks_max: usize,
+    /// How long a task waits before it is tried again.
+    pub retry_delay: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            inline_bytes_max: limits::INLINE_BYTES_MAX,
+            lineage_bytes_max: limits::LINEAGE_BYTES_MAX,
+            queued_tasks_max: limits::QUEUED_TASKS_MAX,
+            retry_delay: Duration::ZERO,
+        }
+    }
+}
+
 /// How to start a session.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -104,10 +129,10 @@ pub struct Config {
     pub spill_directory: PathBuf,
     /// How many bytes may be there at most.
     pub spill_bytes_max: u64,
-    /// Tasks that may be submitted and not finished before `remote` blocks.
-    pub queued_tasks_max: usize,
-    /// Whether finished tasks stay on record while their results are referenced.
-    pub lineage: bool,
+    /// Part of the object store, in percent, above which objects go there before it is full.
+    pub spill_above_percent: u32,
+    /// How the driver goes about its tasks and objects; workers that are forked are told by who forks them.
+    pub tuning: Tuning,
     /// What becomes of what workers print.
     pub output: OutputOptions,
     /// What a task needs that says nothing about it.
@@ -130,8 +155,8 @@ impl Default for Config {
             store_bytes: (memory * 3 / 10).clamp(64 << 20, 200 << 30),
             spill_directory: std::env::temp_dir(),
             spill_bytes_max: u64::MAX,
-            queued_tasks_max: limits::QUEUED_TASKS_MAX,
-            lineage: true,
+            spill_above_percent: aktis_daemon::SPILL_ABOVE_PERCENT_DEFAULT,
+            tuning: Tuning::default(),
             output: OutputOptions::default(),
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,

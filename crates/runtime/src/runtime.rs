@@ -8,9 +8,11 @@ use crate::groups::Groups;
 use crate::handle::{ActorHandle, Handle, Stream};
 use crate::inbound::Inbound;
 use crate::node::{Link, Outbox, Replies};
-use crate::options::{ActorOptions, Config, TaskOptions};
+use crate::options::{ActorOptions, Config, TaskOptions, Tuning};
 use crate::pump::Pump;
+use crate::references::{ReferenceCount, Unlisted};
 use crate::registry::Function;
+use crate::rests::Rests;
 use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
@@ -21,7 +23,7 @@ use aktis_protocol::{
     ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
     limits,
 };
-use aktis_store::{Arena, Control, ForkMark, Sender};
+use aktis_store::{Arena, Control, ForkMark, Run, RunKind, Sender};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -44,10 +46,12 @@ pub(crate) struct Inner {
     pub(crate) link: OnceLock<Link>,
     pub(crate) fork: ForkMark,
     pub(crate) submitter: Shards,
+    pub(crate) rests: Rests,
     pub(crate) inbound: Mutex<Inbound>,
     pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
     /// Objects that others may know too, by id.
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
+    pub(crate) unlisted: Unlisted,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
     pub(crate) groups: Groups,
     /// What detached actors were constructed with.
@@ -60,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) program: ProgramId,
     /// The process where light actors live; 0 while there is none.
     pub(crate) shared_worker: AtomicU32,
-    pub(crate) queued_tasks_max: usize,
+    pub(crate) tuning: Tuning,
     /// What happens in a process that stands for another node.
     pub(crate) bridge: OnceLock<Arc<BridgeQueue>>,
     pub(crate) session: SessionId,
@@ -102,8 +106,7 @@ pub(crate) struct Parts {
     pub(crate) control: Arc<Control>,
     pub(crate) arena: Arc<Arena>,
     pub(crate) executor: Option<Executor>,
-    pub(crate) lineage: bool,
-    pub(crate) queued_tasks_max: usize,
+    pub(crate) tuning: Tuning,
     pub(crate) resources: Resources,
     pub(crate) default_shape: Arc<Shape>,
     pub(crate) program: ProgramId,
@@ -121,10 +124,12 @@ impl Inner {
             arena: parts.arena,
             link: OnceLock::new(),
             fork,
-            submitter: Shards::new(shards, parts.lineage),
+            submitter: Shards::new(shards, &parts.tuning),
+            rests: Rests::new(parts.tuning.retry_delay),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
+            unlisted: Unlisted::default(),
             actors: Mutex::default(),
             groups: Groups::default(),
             kept: Mutex::default(),
@@ -137,7 +142,7 @@ impl Inner {
             shared_worker: AtomicU32::new(u32::from(
                 parts.me.0 == 0 && parts.program == ProgramId::default(),
             )),
-            queued_tasks_max: parts.queued_tasks_max.max(1),
+            tuning: Tuning { queued_tasks_max: parts.tuning.queued_tasks_max.max(1), ..parts.tuning },
             bridge: OnceLock::new(),
             session: parts.session,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -242,6 +247,7 @@ impl Runtime {
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory.clone(),
             spill_bytes_max: config.spill_bytes_max,
+            spill_above_percent: config.spill_above_percent,
             output: config.output,
             workers: config.workers.clone(),
             clustered: config.clustered,
@@ -263,8 +269,7 @@ impl Runtime {
             control: node.control().clone(),
             arena: node.arena().clone(),
             executor: None,
-            lineage: config.lineage,
-            queued_tasks_max: config.queued_tasks_max,
+            tuning: config.tuning,
             resources: config.resources,
             default_shape: config.default_shape,
             program: ProgramId::default(),
@@ -299,7 +304,6 @@ impl Runtime {
             EPOCH.fetch_add(1, Ordering::AcqRel);
         }
         drop(current);
-        CACHED.with_borrow_mut(|cached| *cached = (0, None));
     }
 
     /// Makes this the session of the process that `current` gives everywhere; fails if there is one.
@@ -332,9 +336,10 @@ impl Runtime {
         CACHED.with_borrow_mut(|cached| {
             let epoch = EPOCH.load(Ordering::Acquire);
             if cached.0 != epoch {
-                *cached = (epoch, CURRENT.read().clone());
+                let weak = |runtime: &Runtime| Arc::downgrade(&runtime.0);
+                *cached = (epoch, CURRENT.read().as_ref().map_or_else(Weak::new, weak));
             }
-            cached.1.clone().ok_or(Error::NotInitialised)
+            cached.1.upgrade().map(Self).ok_or(Error::NotInitialised)
         })
     }
 
@@ -429,6 +434,11 @@ impl Runtime {
     /// same session there, and nothing of its own.
     pub fn number(&self) -> u64 {
         self.0.number
+    }
+
+    /// Bytes of an encoded value up to which it travels inside messages.
+    pub fn inline_bytes_max(&self) -> usize {
+        self.0.tuning.inline_bytes_max
     }
 
     /// The place of this process among those of its node.
@@ -531,17 +541,32 @@ impl Runtime {
         self.0.task_rows()
     }
 
+    /// The time that runs are told in: nanoseconds of the machine's monotonic clock.
+    pub fn clock() -> u64 {
+        nanoseconds_now()
+    }
+
+    /// Records that the calling thread has run its task, or a call, from `begin` until now.
+    pub fn note_run(&self, kind: RunKind, name: &str, begin: u64) {
+        if let Some(task) = TaskContext::current_task(&self.0) {
+            let (pid, end) = (self.0.control.pid(self.0.me), nanoseconds_now());
+            self.0.control.add_run(&Run { kind, task, name, pid, begin, end });
+        }
+    }
+
+    /// What the processes of the node have run of late, process by process.
+    pub fn runs(&self) -> Vec<Run> {
+        self.0.control.runs()
+    }
+
     /// The process id of the driver.
     pub fn driver_pid(&self) -> u32 {
         self.0.control.pid(ProcessSlot(0))
     }
 
-    /// How many references this process has to each object that others know too, and how many of its unfinished
-    /// tasks use it.
-    pub fn reference_counts(&self) -> Vec<(ObjectId, usize, usize)> {
-        let known: Vec<_> = self.0.known.lock().values().filter_map(Weak::upgrade).collect();
-        // One of the counted ones is our own.
-        known.iter().map(|entry| (entry.id, Arc::strong_count(entry) - 1, 0)).collect()
+    /// How many references this process has to each object that it refers to.
+    pub fn reference_counts(&self) -> Vec<ReferenceCount> {
+        self.0.reference_counts()
     }
 
     /// Waits until workers can be forked, where they are (driver only).
@@ -611,7 +636,8 @@ static EPOCH: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static ENTERED: RefCell<Vec<Runtime>> = const { RefCell::new(Vec::new()) };
-    static CACHED: RefCell<(u64, Option<Runtime>)> = const { RefCell::new((0, None)) };
+    /// Weak: a thread that never looks again must not keep a session's memory and descriptors.
+    static CACHED: RefCell<(u64, Weak<Inner>)> = const { RefCell::new((0, Weak::new())) };
 }
 
 /// Ends what [`Runtime::enter`] began.

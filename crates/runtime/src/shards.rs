@@ -10,6 +10,7 @@
 //!    that waits for an object of another process: when the object's entry is resolved.
 
 use crate::deferred::Deferred;
+use crate::options::Tuning;
 use crate::submit::Shell;
 use aktis_protocol::{ShardIndex, TaskKey};
 use parking_lot::{Mutex, MutexGuard};
@@ -53,10 +54,10 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    pub(crate) fn new(count: usize, lineage: bool) -> Self {
+    pub(crate) fn new(count: usize, tuning: &Tuning) -> Self {
         let shard = |index: u32| Shard {
             index: ShardIndex(index),
-            shell: Mutex::new(Shell::new(ShardIndex(index), lineage, count)),
+            shell: Mutex::new(Shell::new(ShardIndex(index), tuning, count)),
             has_default_lane: AtomicBool::new(false),
             deferred: Deferred::default(),
         };

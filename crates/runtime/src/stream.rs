@@ -72,6 +72,7 @@ impl StreamState {
             return;
         }
         queue.received = index + 1;
+        runtime.unlisted.add(&entry);
         queue.items.push_back(entry);
         queue.wake(later);
     }

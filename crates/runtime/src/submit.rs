@@ -4,7 +4,8 @@ use crate::codec::Arguments;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::options::TaskOptions;
+use crate::node::LaneWish;
+use crate::options::{TaskOptions, Tuning};
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
@@ -14,7 +15,7 @@ use aktis_logic::machine::submitter::{
     ActorIndex, Input, LaneIndex, Record, Route, Stage, Submission, Submitter, SubmitterConfig,
     SubmitterEffect,
 };
-use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
 use aktis_protocol::{
     ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex,
@@ -31,8 +32,10 @@ struct Lane {
     id: LaneId,
     shape: ShapeId,
     producer: LaneProducer,
-    /// Whether the node has removed it: its memory may be another one's.
+    /// Whether the node has removed it, or was told that it may: its memory may be another one's.
     removed: bool,
+    /// Submissions that have chosen it and are not on record yet.
+    choices: u32,
 }
 
 /// An actor in the machine's table.
@@ -66,8 +69,12 @@ pub(crate) const DEFAULT_LANE: LaneIndex = LaneIndex(0);
 
 impl Shell {
     /// The shell of one of `shards` machines.
-    pub(crate) fn new(shard: ShardIndex, lineage: bool, shards: usize) -> Self {
-        let config = SubmitterConfig { lineage, lineage_bytes_max: limits::LINEAGE_BYTES_MAX / shards };
+    pub(crate) fn new(shard: ShardIndex, tuning: &Tuning, shards: usize) -> Self {
+        let config = SubmitterConfig {
+            lineage: tuning.lineage_bytes_max > 0,
+            lineage_bytes_max: tuning.lineage_bytes_max / shards,
+            rests: !tuning.retry_delay.is_zero(),
+        };
         Self {
             machine: Submitter::of_shard(config, shard),
             lanes: Vec::new(),
@@ -89,6 +96,7 @@ impl Shell {
                     SubmitterEffect::Drop(payload) => later.payloads.push(payload),
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
                     SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
+                    SubmitterEffect::Rest(key) => runtime.rests.add(runtime, key),
                     SubmitterEffect::Fail(payload, task, failure) => {
                         let failure = failure.at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
@@ -260,8 +268,8 @@ impl Shell {
         }
     }
 
-    /// What a dead process had taken from the lanes of this one.
-    pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
+    /// What a dead process had taken from the lanes of this one, and how often each was started before.
+    pub(crate) fn claimed_by(&mut self, dead: ProcessSlot) -> Vec<(TaskKey, u32)> {
         let lanes = self.lanes.iter_mut().filter(|lane| !lane.removed);
         lanes.flat_map(|lane| lane.producer.reclaim(dead)).collect()
     }
@@ -296,7 +304,7 @@ impl Shell {
         let is_free = match record.stage() {
             Stage::Queued => true,
             Stage::Sent { position } => lane.producer.cancel(position),
-            Stage::Waiting | Stage::Taken | Stage::Finished => false,
+            Stage::Waiting | Stage::Resting | Stage::Taken | Stage::Finished => false,
         };
         if !is_free {
             return None;
@@ -304,6 +312,34 @@ impl Shell {
         let task = (function, payload.task_header(key, record), TaskBytes::copy(&payload.final_bytes()));
         self.machine.on_taken(key);
         Some(task)
+    }
+
+    /// The lane of a shape, for a submission: it stays until that is on record.
+    fn choose_lane(&mut self, shape: &Arc<Shape>) -> Option<LaneIndex> {
+        let lane = *self.by_shape.get(shape)?;
+        self.lanes[lane.place()].choices += u32::from(lane != DEFAULT_LANE);
+        Some(lane)
+    }
+
+    /// A submission that has chosen a lane is on record.
+    #[inline]
+    fn on_chosen(&mut self, lane: LaneIndex) {
+        // The first one stays in any case, and nobody asks for it.
+        if lane != DEFAULT_LANE && self.machine.lane_in(lane.place()) == Some(lane) {
+            self.lanes[lane.place()].choices -= 1;
+        }
+    }
+
+    /// Gives up the lanes that have nothing to do, but for the default one.
+    fn give_up_lanes(&mut self) -> impl Iterator<Item = LaneId> {
+        let unchosen = (1..self.lanes.len()).filter(|&place| self.lanes[place].choices == 0);
+        let idle = self.machine.close_idle_lanes(unchosen);
+        self.by_shape.retain(|_, lane| !idle.contains(lane));
+        idle.into_iter().map(|lane| {
+            let lane = &mut self.lanes[lane.place()];
+            lane.removed = true;
+            lane.id
+        })
     }
 
     /// The queue of a lane, and how many tasks of it are before this position.
@@ -391,7 +427,7 @@ impl Inner {
         let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });
-        self.tend_after_submit();
+        self.tend_after_submit(key, count)?;
         Ok(key)
     }
 
@@ -437,6 +473,9 @@ impl Inner {
             shell.step(self, &mut later, |machine, out| machine.fail(key, failure, out));
         } else {
             flush(&mut shell, &mut later);
+        }
+        if let Route::Lane(lane) = route {
+            shell.on_chosen(lane);
         }
         let urgent = shell.has_backlog();
         drop(shell);
@@ -485,8 +524,8 @@ impl Inner {
 
     /// The lane of a shape, asking the node for one at first use.
     pub(crate) fn lane_of(self: &Arc<Self>, shard: &Shard, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
-        if let Some(lane) = shard.lock().by_shape.get(shape) {
-            return Ok(*lane);
+        if let Some(lane) = shard.lock().choose_lane(shape) {
+            return Ok(lane);
         }
         // The lane of the default shape is the first of each shard, but where all tasks are those of others.
         if self.bridge.get().is_none()
@@ -495,10 +534,20 @@ impl Inner {
         {
             self.lane_of(shard, &self.default_shape)?;
         }
-        let (wanted, shard_index) = (self.of_this_program(shape), shard.index);
-        match self.request(|request| ToNode::LaneWanted { request, shape: wanted, shard: shard_index })? {
-            FromNode::LaneOpened { lane: Ok(lane), .. } => Ok(self.add_lane(shard, shape, lane)),
-            FromNode::LaneOpened { lane: Err(failure), .. } => Err(failure.into()),
+        self.give_up_lanes(shard);
+        let question = |request| {
+            self.replies.lanes.lock().insert(request, LaneWish::Asked(shard.index, shape.clone()));
+            ToNode::LaneWanted { request, shape: self.of_this_program(shape), shard: shard.index }
+        };
+        match crate::hooks::blocking(|| self.request(question))? {
+            FromNode::LaneOpened { request, lane } => {
+                let wish = self.replies.lanes.lock().remove(&request);
+                match (lane, wish) {
+                    (Ok(_), Some(LaneWish::Open(index))) => Ok(index),
+                    (Err(failure), _) => Err(failure.into()),
+                    (Ok(lane), _) => Err(Error::System(format!("{lane} was opened, and not asked for"))),
+                }
+            }
             other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
         }
     }
@@ -509,14 +558,26 @@ impl Inner {
         Shape { program, ..shape.clone() }
     }
 
+    /// The node has made a lane that a thread waits for, or refused to.
+    pub(crate) fn on_lane_opened(self: &Arc<Self>, request: RequestId, lane: Result<LaneId, Failure>) {
+        if let Ok(id) = lane
+            && let Some(wish) = self.replies.lanes.lock().get_mut(&request)
+            && let LaneWish::Asked(shard, shape) = wish
+        {
+            *wish = LaneWish::Open(self.add_lane(self.submitter.get(*shard), shape, id));
+        }
+        self.run_deferred();
+        self.replies.complete(request, FromNode::LaneOpened { request, lane });
+    }
+
     /// Takes a new lane into use.
     fn add_lane(&self, shard: &Shard, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
         let mut shell = shard.lock();
-        if let Some(lane) = shell.by_shape.get(shape) {
-            return *lane;
+        if let Some(lane) = shell.choose_lane(shape) {
+            return lane;
         }
         let (lane_shape, producer) = (self.control.lane_shape(id), self.control.lane_producer(id));
-        let lane = Lane { id, shape: lane_shape, producer, removed: false };
+        let lane = Lane { id, shape: lane_shape, producer, removed: false, choices: 1 };
         let index = shell.machine.open_lane();
         match shell.lanes.get_mut(index.place()) {
             Some(place) => *place = lane,
@@ -537,11 +598,27 @@ impl Inner {
                 shell.lanes[lane.place()].removed = true;
                 shell.by_shape.retain(|_, index| *index != lane);
                 shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+                // Of one that was given up, the node has been told.
+                later.messages.push(ToNode::LaneForgotten { lane: id });
                 break;
             }
         }
-        later.messages.push(ToNode::LaneForgotten { lane: id });
         later.run(self);
+    }
+
+    /// Another lane is wanted: if there are many, those that have nothing to do go, so that their number is not the
+    /// limit of how many different things a program can ask for.
+    fn give_up_lanes(self: &Arc<Self>, shard: &Shard) {
+        // An answer that is on its way may name a lane that is open now. Who asks from now on asks after it was given up.
+        let wishes = self.replies.lanes.lock();
+        let mut shell = shard.lock();
+        let is_asked = |wish: &LaneWish| matches!(wish, LaneWish::Asked(..));
+        if shell.by_shape.len() >= limits::LANES_KEPT && !wishes.values().any(is_asked) {
+            self.outbox.extend(shell.give_up_lanes().map(|lane| ToNode::LaneForgotten { lane }));
+        }
+        drop(shell);
+        drop(wishes);
+        self.run_deferred();
     }
 
     /// One return of a task is not referenced any more.

@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::hot::Stored;
-use aktis_protocol::{Failure, FailureKind};
+use aktis_protocol::{Failure, FailureKind, TaskKey};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -215,17 +215,23 @@ impl Inner {
         }
     }
 
-    /// After a submission: now and then takes in completions, and waits when too much is unfinished.
-    pub(crate) fn tend_after_submit(self: &Arc<Self>) {
+    /// After a submission: now and then takes in completions, and waits when too much is unfinished. The submission
+    /// counts, also if the wait is interrupted; but then nobody gets the references to what it returns.
+    pub(crate) fn tend_after_submit(self: &Arc<Self>, key: TaskKey, returns: u32) -> Result<(), Error> {
         let (tend, unfinished) = TaskContext::count_submission(|| self.unfinished_of_thread());
         if tend {
             self.drain();
         }
         // While no shard has more than its part, all together are below the bound.
-        let part = self.queued_tasks_max / self.submitter.all().len();
-        if unfinished.is_some_and(|unfinished| unfinished >= part) {
-            self.wait_for_room();
+        let part = self.tuning.queued_tasks_max / self.submitter.all().len();
+        if unfinished.is_none_or(|unfinished| unfinished < part) {
+            return Ok(());
         }
+        let waited = crate::hooks::blocking(|| self.wait_for_room());
+        if waited.is_err() {
+            (0..returns).for_each(|_| self.on_handle_dropped(key));
+        }
+        waited
     }
 
     /// How many tasks and calls of this process are not finished.
@@ -245,15 +251,19 @@ impl Inner {
     }
 
     /// Blocks until fewer tasks are unfinished than may be.
-    fn wait_for_room(self: &Arc<Self>) {
-        let has_room = || self.is_closed() || self.unfinished() < self.queued_tasks_max;
+    fn wait_for_room(self: &Arc<Self>) -> Result<(), Error> {
+        let has_room = || self.is_closed() || self.unfinished() < self.tuning.queued_tasks_max;
         while !has_room() {
             if self.spin(None, &has_room) {
-                return;
+                break;
+            }
+            if crate::hooks::get().is_some_and(|hooks| (hooks.interrupted)()) {
+                return Err(Error::Interrupted);
             }
             let _blocked = self.executor.as_ref().and_then(|executor| executor.enter_blocked(self).ok());
             self.pump.want_now();
             std::thread::park_timeout(Duration::from_micros(500));
         }
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::channel::{self, Receiver, Sender};
 use crate::doorbell::Doorbell;
 use crate::lane::{self, LaneConsumer, LaneHead, LaneProducer};
 use crate::map::{Mapping, Shared};
+use crate::timeline::{self, RUNS_KEPT, Run, RunCount, RunSlot};
 use aktis_protocol::limits::{LANES_MAX, PROCESSES_MAX, SHAPES_MAX, THREADS_MAX};
 use aktis_protocol::{LaneId, ProcessSlot, ShapeId, TaskKey};
 use parking_lot::Mutex;
@@ -25,10 +26,14 @@ const CELLS: usize = PROCESSES + PROCESSES_MAX * size_of::<ProcessPage>();
 const SHAPES: usize = CELLS + PROCESSES_MAX * THREADS_MAX * size_of::<Cell>();
 const LANES: usize = SHAPES + SHAPES_MAX * size_of::<ShapePage>();
 const CHANNELS: usize = LANES + LANES_MAX * size_of::<LaneHead>();
-const HEAP: usize = (CHANNELS + PROCESSES_MAX * PROCESSES_MAX * 8).next_multiple_of(PAGE);
+const RUN_COUNTS: usize = (CHANNELS + PROCESSES_MAX * PROCESSES_MAX * 8).next_multiple_of(PAGE);
+const RUNS: usize = RUN_COUNTS + PROCESSES_MAX * size_of::<RunCount>();
+const HEAP: usize = (RUNS + PROCESSES_MAX * RUNS_KEPT * size_of::<RunSlot>()).next_multiple_of(PAGE);
 const SEGMENT_BYTES: usize = 4 << 30;
 
 const LANE_BYTES: usize = lane::RING_BYTES.next_multiple_of(PAGE);
+const _: () = assert!(HEAP < SEGMENT_BYTES / 4, "most of the segment is for lanes and channels");
+
 const CHANNEL_BYTES: usize = channel::TOTAL_BYTES.next_multiple_of(PAGE);
 
 #[repr(C)]
@@ -73,7 +78,7 @@ unsafe impl Shared for ShapePage {}
 pub struct Cell {
     /// The submitter's slot plus one; zero when idle.
     submitter: AtomicU32,
-    _reserved: AtomicU32,
+    attempt: AtomicU32,
     key: AtomicU64,
 }
 
@@ -81,12 +86,24 @@ pub struct Cell {
 #[allow(unsafe_code)]
 unsafe impl Shared for Cell {}
 
+/// What a running cell says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Whose task it is.
+    pub submitter: ProcessSlot,
+    /// The task.
+    pub key: TaskKey,
+    /// How often it was started before.
+    pub attempt: u32,
+}
+
 impl Cell {
-    /// Says that the thread runs this task of this submitter.
+    /// Says that the thread runs this task of this submitter, which was started so often before.
     #[inline]
-    pub fn set(&self, submitter: ProcessSlot, key: TaskKey) {
+    pub fn set(&self, submitter: ProcessSlot, key: TaskKey, attempt: u32) {
         let word = u64::from(key.index) << 32 | u64::from(key.generation);
         self.key.store(word, Ordering::Relaxed);
+        self.attempt.store(attempt, Ordering::Relaxed);
         self.submitter.store(submitter.0 + 1, Ordering::Release);
     }
 
@@ -98,10 +115,11 @@ impl Cell {
 
     /// What the thread runs.
     #[inline]
-    pub fn get(&self) -> Option<(ProcessSlot, TaskKey)> {
-        let submitter = self.submitter.load(Ordering::Acquire).checked_sub(1)?;
+    pub fn get(&self) -> Option<Running> {
+        let submitter = ProcessSlot(self.submitter.load(Ordering::Acquire).checked_sub(1)?);
         let word = self.key.load(Ordering::Relaxed);
-        Some((ProcessSlot(submitter), TaskKey { index: (word >> 32) as u32, generation: word as u32 }))
+        let key = TaskKey { index: (word >> 32) as u32, generation: word as u32 };
+        Some(Running { submitter, key, attempt: self.attempt.load(Ordering::Relaxed) })
     }
 }
 
@@ -225,6 +243,27 @@ impl Control {
         assert!((process.0 as usize) < PROCESSES_MAX);
         let offset = CELLS + process.0 as usize * THREADS_MAX * size_of::<Cell>();
         self.mapping.slice(offset, THREADS_MAX)
+    }
+
+    // What ran when.
+
+    fn run_ring(&self, process: ProcessSlot) -> (&RunCount, usize) {
+        let place = process.0 as usize;
+        let slots = RUNS + place * RUNS_KEPT * size_of::<RunSlot>();
+        (self.mapping.at(RUN_COUNTS + place * size_of::<RunCount>()), slots)
+    }
+
+    /// Records that this process has run something.
+    pub fn add_run(&self, run: &Run<&str>) {
+        let (count, slots) = self.run_ring(self.me);
+        timeline::add(count, self.mapping.slice(slots, RUNS_KEPT), run);
+    }
+
+    /// What the processes of the node have run, as far as it is kept, process by process.
+    pub fn runs(&self) -> Vec<Run> {
+        let rings = (0..PROCESSES_MAX as u32).map(|place| self.run_ring(ProcessSlot(place)));
+        let used = rings.filter(|(count, _)| !timeline::is_empty(count));
+        used.flat_map(|(_, slots)| timeline::all(self.mapping.slice(slots, RUNS_KEPT))).collect()
     }
 
     // Channels.

@@ -178,19 +178,21 @@ impl LaneProducer {
         position.saturating_sub(self.place.head().head.load(Ordering::Acquire))
     }
 
-    /// Frees the slots that a dead process had claimed and not given back; tells which tasks they held.
-    pub fn reclaim(&mut self, dead: ProcessSlot) -> Vec<TaskKey> {
+    /// Frees the slots that a dead process had claimed and not given back; tells which tasks they held, and how often
+    /// each of these was started before.
+    pub fn reclaim(&mut self, dead: ProcessSlot) -> Vec<(TaskKey, u32)> {
         let claimed = CLAIMED | u64::from(dead.0);
-        let mut keys = Vec::new();
+        let mut lost = Vec::new();
         for index in 0..LANE_SLOTS as u64 {
             let slot = self.place.slot(index);
             let now = self.place.state(slot).load(Ordering::Acquire);
             if now & STATUS_MASK == claimed {
-                keys.push(self.place.header(slot).key);
+                let header = self.place.header(slot);
+                lost.push((header.key, header.attempt));
                 self.place.state(slot).store(state(now >> STATUS_BITS, DONE), Ordering::Release);
             }
         }
-        keys
+        lost
     }
 
     #[inline]
@@ -404,7 +406,7 @@ mod tests {
         };
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(dies)).is_err());
         assert_eq!(producer.push(&header(0), b"x"), None);
-        assert_eq!(producer.reclaim(ProcessSlot(5)), [TaskKey { index: 0, generation: 0 }]);
+        assert_eq!(producer.reclaim(ProcessSlot(5)), [(TaskKey { index: 0, generation: 0 }, 0)]);
         assert!(producer.push(&header(0), b"x").is_some());
         assert_eq!(consumer.claim(ProcessSlot(6), |header, _| header.key.index), Some(1));
     }

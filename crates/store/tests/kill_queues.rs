@@ -68,7 +68,7 @@ fn work_once(
     let cell = &control.cells(control.me())[thread];
     let claimed = lane.claim(control.me(), |header, bytes| {
         assert_eq!(bytes, payload(header.key.index), "a task arrives whole");
-        cell.set(lane.submitter(), header.key);
+        cell.set(lane.submitter(), header.key, header.attempt);
         header.key
     });
     if let Some(key) = claimed {
@@ -224,8 +224,11 @@ impl Submitter {
         assert_eq!(status.signal(), Some(9), "it failed before it was killed: {status}");
         control.mark_dead(worker.slot);
         self.take_answers(&mut worker);
-        let mut lost: HashSet<TaskKey> = self.lane.reclaim(worker.slot).into_iter().collect();
-        lost.extend(control.cells(worker.slot).iter().filter_map(|cell| cell.get()).map(|(_, key)| key));
+        let claimed = self.lane.reclaim(worker.slot);
+        let mut lost: HashSet<TaskKey> = claimed.into_iter().map(|(key, _)| key).collect();
+        lost.extend(
+            control.cells(worker.slot).iter().filter_map(|cell| cell.get()).map(|running| running.key),
+        );
         assert!(lost.len() <= 2, "two threads have at most two tasks: {lost:?}");
         for key in lost {
             // It may have answered, and died before it said that it runs nothing.

@@ -8,7 +8,7 @@ use crate::random::Random;
 use crate::town::Town;
 use crate::wanderer::{PROGRAMS, Wanderer};
 use crate::world::{DRIVER, killed};
-use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{Amount, ObjectId, Resources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
+        spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: random
             .chance(80)
             .then(|| ProgramConfig { program: PROGRAMS[0], shared_worker: random.chance(60) }),

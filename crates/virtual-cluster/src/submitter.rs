@@ -42,6 +42,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
     let config = SubmitterConfig {
         lineage: random.chance(80),
         lineage_bytes_max: [200, 1000, 1 << 20][random.below(3) as usize],
+        rests: false,
     };
     let mut machine = Submitter::new(config);
     let lanes: Vec<_> = (0..1 + random.below(3)).map(|_| machine.open_lane()).collect();
@@ -111,6 +112,7 @@ impl Trial {
                 self.to_flush.remove(&actor);
                 return;
             }
+            SubmitterEffect::Rest(key) => panic!("{key:?} is to rest, though nothing does"),
             SubmitterEffect::Drop(Ticket(number)) => {
                 assert!(expected.dropped.remove(&number), "ticket {number} was still needed");
                 (number, None)

@@ -1,6 +1,6 @@
 //! Placement groups come and go: the numbers of their shapes and lanes are used again.
 
-use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig};
+use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
@@ -17,6 +17,7 @@ fn world() -> World {
         store_bytes: 1 << 20,
         entries_max: 16,
         spill_bytes_max: 0,
+        spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false }),
         clustered: false,
     });

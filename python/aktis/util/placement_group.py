@@ -15,6 +15,7 @@ when all bundles are reserved. A removed group takes its actors with it and fail
 import math
 from typing import TYPE_CHECKING, Any
 
+from aktis import _labels, _session
 from aktis.util._runtime import runtime, text_of
 
 if TYPE_CHECKING:
@@ -146,7 +147,13 @@ def placement_group(
         raise ValueError(
             f"there is a placement group named {name!r} already\nhint: get_placement_group({name!r})"
         )
-    identity, ready = runtime().create_group(wanted, strategy, full, lifetime == "detached")
+    found = runtime()
+    reserved = wanted
+    if bundle_label_selector is not None:
+        labels = _session.labels()
+        lacking = [_labels.lacking_in_bundle(selector, labels) for selector in bundle_label_selector]
+        reserved = [bundle | more for bundle, more in zip(wanted, lacking)]
+    identity, ready = found.create_group(reserved, strategy, full, lifetime == "detached")
     return PlacementGroup(identity, wanted, ready)
 
 

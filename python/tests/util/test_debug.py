@@ -7,7 +7,7 @@ import pytest
 
 import aktis
 from aktis.util import debug
-from support import wait_until
+from support import Latch, wait_until
 
 LARGE = 4 << 20
 
@@ -21,6 +21,36 @@ def test_reference_counts(session: Any) -> None:
     counts = debug.reference_counts()
     assert second.hex() in counts
     del second
+    wait_until(lambda: not debug.reference_counts())
+
+
+def test_reference_counts_of_small_values_and_of_what_is_submitted(session: Any, latch: Latch) -> None:
+    @aktis.remote
+    def wait(latch: Latch, value: int) -> int:
+        latch.wait()
+        return value
+
+    @aktis.remote
+    class Echo:
+        def echo(self, value: int) -> int:
+            return value
+
+    small = aktis.put(1)
+    result = wait.remote(latch, small)
+    latch.wait_for_arrivals(1)
+    counts = debug.reference_counts()
+    assert counts[small.hex()] == {"local": 1, "submitted": 1}
+    assert counts[result.hex()] == {"local": 1, "submitted": 0}
+    latch.open()
+    assert aktis.get(result) == 1
+    actor = Echo.remote()
+    answer = actor.echo.remote(2)
+    assert aktis.get(answer) == 2
+    again = small
+    counts = debug.reference_counts()
+    assert counts[again.hex()] == {"local": 1, "submitted": 0}
+    assert counts[answer.hex()] == {"local": 1, "submitted": 0}
+    del small, again, result, answer
     wait_until(lambda: not debug.reference_counts())
 
 

@@ -1,6 +1,7 @@
 """The state API: rows that are also dicts, filters and limits, and what there is in a session."""
 
 import os
+import pickle
 from typing import Any
 
 import pytest
@@ -56,6 +57,10 @@ ROWS = [
 
 def chosen(*filters: Any, limit: int = 100) -> list[int | None]:
     return [row.pid for row in select(ActorState, ROWS, list(filters), limit)]
+
+
+def test_the_functions_are_pickled_by_name() -> None:
+    assert pickle.loads(pickle.dumps([list_tasks, get_actor])) == [list_tasks, get_actor]
 
 
 def test_a_row_is_a_dataclass_and_a_dict() -> None:

@@ -129,7 +129,7 @@ impl End {
     fn give(&self, round: u32) -> Result<(), Failure> {
         match self {
             Self::Words { control, me, other, sleeps } => {
-                control.cells(*me)[0].set(*me, TaskKey { index: round, generation: 0 });
+                control.cells(*me)[0].set(*me, TaskKey { index: round, generation: 0 }, 0);
                 if *sleeps {
                     control.wake_process(*other);
                 }
@@ -148,10 +148,11 @@ impl End {
                 let cell = &control.cells(*other)[0];
                 loop {
                     match cell.get() {
-                        Some((_, key)) if key.index == LAST => return Ok(false),
-                        Some((_, key)) if key.index == round => return Ok(true),
+                        Some(running) if running.key.index == LAST => return Ok(false),
+                        Some(running) if running.key.index == round => return Ok(true),
                         _ if *sleeps => {
-                            sleep_until(control, || cell.get().is_some_and(|(_, key)| key.index >= round))
+                            let is_due = || cell.get().is_some_and(|running| running.key.index >= round);
+                            sleep_until(control, is_due);
                         }
                         _ => std::hint::spin_loop(),
                     }

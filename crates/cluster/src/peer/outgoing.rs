@@ -78,7 +78,7 @@ impl Peer {
         self.by_key.insert((submitter, header.key), ticket);
         let cell = self.cells.pop();
         if let Some(cell) = cell {
-            self.bridge.set_cell(cell, submitter, header.key);
+            self.bridge.set_cell(cell, submitter, &header);
         }
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
         let sent = Sent { from, key, actor, lease: lease_held, cell, returns_left, streams };

@@ -84,8 +84,10 @@ pub(crate) fn options() -> NodeOptions {
         store_bytes: 1 << 20,
         spill_directory: std::env::temp_dir(),
         spill_bytes_max: u64::MAX,
+        spill_above_percent: aktis_daemon::SPILL_ABOVE_PERCENT_DEFAULT,
         output: OutputOptions::default(),
         workers: WorkerProgram::ThisProgram,
+        clustered: false,
     }
 }
 

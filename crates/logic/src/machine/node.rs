@@ -6,7 +6,7 @@
 //! - `roster` and `processes`: which processes there are, and what follows from a death;
 //! - `programs`: what workers run, for whose drivers, and when nobody needs it any more;
 //! - `stock` and `groups`: what there is, and what of it is set aside for whom;
-//! - `leases`, `lanes` and `supply`: who may run tasks of which shape, and who gets what is free;
+//! - `leases`, `lanes`, `shapes` and `supply`: who may run tasks of which shape, and who gets what is free;
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
@@ -35,6 +35,7 @@ mod peers;
 mod processes;
 mod programs;
 mod roster;
+mod shapes;
 mod state;
 mod stock;
 mod supply;
@@ -51,7 +52,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
-pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS};
+pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT_DEFAULT};
 pub use peers::PATIENCE_MICROSECONDS;
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
@@ -417,6 +418,8 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
+    /// Part of the arena, in percent, above which objects are spilled ahead of need.
+    pub spill_above_percent: u32,
     /// The program of the driver that the node lives in; none if it lives in a daemon.
     pub driver: Option<ProgramConfig>,
     /// Whether there may be other nodes, to which work can be handed up.
@@ -602,6 +605,7 @@ impl Machine for Node {
         self.on_time(now, out);
         self.tidy_groups(now, out);
         self.free_names(out);
+        self.tidy_shapes(out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {

@@ -65,6 +65,8 @@ pub enum Stage {
     Waiting,
     /// It could be sent.
     Queued,
+    /// An attempt failed; it is queued again when it has rested.
+    Resting,
     /// It is in a lane (at this position) or with its actor, or running.
     Sent {
         /// The position in the lane.
@@ -89,6 +91,8 @@ pub enum SubmitterEffect<P> {
     Flush(ActorIndex),
     /// This actor's place is free: nobody calls it, and all its calls are finished.
     Closed(ActorIndex),
+    /// This task is to be tried again in a while: say then that it has rested.
+    Rest(TaskKey),
 }
 
 /// One task on record.
@@ -139,6 +143,11 @@ impl<P> Record<P> {
     /// How many values it returns.
     pub fn returns(&self) -> u32 {
         self.returns
+    }
+
+    /// How many of these are referenced.
+    pub fn handles(&self) -> u32 {
+        self.handles
     }
 
     /// How many inputs are missing.
@@ -201,6 +210,8 @@ pub struct SubmitterConfig {
     pub lineage: bool,
     /// Bytes of finished tasks' payloads that are kept at most; the oldest go first.
     pub lineage_bytes_max: usize,
+    /// Whether tasks rest before they are tried again.
+    pub rests: bool,
 }
 
 /// The machine. See the module.
@@ -393,15 +404,19 @@ impl<P> Submitter<P> {
         self.elsewhere.contains_key(&object)
     }
 
-    /// The process that ran a task died: it is queued again, or fails.
-    pub fn on_lost(&mut self, key: TaskKey, cause: &DeathCause, out: &mut Out<P>) {
+    /// The process that ran this attempt of a task died: it is queued again, or fails. A process that dies just after
+    /// it has answered may still name an attempt that is over.
+    pub fn on_lost(&mut self, key: TaskKey, attempt: u32, cause: &DeathCause, out: &mut Out<P>) {
         let Some(record) = self.tasks.get_mut(key) else { return };
-        if !matches!(record.stage, Stage::Sent { .. }) {
+        if !matches!(record.stage, Stage::Sent { .. }) || record.attempt != attempt {
             return;
         }
         let Route::Lane(lane) = record.route else { return };
         if record.try_again() {
-            self.lanes.queue(lane).push_front(key);
+            match self.config.rests {
+                true => rest(record, key, out),
+                false => self.lanes.queue(lane).push_front(key),
+            }
             return;
         }
         let tries = record.attempt + 1;
@@ -424,11 +439,23 @@ impl<P> Submitter<P> {
                     // It may have been taken from the middle of this very queue.
                     queue.retain(|&queued| queued != key);
                 }
-                queue.push_back(key);
+                match self.config.rests {
+                    true => rest(record, key, out),
+                    false => queue.push_back(key),
+                }
             }
             Route::Actor(actor) => self.call_again(actor, key, out),
         }
         true
+    }
+
+    /// A task has rested: it is next in its lane.
+    pub fn on_rested(&mut self, key: TaskKey) {
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        if let (Stage::Resting, Route::Lane(lane)) = (record.stage, record.route) {
+            record.stage = Stage::Queued;
+            self.lanes.queue(lane).push_front(key);
+        }
     }
 
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
@@ -436,7 +463,7 @@ impl<P> Submitter<P> {
         let Some(record) = self.tasks.get(key) else { return Cancelled::TooLate };
         let found = match record.stage {
             Stage::Finished => return Cancelled::TooLate,
-            Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
+            Stage::Waiting | Stage::Queued | Stage::Resting => Cancelled::BeforeStart,
             Stage::Sent { position } => Cancelled::Sent(record.route, position),
             Stage::Taken => Cancelled::Taken,
         };
@@ -592,6 +619,11 @@ impl<P> Submitter<P> {
         }
         assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
     }
+}
+
+fn rest<P>(record: &mut Record<P>, key: TaskKey, out: &mut Out<P>) {
+    record.stage = Stage::Resting;
+    out.push(SubmitterEffect::Rest(key));
 }
 
 /// Adds a task to those that wait for something. Before the list grows, it loses those that wait no more, because

@@ -73,7 +73,7 @@ impl Arguments {
             }
         };
         let len = self.bytes.len() - content;
-        if attachments.is_none() && len <= limits::INLINE_BYTES_MAX {
+        if attachments.is_none() && len <= runtime.0.tuning.inline_bytes_max {
             self.bytes[start + 1..content].copy_from_slice(&(len as u32).to_le_bytes());
             return Ok(());
         }
@@ -84,14 +84,14 @@ impl Arguments {
 
     /// Adds a value without attachments that was made by somebody else than serde, written by `write`.
     ///
-    /// False, with nothing added, if `write` says so or the value is too large to travel.
+    /// False, with nothing added, if `write` says so or the value is longer than `bytes_max`, or too large to travel.
     #[inline]
-    pub fn push_raw(&mut self, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+    pub fn push_raw(&mut self, bytes_max: usize, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[VALUE, 0, 0, 0, 0, ANY_TYPE]);
         let written = write(&mut self.bytes);
         let len = self.bytes.len() - start - VALUE_HEAD_BYTES;
-        if !written || len > limits::INLINE_BYTES_MAX || self.bytes.len() > limits::ARGUMENTS_BYTES_MAX {
+        if !written || len > bytes_max || self.bytes.len() > limits::ARGUMENTS_BYTES_MAX {
             self.bytes.truncate(start);
             return false;
         }
@@ -104,7 +104,7 @@ impl Arguments {
         runtime.0.check_own(encoded.handles())?;
         runtime.0.check_own_actors(encoded.actors())?;
         let sum = self.bytes.len() + encoded.len();
-        if encoded.len() > limits::INLINE_BYTES_MAX || sum > limits::ARGUMENTS_BYTES_MAX {
+        if encoded.len() > runtime.0.tuning.inline_bytes_max || sum > limits::ARGUMENTS_BYTES_MAX {
             self.push_handle(runtime.0.put_stored(encoded)?);
             return Ok(());
         }

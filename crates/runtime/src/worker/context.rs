@@ -101,6 +101,14 @@ impl TaskContext {
         })
     }
 
+    /// The task that the thread is running.
+    pub(crate) fn current_task(runtime: &Inner) -> Option<TaskId> {
+        CURRENT.with_borrow(|current| {
+            let context = current.as_ref().filter(|context| std::ptr::eq(context.runtime, runtime))?;
+            Some(context.task)
+        })
+    }
+
     /// What people call the task that the thread is running.
     pub(crate) fn set_name(name: &str) {
         CURRENT.with_borrow_mut(|current| {

@@ -1,11 +1,12 @@
 //! Worker mode: the program's own binary, started again, becomes a worker before its `main` runs.
 
 use crate::node::Link;
+use crate::options::Tuning;
 use crate::runtime::{Inner, Parts, Runtime};
 use crate::worker::Executor;
 use aktis_daemon::WorkerLink;
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{ProcessSlot, Resources, Shape, limits};
+use aktis_protocol::{ProcessSlot, Resources, Shape};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) fn is_linked() -> bool {
 
 /// A worker of the program's own binary: the main thread listens to the node, others run what there is to run.
 fn run(link: Arc<WorkerLink>) -> ! {
-    let inner = connect(&link, Arc::default(), false);
+    let inner = connect(&link, Arc::default(), Tuning::default(), false);
     crate::worker::run::install_panic_hook();
     spawn("aktis-start", {
         let inner = inner.clone();
@@ -52,9 +53,9 @@ fn run(link: Arc<WorkerLink>) -> ! {
 ///
 /// `shape` is what a task needs that says nothing about it; `ready` is called once the process can submit tasks,
 /// before it runs any.
-pub fn serve(link: WorkerLink, shape: Arc<Shape>, ready: impl FnOnce(&Runtime)) -> ! {
+pub fn serve(link: WorkerLink, shape: Arc<Shape>, tuning: Tuning, ready: impl FnOnce(&Runtime)) -> ! {
     let link = Arc::new(link);
-    let inner = connect(&link, shape, true);
+    let inner = connect(&link, shape, tuning, true);
     crate::worker::run::install_panic_hook();
     spawn("aktis-link", {
         let inner = inner.clone();
@@ -65,7 +66,7 @@ pub fn serve(link: WorkerLink, shape: Arc<Shape>, ready: impl FnOnce(&Runtime)) 
     inner.executor.as_ref().expect("a worker has an executor").run_here(&inner)
 }
 
-fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, main_only: bool) -> Arc<Inner> {
+fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, tuning: Tuning, main_only: bool) -> Arc<Inner> {
     aktis_store::ignore_broken_pipes();
     let parts = Parts {
         me: link.slot(),
@@ -73,8 +74,7 @@ fn connect(link: &Arc<WorkerLink>, default_shape: Arc<Shape>, main_only: bool) -
         control: link.control().clone(),
         arena: link.arena().clone(),
         executor: Some(Executor::new(link.kind(), main_only)),
-        lineage: true,
-        queued_tasks_max: limits::QUEUED_TASKS_MAX,
+        tuning,
         resources: Resources::none(),
         default_shape,
         program: link.program(),

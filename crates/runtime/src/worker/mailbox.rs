@@ -480,7 +480,7 @@ impl Mailbox {
         });
         if let Err(error) = started {
             let text = format!("no thread can be started for it: {error}");
-            asker.refuse(runtime, Failure::new(FailureKind::Store, text).at("", asker.task));
+            asker.refuse(runtime, Failure::new(FailureKind::Refused, text).at("", asker.task));
             return false;
         }
         true

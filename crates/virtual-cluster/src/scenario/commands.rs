@@ -3,7 +3,7 @@
 use super::line::{Line, parse_bytes, parse_duration, parse_number};
 use super::stage::Stage;
 use crate::world::World;
-use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig};
+use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
@@ -47,7 +47,7 @@ impl Stage {
                 self.send(process, ToNode::Detached)
             }
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
-            "lane" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
+            "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
             | "escape-actor" | "orphan-actor" => self.perform_on_actor(line, by),
             _ => self.perform_on_object(line, by),
@@ -57,10 +57,11 @@ impl Stage {
     fn begin(&mut self, line: &Line) -> Result<(), String> {
         let store_bytes = line.bytes("store", 1 << 20)?;
         let config = NodeConfig {
-            resources: resources(line, &["store", "spill", "entries"])?,
+            resources: resources(line, &["store", "spill", "spill-above", "entries"])?,
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
+            spill_above_percent: line.number("spill-above", u64::from(SPILL_ABOVE_PERCENT_DEFAULT))? as u32,
             driver: match line.word(1) {
                 Ok("daemon") => None,
                 word => {
@@ -135,6 +136,10 @@ impl Stage {
                 let lane = opened.ok_or("no lane was opened")?.map_err(|failure| failure.message)?;
                 self.lanes.insert(name.to_owned(), lane);
                 Ok(())
+            }
+            "give-up" => {
+                let lane = self.lane(name)?;
+                self.send(by, ToNode::LaneForgotten { lane })
             }
             "queue" => {
                 let queued = parse_number(line.word(2)?)? as u32;

@@ -26,6 +26,8 @@ impl Stage {
                 let found = self.world()?.node.resources_debt().get(resources::CPU);
                 same_amount(line.word(2)?, found)
             }
+            "shapes" => same_number(parse_number(line.word(2)?)?, self.world()?.node.shapes() as u64),
+            "lanes" => same_number(parse_number(line.word(2)?)?, self.world()?.lanes.len() as u64),
             "leases" => {
                 let shape = self.shape(line.word(2)?)?;
                 same_number(parse_number(line.word(3)?)?, self.world()?.node.leases(shape) as u64)

@@ -188,7 +188,7 @@ impl Oracle {
     pub(super) fn on_cancelled(&mut self, number: usize) -> Cancelled {
         let found = match self.stage(number) {
             Stage::Finished => return Cancelled::TooLate,
-            Stage::Waiting | Stage::Queued => Cancelled::BeforeStart,
+            Stage::Waiting | Stage::Queued | Stage::Resting => Cancelled::BeforeStart,
             Stage::Sent { position } => Cancelled::Sent(self.errands[number].order.route, position),
             Stage::Taken => Cancelled::Taken,
         };

@@ -274,11 +274,16 @@ impl Trial {
         let errand = &self.oracle.errands[number];
         let (key, is_call) = (errand.key, matches!(errand.order.route, Route::Actor(_)));
         let cause = cause();
+        let attempt = self.machine.record(key).map_or(0, |record| record.attempt());
+        if let Some(over) = attempt.checked_sub(1) {
+            // Another worker that died had answered an earlier attempt.
+            self.tell("an old loss", |machine, effects| machine.on_lost(key, over, &cause, effects));
+        }
         for _ in 0..1 + self.random.below(2) {
             if !is_call {
                 self.oracle.on_lost(number, FailureKind::WorkerDied(cause.clone()));
             }
-            self.tell("a loss", |machine, effects| machine.on_lost(key, &cause, effects));
+            self.tell("a loss", |machine, effects| machine.on_lost(key, attempt, &cause, effects));
         }
         if self.random.chance(30) {
             self.workers.ghosts.push(Answer { number, failed: self.random.chance(20) });

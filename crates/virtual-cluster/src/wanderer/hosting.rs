@@ -26,6 +26,9 @@ pub struct Hosting {
     to_end: BTreeSet<ActorId>,
     /// Groups that it made, and whether the node has said that they are gone.
     groups: BTreeMap<GroupId, bool>,
+    /// Lanes that are open, and how many it waits for.
+    lanes: BTreeSet<LaneId>,
+    lanes_wanted: u32,
     /// Lanes that the node removed.
     removed_lanes: Vec<LaneId>,
     /// Handles, and whether the node has said that the actor is dead.
@@ -45,6 +48,8 @@ impl Hosting {
             living: BTreeSet::new(),
             to_end: BTreeSet::new(),
             groups: BTreeMap::new(),
+            lanes: BTreeSet::new(),
+            lanes_wanted: 0,
             removed_lanes: Vec::new(),
             handles: BTreeMap::new(),
         }
@@ -60,7 +65,7 @@ impl Hosting {
 
     /// One random thing.
     pub fn act(&mut self, around: &mut Around<'_>) {
-        match around.random.below(13) {
+        match around.random.below(14) {
             0 => self.want_lane(around),
             1 => self.want_actor(around),
             2 => self.kill_actor(around),
@@ -72,6 +77,7 @@ impl Hosting {
             9 => self.remove_group(around),
             10 => self.forget_lane(around),
             11 => ask(around),
+            12 => self.give_up_lane(around),
             _ => self.block(around),
         }
     }
@@ -100,6 +106,7 @@ impl Hosting {
             program: self.some_program(around),
         };
         let shard = ShardIndex(around.random.below(2) as u32);
+        self.lanes_wanted += 1;
         around.tell(ToNode::LaneWanted { request: 0, shape, shard });
     }
 
@@ -136,6 +143,15 @@ impl Hosting {
 
     fn forget_lane(&mut self, around: &mut Around<'_>) {
         if let Some(lane) = self.removed_lanes.pop() {
+            around.tell(ToNode::LaneForgotten { lane });
+        }
+    }
+
+    /// An answer that is on its way may name a lane that is open already.
+    fn give_up_lane(&mut self, around: &mut Around<'_>) {
+        let lanes: Vec<_> = self.lanes.iter().copied().collect();
+        if let Some(lane) = around.random.pick(&lanes).filter(|_| self.lanes_wanted == 0) {
+            self.lanes.remove(&lane);
             around.tell(ToNode::LaneForgotten { lane });
         }
     }
@@ -256,7 +272,10 @@ impl Hosting {
                 }
             }
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, &place),
-            FromNode::LaneRemoved { lane, .. } => self.removed_lanes.push(lane),
+            FromNode::LaneRemoved { lane, .. } => {
+                // Of one that it gave up, it has said so already.
+                self.removed_lanes.extend(self.lanes.take(&lane));
+            }
             FromNode::GroupChanged { group, state } => {
                 if let Some(gone) = self.groups.get_mut(&group) {
                     assert!(!*gone, "{group} is said to be {state:?} after it was removed");
@@ -264,11 +283,12 @@ impl Hosting {
                 }
             }
             FromNode::StateTold { left_out, .. } => assert_eq!(left_out, 0),
+            FromNode::LaneOpened { lane, .. } => {
+                self.lanes_wanted -= 1;
+                self.lanes.extend(lane);
+            }
             // A wanderer that stands for another node knows no objects but those that all know.
-            FromNode::LaneOpened { .. }
-            | FromNode::SharedWorker { .. }
-            | FromNode::Sought { .. }
-            | FromNode::ActorKnown { .. } => {}
+            FromNode::SharedWorker { .. } | FromNode::Sought { .. } | FromNode::ActorKnown { .. } => {}
             other => panic!("an unexpected message: {other:?}"),
         }
     }

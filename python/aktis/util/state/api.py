@@ -1,8 +1,8 @@
 """Functions that list, find and count what there is in a session."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from aktis.util._runtime import runtime, text_of
 from aktis.util.state._query import DEFAULT_LIMIT, Filter, select
@@ -20,106 +20,71 @@ from aktis.util.state.exception import AktisStateApiException
 
 R = TypeVar("R", bound=Row)
 
-# What exists in all is read from one place, so a limit must not cut it.
-_ALL = 2**62
+
+class _Function:
+    """Something that is called and pickled like a function of this module."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+
+    def __reduce__(self) -> str:
+        return self.__name__
 
 
-def list_tasks(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[TaskState]:
-    """Tasks and calls of actors: those that wait or run, and finished ones as long as they are on record.
+class _Lister(_Function, Generic[R]):
+    """Lists rows of one kind. `address`, `timeout` and the last three parameters exist for other programs'
+    sake: rows are always complete, and they are those of this session."""
 
-    `filters` are triples such as `("state", "=", "RUNNING")`, with the predicates `= != < <= > >=`; text is
-    compared without regard to case. The other parameters exist for other programs' sake: rows are always
-    complete, and they are those of this session.
-    """
-    return _list(TaskState, "tasks", filters, limit)
+    def __init__(self, name: str, kind: type[R], rows: Callable[[], Iterable[R]], description: str) -> None:
+        super().__init__(name)
+        self.kind = kind
+        self._rows = rows
+        self.__doc__ = description
 
-
-def list_actors(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[ActorState]:
-    """Actors, such as those with `filters=[("class_name", "=", "Counter"), ("state", "=", "ALIVE")]`."""
-    return _list(ActorState, "actors", filters, limit)
+    def __call__(
+        self,
+        address: str | None = None,
+        filters: Iterable[Filter] | None = None,
+        limit: int = DEFAULT_LIMIT,
+        timeout: float = 30,
+        detail: bool = False,
+        raise_on_missing_output: bool = True,
+        _explain: bool = False,
+    ) -> list[R]:
+        return select(self.kind, self._rows(), filters, limit)
 
 
-def list_objects(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[ObjectState]:
-    """Objects that the node knows: large ones, and those that several processes hold. See `list_tasks`."""
-    return _list(ObjectState, "objects", filters, limit)
+class _Finder(_Function, Generic[R]):
+    """Finds the row with an id. `address`, `timeout` and `_explain` exist for other programs' sake."""
+
+    def __init__(self, name: str, lister: _Lister[R]) -> None:
+        super().__init__(name)
+        self._lister = lister
+        self.__doc__ = "The one with this id; None if it is not known."
+
+    def __call__(
+        self, id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
+    ) -> R | None:
+        return next(iter(self._lister(filters=[(self._lister.kind._key, "=", text_of(id))], limit=1)), None)
 
 
-def list_nodes(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[NodeState]:
-    """Nodes. See `list_tasks` for the parameters."""
-    return _list(NodeState, "nodes", filters, limit)
+def _rows(kind: type[R], what: str) -> Callable[[], list[R]]:
+    """Reads all rows about something from the engine."""
+
+    def rows() -> list[R]:
+        try:
+            found = runtime().state(what)
+        except RuntimeError as error:
+            raise AktisStateApiException(f"the {what} of this session cannot be listed: {error}") from error
+        return [kind.from_engine(row) for row in found]
+
+    return rows
 
 
-def list_workers(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[WorkerState]:
-    """Processes that run tasks and actors. See `list_tasks` for the parameters."""
-    return _list(WorkerState, "workers", filters, limit)
-
-
-def list_placement_groups(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[PlacementGroupState]:
-    """Placement groups. See `list_tasks` for the parameters."""
-    return _list(PlacementGroupState, "groups", filters, limit)
-
-
-def list_jobs(
-    address: str | None = None,
-    filters: Iterable[Filter] | None = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = 30,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-    _explain: bool = False,
-) -> list[JobState]:
-    """Programs that use the session. See `list_tasks` for the parameters."""
+def _jobs() -> list[JobState]:
     from aktis.util import debug
 
-    rows = [
+    return [
         JobState(
             job_id=job["JobID"],
             status="SUCCEEDED" if job["IsDead"] else "RUNNING",
@@ -127,7 +92,49 @@ def list_jobs(
         )
         for job in debug.jobs()
     ]
-    return select(JobState, rows, filters, limit)
+
+
+_tasks = _rows(TaskState, "tasks")
+_actors = _rows(ActorState, "actors")
+_objects = _rows(ObjectState, "objects")
+
+list_tasks = _Lister(
+    "list_tasks",
+    TaskState,
+    _tasks,
+    """Tasks and calls of actors: those that wait or run, and finished ones as long as they are on record.
+
+    `filters` are triples such as `("state", "=", "RUNNING")`, with the predicates `= != < <= > >=`; text is
+    compared without regard to case.
+    """,
+)
+list_actors = _Lister(
+    "list_actors",
+    ActorState,
+    _actors,
+    """Actors, such as those with `filters=[("class_name", "=", "Counter"), ("state", "=", "ALIVE")]`.""",
+)
+list_objects = _Lister(
+    "list_objects",
+    ObjectState,
+    _objects,
+    "Objects that the node knows: large ones, and those that several processes hold.",
+)
+list_nodes = _Lister("list_nodes", NodeState, _rows(NodeState, "nodes"), "Nodes.")
+list_workers = _Lister(
+    "list_workers", WorkerState, _rows(WorkerState, "workers"), "Processes that run tasks and actors."
+)
+list_placement_groups = _Lister(
+    "list_placement_groups", PlacementGroupState, _rows(PlacementGroupState, "groups"), "Placement groups."
+)
+list_jobs = _Lister("list_jobs", JobState, _jobs, "Programs that use the session.")
+
+get_actor = _Finder("get_actor", list_actors)
+get_node = _Finder("get_node", list_nodes)
+get_worker = _Finder("get_worker", list_workers)
+get_placement_group = _Finder("get_placement_group", list_placement_groups)
+get_job = _Finder("get_job", list_jobs)
+_find_task = _Finder("_find_task", list_tasks)
 
 
 def get_task(
@@ -136,49 +143,14 @@ def get_task(
     """The task with this id (hexadecimal text, a TaskID, or a reference to its result); None if it is not
     known."""
     task_id = getattr(id, "task_id", None)
-    return _find(TaskState, "tasks", task_id() if callable(task_id) else id)
-
-
-def get_actor(
-    id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
-) -> ActorState | None:
-    """The actor with this id; None if it is not known."""
-    return _find(ActorState, "actors", id)
+    return _find_task(task_id() if callable(task_id) else id)
 
 
 def get_objects(
     id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
 ) -> list[ObjectState]:
     """What is known about the object with this id, or about a reference's object."""
-    return _list(ObjectState, "objects", [("object_id", "=", text_of(id))], _ALL)
-
-
-def get_node(
-    id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
-) -> NodeState | None:
-    """The node with this id; None if it is not known."""
-    return _find(NodeState, "nodes", id)
-
-
-def get_worker(
-    id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
-) -> WorkerState | None:
-    """The worker with this id; None if it is not known."""
-    return _find(WorkerState, "workers", id)
-
-
-def get_placement_group(
-    id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
-) -> PlacementGroupState | None:
-    """The placement group with this id; None if it is not known."""
-    return _find(PlacementGroupState, "groups", id)
-
-
-def get_job(
-    id: Any, address: str | None = None, timeout: float = 30, _explain: bool = False
-) -> JobState | None:
-    """The job with this id; None if it is not known."""
-    return next(iter(list_jobs(filters=[("job_id", "=", text_of(id))])), None)
+    return list_objects(filters=[("object_id", "=", text_of(id))])
 
 
 def summarize_tasks(
@@ -193,7 +165,7 @@ def summarize_tasks(
 
     Finished tasks count as long as they are on record.
     """
-    rows = _list(TaskState, "tasks", None, _ALL)
+    rows = _tasks()
     kinds = Counter(row.type for row in rows)
     summary = _counts(rows, "func_or_class_name", "func_or_class_name")
     for row in rows:
@@ -216,7 +188,7 @@ def summarize_actors(
     _explain: bool = False,
 ) -> dict[str, Any]:
     """How many actors there are in which state, by class."""
-    rows = _list(ActorState, "actors", None, _ALL)
+    rows = _actors()
     summary = _counts(rows, "class_name", "class_name")
     return {"cluster": {"summary": summary, "total_actors": len(rows), "summary_by": "class"}}
 
@@ -228,7 +200,7 @@ def summarize_objects(
     _explain: bool = False,
 ) -> dict[str, Any]:
     """How many objects of which size there are, by where they came from."""
-    rows = _list(ObjectState, "objects", None, _ALL)
+    rows = _objects()
     summary: dict[str, Any] = {}
     for row in rows:
         entry = summary.setdefault(
@@ -245,18 +217,6 @@ def summarize_objects(
             "summary_by": "callsite",
         }
     }
-
-
-def _list(kind: type[R], what: str, filters: Iterable[Filter] | None, limit: int) -> list[R]:
-    try:
-        rows = runtime().state(what)
-    except RuntimeError as error:
-        raise AktisStateApiException(f"the {what} of this session cannot be listed: {error}") from error
-    return select(kind, (kind.from_engine(row) for row in rows), filters, limit)
-
-
-def _find(kind: type[R], what: str, identity: Any) -> R | None:
-    return next(iter(_list(kind, what, [(kind._key, "=", text_of(identity))], 1)), None)
 
 
 def _counts(rows: Iterable[Row], column: str, label: str) -> dict[str, dict[str, Any]]:

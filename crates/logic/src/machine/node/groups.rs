@@ -15,8 +15,8 @@ use crate::ledger::{Allocation, Source};
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, LaneId,
-    ProcessSlot, Resources, ShapeId, limits,
+    DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, ProcessSlot,
+    Resources, ShapeId, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -279,6 +279,10 @@ impl Node {
         self.claims.retain(|claim| *claim != Claim::Shape(shape));
         let mut told = Vec::new();
         for (&id, lane) in self.leases.lanes.iter_mut().filter(|(_, lane)| lane.shape == shape) {
+            if lane.removal == Some(Removal::GivenUp) {
+                lane.removal = Some(Removal::Forgotten);
+                continue;
+            }
             (lane.queued, lane.wanted, lane.removal) = (0, 0, Some(Removal::Told));
             told.push((lane.submitter, id));
         }
@@ -314,13 +318,6 @@ impl Node {
         for _ in self.leases.asked(holder, shape)..held {
             self.leases.ask_back(now, holder, shape);
             self.send(holder, FromNode::LeaseRevoked { shape }, out);
-        }
-    }
-
-    pub(super) fn on_lane_forgotten(&mut self, from: ProcessSlot, lane: LaneId) {
-        let lane = self.leases.lanes.get_mut(&lane).filter(|lane| lane.submitter == from);
-        if let Some(lane) = lane.filter(|lane| lane.removal.is_some()) {
-            lane.removal = Some(Removal::Forgotten);
         }
     }
 
@@ -376,9 +373,7 @@ impl Node {
                 for lane in self.leases.close_lanes_of_shape(shape) {
                     out.push(NodeEffect::CloseLane { lane });
                 }
-                self.leases.forget_shape(shape);
-                self.peers.forget_shape(shape);
-                out.push(NodeEffect::FreeShape { shape });
+                self.free_shape(shape, out);
             }
             self.groups.table.remove(&group);
             self.groups.removing.remove(&group);
@@ -419,7 +414,8 @@ impl Node {
             let place = self.leases.shape(lane.shape).group;
             let known = place.map(|place| self.groups.table.get(&place.group).expect("groups invariant 2"));
             let removed = known.is_some_and(Group::is_removed);
-            assert_eq!(lane.removal.is_some(), removed, "groups invariant 2: {lane:?}");
+            let told = matches!(lane.removal, Some(Removal::Told | Removal::Forgotten));
+            assert_eq!(told, removed, "groups invariant 2: {lane:?}");
         }
     }
 }

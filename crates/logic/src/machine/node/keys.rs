@@ -85,7 +85,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let stored = self.keys.put(key, value, overwrite);
-        let existed = stored.map_err(|text| Failure::new(FailureKind::Store, text));
+        let existed = stored.map_err(|text| Failure::new(FailureKind::Refused, text));
         self.send(from, FromNode::KeyStored { request, existed }, out);
     }
 

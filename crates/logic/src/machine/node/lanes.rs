@@ -21,9 +21,9 @@ impl Node {
     ) {
         let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
             Some(failure) => Err(failure),
-            None => {
-                self.open_lane(from, shape, shard, out).map_err(|text| Failure::new(FailureKind::Store, text))
-            }
+            None => self
+                .open_lane(from, shape, shard, out)
+                .map_err(|text| Failure::new(FailureKind::Refused, text)),
         };
         self.send(from, FromNode::LaneOpened { request, lane }, out);
     }
@@ -44,7 +44,7 @@ impl Node {
         let isolated = shape.isolated || !shares;
         let Some(shape) = self.leases.intern(&Shape { isolated, ..shape.clone() }) else {
             return Err(format!(
-                "this session uses {} different combinations of resources, which is the limit\n\
+                "this session uses {} different combinations of resources at a time, which is the limit\n\
                  hint: round the amounts that tasks ask for, so that more of them are alike",
                 limits::SHAPES_MAX
             ));

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. A shape's number does not change while anything refers to it.
-//! 2. One lane per submitter, shard of it, and shape.
+//! 2. One lane per submitter, shard of it, and shape, besides those that were given up.
 //! 3. A holder is never asked for more leases of a shape than it has.
 
 use super::roster::Roster;
@@ -13,7 +13,7 @@ use aktis_protocol::resources::GPU;
 use aktis_protocol::{
     Amount, GroupId, LaneId, LeaseId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex, limits,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Leases at a time for a shape that needs no resources, which would otherwise set the bound.
 pub const FREE_SHAPE_LEASES_MAX: usize = 64;
@@ -38,6 +38,8 @@ pub(super) enum Removal {
     Told,
     /// Its submitter does not use it any more.
     Forgotten,
+    /// Its submitter did not need it any more, and gave it up by itself.
+    GivenUp,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,10 @@ pub(super) struct Leases {
     asked_back: BTreeMap<(ProcessSlot, ShapeId), Asked>,
     pub(super) idle: BTreeMap<ProcessSlot, IdleWorker>,
     pub(super) start_failures: BTreeMap<ShapeId, StartFailures>,
+    /// Shapes that may be unused: see `shapes`.
+    pub(super) spare: BTreeSet<ShapeId>,
+    /// Whether something has changed since these were looked at.
+    pub(super) tidy_due: bool,
     next_lease: u64,
 }
 
@@ -142,6 +148,11 @@ impl Leases {
         self.shapes.get(id.0 as usize)?.as_ref()
     }
 
+    /// How many shapes are known.
+    pub(super) fn shapes(&self) -> usize {
+        self.by_shape.len()
+    }
+
     /// What tasks of a shape need.
     pub(super) fn want(&self, id: ShapeId) -> Want {
         let shape = self.shape(id);
@@ -165,6 +176,7 @@ impl Leases {
     /// The number of a shape that nothing refers to may be used for another.
     pub(super) fn forget_shape(&mut self, id: ShapeId) {
         self.start_failures.remove(&id);
+        self.spare.remove(&id);
         if let Some(shape) = self.shapes[id.0 as usize].take() {
             self.by_shape.remove(&shape);
         }
@@ -187,7 +199,9 @@ impl Leases {
         shape: ShapeId,
         shard: ShardIndex,
     ) -> Option<(LaneId, bool)> {
-        let same = |lane: &Lane| lane.submitter == submitter && lane.shape == shape && lane.shard == shard;
+        let same = |lane: &Lane| {
+            (lane.submitter, lane.shape, lane.shard) == (submitter, shape, shard) && lane.removal.is_none()
+        };
         if let Some((&id, _)) = self.lanes.iter().find(|(_, lane)| same(lane)) {
             return Some((id, false));
         }
@@ -206,7 +220,27 @@ impl Leases {
 
     /// Removes the lanes of a submitter.
     pub(super) fn close_lanes(&mut self, submitter: ProcessSlot) -> Vec<LaneId> {
-        self.lanes.extract_if(.., |_, lane| lane.submitter == submitter).map(|(id, _)| id).collect()
+        let closed = self.lanes.extract_if(.., |_, lane| lane.submitter == submitter);
+        let (lanes, shapes): (Vec<LaneId>, Vec<ShapeId>) = closed.map(|(id, lane)| (id, lane.shape)).unzip();
+        shapes.into_iter().for_each(|shape| self.note_spare(shape));
+        lanes
+    }
+
+    /// The shape may be unused now.
+    pub(super) fn note_spare(&mut self, shape: ShapeId) {
+        self.spare.insert(shape);
+        self.tidy_due = true;
+    }
+
+    /// Removes the lanes of a shape that were given up.
+    pub(super) fn close_given_up(&mut self, shape: ShapeId) -> Vec<LaneId> {
+        let given_up = |lane: &Lane| lane.shape == shape && lane.removal == Some(Removal::GivenUp);
+        self.lanes.extract_if(.., |_, lane| given_up(lane)).map(|(id, _)| id).collect()
+    }
+
+    /// Whether somebody submits tasks of this shape.
+    pub(super) fn has_lane(&self, shape: ShapeId) -> bool {
+        self.of_shape(shape).next().is_some()
     }
 
     /// Removes the lanes of a shape.
@@ -286,6 +320,7 @@ impl Leases {
             return None;
         }
         let held = self.leases.remove(&lease)?;
+        self.tidy_due |= !self.spare.is_empty();
         if let Some(asked) = self.asked_back.get_mut(&(holder, held.shape)) {
             asked.count -= 1;
             if asked.count == 0 {
@@ -299,6 +334,7 @@ impl Leases {
     pub(super) fn remove_holder(&mut self, holder: ProcessSlot) -> Vec<Held> {
         self.asked_back.retain(|(asked, _), _| *asked != holder);
         self.idle.remove(&holder);
+        self.tidy_due |= !self.spare.is_empty();
         self.leases.extract_if(.., |_, lease| lease.holder == holder).map(|(_, held)| held).collect()
     }
 
@@ -346,7 +382,9 @@ impl Leases {
         }
         let mut seen = std::collections::BTreeSet::new();
         for (id, lane) in &self.lanes {
-            assert!(seen.insert((lane.submitter, lane.shard, lane.shape)), "leases invariant 2: {id}");
+            let given_up = lane.removal == Some(Removal::GivenUp);
+            let key = (lane.submitter, lane.shard, lane.shape);
+            assert!(given_up || seen.insert(key), "leases invariant 2: {id}");
             assert!(roster.get(lane.submitter).is_some(), "lane {id} has no submitter");
             assert!(lane.removal.is_none() || lane.queued + lane.wanted == 0, "lane {id} is not served");
             self.shape(lane.shape);

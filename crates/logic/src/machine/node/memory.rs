@@ -37,10 +37,10 @@ pub const SPARED_MICROSECONDS: u64 = 10_000;
 pub const PINNED_WAIT_MICROSECONDS_MAX: u64 = 30_000_000;
 /// How long objects are not spilled ahead of need after the disk refused one.
 const DISK_REST_MICROSECONDS: u64 = 1_000_000;
-/// Spilling ahead of need begins above this part of the arena, in percent.
-const SPILL_ABOVE_PERCENT: u64 = 80;
-/// And goes on down to this part.
-const SPILL_DOWN_TO_PERCENT: u64 = 70;
+/// Spilling ahead of need begins above this part of the arena, in percent, unless told otherwise.
+pub const SPILL_ABOVE_PERCENT_DEFAULT: u32 = 80;
+/// And goes on until this part of it is free besides.
+const SPILL_EXTRA_PERCENT: u64 = 10;
 
 /// Somebody wants space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub(super) struct Memory {
     waiters: BTreeMap<ObjectId, Vec<(ProcessSlot, RequestId)>>,
     /// Bytes that will be free when the spills in progress succeed.
     spilling_bytes: u64,
+    /// Objects are spilled ahead of need above this part of the arena.
+    spill_above_percent: u64,
     /// Objects are not spilled ahead of need before.
     disk_rests_until: Time,
     /// Copies that are freed when nobody reads them.
@@ -100,6 +102,7 @@ impl Memory {
             retry_at: None,
             waiters: BTreeMap::new(),
             spilling_bytes: 0,
+            spill_above_percent: u64::from(config.spill_above_percent),
             disk_rests_until: Time(0),
             retiring: BTreeMap::new(),
             spilled: Moved::default(),

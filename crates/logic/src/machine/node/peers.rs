@@ -82,6 +82,11 @@ impl Peers {
         self.told.retain(|(peer, _)| *peer != dead);
     }
 
+    /// Whether somebody has yet to say where tasks of the shape can run. The answer will name its number.
+    pub(super) fn is_asked_for(&self, shape: ShapeId) -> bool {
+        self.shapes.get(&shape) == Some(&HandUp::Asked)
+    }
+
     /// The number of the shape is used for another from now on.
     pub(super) fn forget_shape(&mut self, shape: ShapeId) {
         self.told.retain(|(_, told)| *told != shape);
@@ -99,6 +104,7 @@ impl Node {
 
     /// Nobody will answer what was handed up.
     pub(super) fn on_places_lost(&mut self, now: Time) {
+        self.leases.tidy_due |= !self.leases.spare.is_empty();
         let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
         for hand_up in self.peers.shapes.values_mut().chain(self.peers.actors.values_mut()) {
             if *hand_up == HandUp::Asked {
@@ -259,7 +265,8 @@ impl Node {
         count: u32,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.peers.shapes.get(&shape) == Some(&HandUp::Asked) {
+        self.leases.tidy_due |= !self.leases.spare.is_empty();
+        if self.peers.is_asked_for(shape) {
             let pause = if peer.is_some() { AGAIN_MICROSECONDS } else { REFUSED_MICROSECONDS };
             self.peers.shapes.insert(shape, HandUp::Due(Time(now.0 + pause)));
         }

@@ -81,6 +81,11 @@ impl Programs {
         self.table.get(&program).map(|known| known.shared_worker)
     }
 
+    /// The default shape of a program; `None` if it is unknown.
+    pub(super) fn default_shape(&self, program: ProgramId) -> Option<ShapeId> {
+        self.table.get(&program).map(|known| known.default_shape)
+    }
+
     /// Whether this is the default shape of its program.
     pub(super) fn is_default(&self, shape: ShapeId) -> bool {
         self.table.values().any(|known| known.default_shape == shape)
@@ -409,9 +414,7 @@ impl Node {
 
     fn forget_program(&mut self, program: ProgramId, out: &mut Effects<NodeEffect>) {
         for shape in self.leases.shapes_for(program).collect::<Vec<_>>() {
-            self.claims.retain(|claim| *claim != super::supply::Claim::Shape(shape));
-            self.leases.forget_shape(shape);
-            out.push(NodeEffect::FreeShape { shape });
+            self.free_shape(shape, out);
         }
         self.programs.table.remove(&program);
         out.push(NodeEffect::ForgetProgram { program });

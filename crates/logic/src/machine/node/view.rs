@@ -119,6 +119,11 @@ impl Node {
         self.programs.shares(program).is_some()
     }
 
+    /// How many shapes have a number.
+    pub fn shapes(&self) -> usize {
+        self.leases.shapes()
+    }
+
     /// How many leases of a shape are held.
     pub fn leases(&self, shape: ShapeId) -> usize {
         self.leases.count(shape)

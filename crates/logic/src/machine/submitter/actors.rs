@@ -139,7 +139,7 @@ impl<P> Submitter<P> {
         while let Some(&key) = actor.queue.front() {
             match self.tasks.get(key).map(Record::stage) {
                 Some(Stage::Queued) => return Some((key, process)),
-                Some(Stage::Waiting) => return None,
+                Some(Stage::Waiting | Stage::Resting) => return None,
                 Some(Stage::Sent { .. } | Stage::Taken | Stage::Finished) | None => actor.queue.pop_front(),
             };
         }

@@ -2,7 +2,7 @@
 
 use super::{Out, Record, Route, Stage, Submitter};
 use aktis_protocol::{Failure, FailureKind, TaskKey};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A queue of tasks of one shape: its place in the table, and how often that was used before. Whoever kept the index
 /// of a queue that is gone does not find another one's.
@@ -92,6 +92,25 @@ impl<P> Submitter<P> {
         for key in keys {
             self.fail(key, failure.clone(), out);
         }
+        self.close_lane(lane);
+    }
+
+    /// Removes queues that have nothing to do, of those in these places; tells which.
+    pub fn close_idle_lanes(&mut self, places: impl Iterator<Item = usize>) -> Vec<LaneIndex> {
+        let unfinished = self.tasks.iter().filter(|(_, record)| record.stage != Stage::Finished);
+        let busy: BTreeSet<LaneIndex> = unfinished
+            .filter_map(|(_, record)| match record.route {
+                Route::Lane(lane) => Some(lane),
+                Route::Actor(_) => None,
+            })
+            .collect();
+        let idle: Vec<LaneIndex> =
+            places.filter_map(|place| self.lane_in(place)).filter(|lane| !busy.contains(lane)).collect();
+        idle.iter().for_each(|&lane| self.close_lane(lane));
+        idle
+    }
+
+    fn close_lane(&mut self, lane: LaneIndex) {
         let place = &mut self.lanes.lanes[lane.place()];
         (place.open, place.queue) = (false, VecDeque::new());
         self.lanes.free.push(lane.next());

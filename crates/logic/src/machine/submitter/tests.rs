@@ -3,7 +3,7 @@
 use super::*;
 use aktis_protocol::ProcessSlot;
 
-const LINEAGE: SubmitterConfig = SubmitterConfig { lineage: true, lineage_bytes_max: 1000 };
+const LINEAGE: SubmitterConfig = SubmitterConfig { lineage: true, lineage_bytes_max: 1000, rests: false };
 
 struct Story {
     machine: Submitter<&'static str>,
@@ -96,9 +96,9 @@ fn a_failure_reaches_everything_downstream() {
 fn a_task_without_a_limit_is_sent_again_for_ever() {
     let mut story = Story::new(LINEAGE);
     let a = story.submit_to(Route::Lane(story.lane), "a", limits::FOR_EVER, &[]);
-    for _ in 0..10 {
+    for attempt in 0..10 {
         assert_eq!(story.send_all(), [a]);
-        story.machine.on_lost(a, &Story::cause(), &mut story.out);
+        story.machine.on_lost(a, attempt, &Story::cause(), &mut story.out);
     }
     assert_eq!(story.machine.tasks.get(a).map(|task| task.retries), Some(limits::FOR_EVER));
     assert!(story.failed().is_empty());
@@ -125,7 +125,7 @@ fn all_tasks_of_a_lane_that_is_removed_fail_and_its_place_is_used_again() {
     assert_eq!(story.failed(), ["sent", "queued", "waiting"]);
     assert!(story.machine.lane_failure(lane).is_some());
     // What happens to them later changes nothing.
-    story.machine.on_lost(sent, &Story::cause(), &mut story.out);
+    story.machine.on_lost(sent, 0, &Story::cause(), &mut story.out);
     story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
     let next = story.machine.open_lane();
     assert_eq!((next.place(), next == lane), (lane.place(), false));
@@ -172,9 +172,9 @@ fn lineage_is_bounded_and_the_oldest_goes_first() {
 fn a_lost_task_runs_again_and_fails_when_no_retry_is_left() {
     let mut story = Story::new(LINEAGE);
     let a = story.submit("a", &[]);
-    for _ in 0..2 {
+    for attempt in 0..2 {
         assert_eq!(story.send_all(), [a]);
-        story.machine.on_lost(a, &Story::cause(), &mut story.out);
+        story.machine.on_lost(a, attempt, &Story::cause(), &mut story.out);
         story.machine.check();
     }
     assert_eq!(story.send_all(), []);
@@ -243,7 +243,7 @@ fn a_lost_task_owes_all_its_returns_again() {
     let a = story.machine.on_submitted(submission, &[]);
     story.send_all();
     assert!(story.returned(a, false));
-    story.machine.on_lost(a, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
     assert_eq!(story.send_all(), [a]);
     assert!(story.returned(a, false) && story.machine.is_unfinished(a), "the second return is missing");
     assert!(story.returned(a, false) && !story.machine.is_unfinished(a));
@@ -358,6 +358,37 @@ fn a_call_that_is_made_again_comes_before_those_that_were_not_sent() {
 }
 
 #[test]
+fn a_task_rests_before_its_next_attempt() {
+    let mut story = Story::new(SubmitterConfig { rests: true, ..LINEAGE });
+    let (a, b, c) = (story.submit("a", &[]), story.submit("b", &[]), story.submit("c", &[]));
+    assert_eq!(story.send_all(), [a, b, c]);
+    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(b, 0, &Story::cause(), &mut story.out);
+    assert!(story.machine.on_attempt_failed(c, &mut story.out));
+    assert_eq!(story.send_all(), []);
+    story.machine.check();
+    assert_eq!(story.machine.on_cancelled(b, &mut story.out), Cancelled::BeforeStart);
+    for key in [a, b, c, c] {
+        story.machine.on_rested(key);
+    }
+    assert_eq!(story.send_all(), [c, a]);
+    assert_eq!(story.failed(), ["b"]);
+}
+
+#[test]
+fn a_worker_that_dies_after_its_answer_does_not_lose_the_next_attempt() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    assert_eq!(story.send_all(), [a]);
+    assert!(story.machine.on_attempt_failed(a, &mut story.out));
+    assert_eq!(story.send_all(), [a]);
+    // Its running cell still names the first attempt.
+    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
+    assert_eq!(story.send_all(), []);
+    assert!(story.failed().is_empty() && story.returned(a, false));
+}
+
+#[test]
 fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
     let mut story = Story::new(LINEAGE);
     let (a, b) = (story.submit("a", &[]), story.submit("b", &[]));
@@ -367,8 +398,8 @@ fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
     story.machine.on_taken(a);
     story.machine.on_taken(b);
     assert_eq!(story.send_all(), []);
-    story.machine.on_lost(a, &Story::cause(), &mut story.out);
-    story.machine.on_lost(b, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(b, 0, &Story::cause(), &mut story.out);
     assert_eq!(story.send_all(), []);
     assert!(story.returned(b, false));
     assert_eq!(story.send_all(), [c]);

@@ -4,8 +4,7 @@ use super::super::copies::CopyState;
 use super::super::{NodeEffect, SpillRefusal};
 use super::refusals::{all_in_use, refused};
 use super::{
-    DISK_REST_MICROSECONDS, Memory, PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT,
-    SPILL_DOWN_TO_PERCENT,
+    DISK_REST_MICROSECONDS, Memory, PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_EXTRA_PERCENT,
 };
 use crate::extents::page_bytes;
 use crate::{Effects, Time};
@@ -140,10 +139,11 @@ impl Memory {
     /// Spills before it is urgent, so that writers seldom wait for the disk.
     pub(super) fn spill_ahead(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         let staying = |memory: &Self| (memory.arena.used() - memory.spilling_bytes) * 100;
-        if now < self.disk_rests_until || staying(self) <= self.arena.size() * SPILL_ABOVE_PERCENT {
+        if now < self.disk_rests_until || staying(self) <= self.arena.size() * self.spill_above_percent {
             return;
         }
-        while staying(self) > self.arena.size() * SPILL_DOWN_TO_PERCENT {
+        let down_to_percent = self.spill_above_percent.saturating_sub(SPILL_EXTRA_PERCENT);
+        while staying(self) > self.arena.size() * down_to_percent {
             if !matches!(self.spill_oldest(now, out), Spill::Ordered) {
                 return;
             }

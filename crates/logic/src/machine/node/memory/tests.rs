@@ -12,6 +12,7 @@ fn memory(pages: u64, entries: u32) -> Memory {
         store_bytes: pages * 4096,
         entries_max: entries,
         spill_bytes_max: u64::MAX,
+        spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: None,
         clustered: false,
     })
