@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// How long a lease that finds no task is kept.
 const IDLE_LEASE: Duration = Duration::from_millis(100);
+/// How long the last answers to local processes may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long the thread sleeps at most: only leases that are idle for too long depend on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
@@ -207,6 +209,13 @@ impl Peer {
         }
     }
 
+    /// Ends a task or call of the other side.
+    fn cancel(&mut self, key: TaskKey, force: bool, recursive: bool) {
+        if let Some((to, message)) = self.bridge.cancel(key, force, recursive) {
+            self.post(to, message, Vec::new());
+        }
+    }
+
     fn flush_unsent(&mut self) -> bool {
         let (mut progress, mut full) = (false, Vec::new());
         for unsent in std::mem::take(&mut self.unsent) {
@@ -259,10 +268,11 @@ impl Peer {
         }
         // The other side has given up what it had sent, too.
         for received in std::mem::take(&mut self.received).into_values() {
-            self.bridge.cancel(received.key, true, true);
+            self.cancel(received.key, true, true);
         }
-        // Whoever reads slowly gets its answer too, unless it ends.
-        while !self.unsent.is_empty() && !self.bridge.runtime().is_closed() {
+        // Whoever reads slowly gets its answer too, but the node's end does not wait for those who do not read at all.
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.unsent.is_empty() && !self.bridge.runtime().is_closed() && Instant::now() < deadline {
             self.bridge.take();
             if !self.flush_unsent() {
                 std::thread::sleep(Duration::from_millis(1));

@@ -243,7 +243,7 @@ fn what_was_handed_around_is_let_go_everywhere() {
 
 #[test]
 fn what_a_dead_driver_has_left_goes_on_all_nodes() {
-    let cluster = Cluster::new(0, &[1, 1, 1]);
+    let cluster = Cluster::new(0, &[4, 4, 4]);
     let this = std::env::current_exe().expect("this program");
     let mut driver = Command::new(this)
         .args(["--exact", "a_driver_that_will_be_killed", "--nocapture"])
