@@ -246,6 +246,11 @@ impl Neighbours {
         let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
         let linked = Linked { slot, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
         let mut table = self.table.lock();
+        if table.closing {
+            drop(table);
+            self.host.close_peer(slot, gone("this node ends"));
+            return Err("the node ends".to_owned());
+        }
         let neighbour = table.nodes.entry(node).or_default();
         if neighbour.linked.is_some() {
             drop(table);

@@ -234,6 +234,13 @@ impl Peer {
         }
     }
 
+    /// Ends a task or call of the other side.
+    fn cancel(&mut self, key: TaskKey, force: bool, recursive: bool) {
+        if let Some((to, message)) = self.bridge.cancel(key, force, recursive) {
+            self.post(to, message, Vec::new());
+        }
+    }
+
     fn flush_unsent(&mut self) -> bool {
         let (mut progress, mut full) = (false, Vec::new());
         for unsent in std::mem::take(&mut self.unsent) {
@@ -296,7 +303,7 @@ impl Peer {
         }
         // The other side has given up what it had sent, too.
         for received in std::mem::take(&mut self.received).into_values() {
-            self.bridge.cancel(received.key, true, true);
+            self.cancel(received.key, true, true);
         }
         // Whoever does not read at all must not keep the others from hearing of the death.
         let deadline = Instant::now() + LAST_ANSWERS;

@@ -323,9 +323,11 @@ impl Bridge {
         arguments
     }
 
-    /// Ends a task or call that was submitted here.
-    pub fn cancel(&self, key: TaskKey, force: bool, recursive: bool) {
-        self.runtime.0.cancel(key, force, recursive);
+    /// Ends a task or call that was submitted here. Gives what is to be pushed to whom, if there was no room for it.
+    pub fn cancel(&self, key: TaskKey, force: bool, recursive: bool) -> Option<(ProcessSlot, Message)> {
+        let untold = self.runtime.0.cancel(key, force, recursive)?;
+        let (form, index) = (ValueForm::Inline, u32::from(recursive));
+        Some((untold, Self::answer_message(MessageKind::Cancel, form, false, index, key)))
     }
 
     /// Holds an object that this node knows.

@@ -322,8 +322,14 @@ impl Inner {
         }
     }
 
-    /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`.
-    pub(crate) fn cancel(self: &Arc<Self>, key: TaskKey, force: bool, recursive: bool) {
+    /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`. Gives who was not told,
+    /// since it did not get on with what came before.
+    pub(crate) fn cancel(
+        self: &Arc<Self>,
+        key: TaskKey,
+        force: bool,
+        recursive: bool,
+    ) -> Option<ProcessSlot> {
         use aktis_logic::machine::submitter::Cancelled;
         let mut later = Later::default();
         let mut shell = self.submitter.of(key).lock();
@@ -342,38 +348,40 @@ impl Inner {
         };
         shell.flush(self, &mut later);
         drop(shell);
-        if let Some(process) = sent_to {
-            if force && let Some(task) = task {
-                later.messages.push(ToNode::WorkerKilled { process, task });
-            }
-            self.send_cancel(process, key, recursive);
+        if let (true, Some(process), Some(task)) = (force, sent_to, task) {
+            later.messages.push(ToNode::WorkerKilled { process, task });
         }
+        let untold = sent_to.filter(|process| !self.send_cancel(*process, key, recursive));
         later.run(self);
+        untold
     }
 
-    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) {
+    /// False if the process is there and was not told.
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) -> bool {
         let index = u32::from(recursive);
         if process == self.me {
             if let Some(executor) = &self.executor {
                 executor.on_task_message(self.me, MessageKind::Cancel, key, index);
             }
-            return;
+            return true;
         }
         let message =
             Message { kind: MessageKind::Cancel as u8, form: 0, contains: 0, reserved: 0, index, key };
         // The caller has its answer already; a receiver that does not get on with what came before is left alone.
         for _ in 0..CANCEL_TRIES {
             if self.push_message(process, &message, &[]) {
-                return self.control.notify(process);
+                self.control.notify(process);
+                return true;
             }
             if self.is_closed() || !self.control.is_alive(process) {
-                return;
+                return true;
             }
             // The channel may have to be opened first.
             self.flush_outbox();
             self.drain();
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
+        false
     }
 
     /// Tells who runs a streaming task that nobody wants its items. If it is not told, it is at its next item.

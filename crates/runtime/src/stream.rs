@@ -194,7 +194,9 @@ impl StreamState {
         let Some(&key) = self.key.get() else { return };
         match producer {
             Some(producer) if !ended => self.tell(producer, MessageKind::StreamClosed, 0),
-            None if !ended => self.runtime.cancel(key, false, true),
+            None if !ended => {
+                self.runtime.cancel(key, false, true);
+            }
             _ => {}
         }
         self.runtime.on_handle_dropped(key);

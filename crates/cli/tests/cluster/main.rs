@@ -117,11 +117,10 @@ fn tasks_of_a_member_that_was_killed_run_again_elsewhere_if_they_may() {
     }
     assert!(killed.elapsed() < FOUND, "it took {:?}", killed.elapsed());
     go(&cluster);
-    for (number, object) in refs.iter().enumerate() {
-        if number < 2 || places[&(number as u64)] != dying {
-            let place = object.get_timeout(PATIENCE).unwrap();
-            assert_ne!(cluster.machine_of(&place), dying);
-        }
+    // Those without retries that run elsewhere may have come there through the dead member, which was full.
+    for object in &refs[..2] {
+        let place = object.get_timeout(PATIENCE).unwrap();
+        assert_ne!(cluster.machine_of(&place), dying);
     }
 }
 
@@ -243,7 +242,7 @@ fn what_was_handed_around_is_let_go_everywhere() {
 
 #[test]
 fn what_a_dead_driver_has_left_goes_on_all_nodes() {
-    let cluster = Cluster::new(0, &[1, 1, 1]);
+    let cluster = Cluster::new(0, &[4, 4, 4]);
     let this = std::env::current_exe().expect("this program");
     let mut driver = Command::new(this)
         .args(["--exact", "a_driver_that_will_be_killed", "--nocapture"])
@@ -266,7 +265,7 @@ fn a_driver_that_will_be_killed() {
     let (Ok(directory), Ok(board)) = (std::env::var(DRIVER), std::env::var("AKTIS_TEST_BOARD")) else {
         return;
     };
-    let session = Session::connect(&format!("{directory}/node")).unwrap();
+    let session = Session::connect(format!("{directory}/node")).unwrap();
     let _entered = session.enter();
     let counter = Counter::options().cpus(1).remote(10);
     assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 11);

@@ -71,8 +71,8 @@ impl Peer {
             }
             Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
             Frame::Cancel { ticket, recursive, force } => {
-                if let Some(received) = self.received.get(&ticket) {
-                    self.bridge.cancel(received.key, force, recursive);
+                if let Some(key) = self.received.get(&ticket).map(|received| received.key) {
+                    self.cancel(key, force, recursive);
                 }
             }
             Frame::ValueWanted { object } => self.on_value_wanted(object),
