@@ -266,7 +266,7 @@ fn a_driver_that_will_be_killed() {
     let (Ok(directory), Ok(board)) = (std::env::var(DRIVER), std::env::var("AKTIS_TEST_BOARD")) else {
         return;
     };
-    let session = Session::connect(&format!("{directory}/node")).unwrap();
+    let session = Session::connect(format!("{directory}/node")).unwrap();
     let _entered = session.enter();
     let counter = Counter::options().cpus(1).remote(10);
     assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 11);

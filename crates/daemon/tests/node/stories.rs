@@ -86,6 +86,7 @@ pub(crate) fn options() -> NodeOptions {
         spill_bytes_max: u64::MAX,
         output: OutputOptions::default(),
         workers: WorkerProgram::ThisProgram,
+        clustered: false,
     }
 }
 
