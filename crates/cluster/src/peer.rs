@@ -49,13 +49,16 @@ pub(crate) trait Wire: Send + Sync {
     fn flush(&self);
 }
 
+/// What follows when something is known.
+type Then = Box<dyn FnOnce() + Send>;
+
 /// What other threads share with the one that owns the peer.
 #[derive(Default)]
 pub(crate) struct Doorway {
     frames: Mutex<VecDeque<Frame>>,
     ended: Mutex<Option<String>>,
     /// Actors of the other node that were found by their names, and what follows when they are known here.
-    sought: Mutex<Vec<(ActorId, Box<dyn FnOnce() + Send>)>>,
+    sought: Mutex<Vec<(ActorId, Then)>>,
     /// Objects that the other node may copy.
     pub(crate) lent: Mutex<HashMap<ObjectId, Lent>>,
     queue: Mutex<Option<Bridge>>,

@@ -7,7 +7,7 @@ use aktis_protocol::peer::{Frame, PeerValue};
 use aktis_protocol::{Failure, FailureKind, ProgramId, ProgramSpec};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, Write};
 
 /// Bytes of one part of an executable.
 const PART_BYTES: usize = 1 << 20;
@@ -97,7 +97,7 @@ impl Peer {
     pub(super) fn on_program_part(&mut self, program: ProgramId, bytes: &[u8], last: bool) {
         let Some(coming) = self.programs_across.0.get_mut(&program) else { return };
         let Some(file) = &mut coming.file else { return };
-        if let Err(error) = file.write_all(bytes).and_then(|()| file.seek(SeekFrom::Current(0))) {
+        if let Err(error) = file.write_all(bytes).and_then(|()| file.stream_position()) {
             return self.refuse_program(program, &error.to_string());
         }
         if last && let (Some(spec), Some(file)) = (coming.spec.take(), coming.file.take()) {
