@@ -1,6 +1,7 @@
 """The nodes of the session: what they are, what they have, and what ran on them."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from aktis import _runtime_env, _session
