@@ -66,8 +66,6 @@ pub struct NodeOptions {
     pub output: OutputOptions,
     /// What workers run.
     pub workers: WorkerProgram,
-    /// Whether there may be other nodes.
-    pub clustered: bool,
 }
 
 /// A node that lives on a thread of the driver's process.
@@ -97,7 +95,6 @@ impl EmbeddedNode {
             spill_bytes_max: options.spill_bytes_max,
             spill_above_percent: options.spill_above_percent,
             output: options.output,
-            clustered: options.clustered,
         };
         let delivery = Arc::new(Delivery::new(deliver));
         let host = Host::begin(beginning, Some((launch, delivery)))?;

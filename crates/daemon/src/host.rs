@@ -79,8 +79,6 @@ pub(crate) struct Beginning {
     pub(crate) spill_bytes_max: u64,
     pub(crate) spill_above_percent: u32,
     pub(crate) output: OutputOptions,
-    /// Whether there may be other nodes.
-    pub(crate) clustered: bool,
 }
 
 /// What a place in this process is for.
@@ -129,7 +127,6 @@ impl Host {
             spill_bytes_max: config.spill_bytes_max,
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             output: config.output,
-            clustered: true,
         };
         let host = Self::begin(beginning, None)?;
         let server = Server::start(directory.clone(), host.shared.clone()).map_err(StartError::Directory)?;
@@ -158,7 +155,6 @@ impl Host {
             spill_bytes_max: beginning.spill_bytes_max,
             spill_above_percent: beginning.spill_above_percent,
             driver: program,
-            clustered: beginning.clustered,
         };
         let (directory, of_arena) = (beginning.spill_directory, arena.clone());
         let mut shell = Shell::new(config, session, control.clone(), of_arena, directory, bell.clone())

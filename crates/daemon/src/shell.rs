@@ -416,6 +416,7 @@ impl Shell {
     /// From now on there may be other nodes.
     pub(crate) fn set_elsewhere(&mut self, elsewhere: Elsewhere) {
         self.elsewhere = Some(elsewhere);
+        self.machine.join_cluster();
     }
 
     /// Something that other nodes have to do with has happened.
@@ -424,14 +425,10 @@ impl Shell {
         self.step(input);
     }
 
-    fn hand_up(&mut self, effect: NodeEffect) {
-        match (&self.elsewhere, effect) {
-            (Some(elsewhere), effect) => elsewhere(effect),
-            (None, NodeEffect::Fetch { entry, .. }) => {
-                let outcome = Err("there are no other nodes".to_owned());
-                self.inputs.push_back(NodeInput::Restored { entry, outcome });
-            }
-            (None, _) => {}
+    /// A node without others hands nothing up.
+    fn hand_up(&self, effect: NodeEffect) {
+        if let Some(elsewhere) = &self.elsewhere {
+            elsewhere(effect);
         }
     }
 

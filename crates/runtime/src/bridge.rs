@@ -189,9 +189,9 @@ impl Bridge {
         let bell = inner.control.doorbell();
         let ticket = bell.prepare();
         shapes.iter().for_each(|shape| inner.control.announce_idle(*shape));
-        let lanes = self.lanes();
+        let (me, lanes) = (inner.me, self.lanes());
         let is_worth_waking = |lane: &LaneConsumer| {
-            shapes.contains(&lane.shape()) && !lane.is_empty() && self.may_forward(lane)
+            shapes.contains(&lane.shape()) && lane.submitter() != me && !lane.is_empty()
         };
         let has_tasks = || lanes.iter().any(is_worth_waking);
         if inner.control.has_inbound() || self.queue.is_waiting() || has_tasks() {
@@ -210,20 +210,11 @@ impl Bridge {
         lanes.1.clone()
     }
 
-    /// Whether tasks of this lane may go to another node: those that other nodes have sent stay here. They would depend
-    /// on this node although they ran elsewhere.
-    fn may_forward(&self, lane: &LaneConsumer) -> bool {
-        let submitter = lane.submitter();
-        let stands_for_a_node =
-            submitter.0 != 0 && self.runtime.0.control.pid(submitter) == std::process::id();
-        !stands_for_a_node
-    }
-
-    /// Claims a task of this shape that a process of this node has submitted.
+    /// Claims a task of this shape that somebody else has submitted.
     pub fn claim(&self, shape: ShapeId) -> Option<Claimed> {
         let me = self.runtime.0.me;
         let lanes = self.lanes();
-        let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && self.may_forward(lane));
+        let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && lane.submitter() != me);
         suitable.find_map(|lane| {
             let submitter = lane.submitter();
             lane.claim(me, |header, arguments| Claimed {

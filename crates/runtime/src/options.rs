@@ -139,8 +139,6 @@ pub struct Config {
     pub default_shape: Arc<Shape>,
     /// What workers run.
     pub workers: WorkerProgram,
-    /// Whether there may be other nodes.
-    pub clustered: bool,
 }
 
 impl Default for Config {
@@ -160,7 +158,6 @@ impl Default for Config {
             output: OutputOptions::default(),
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
-            clustered: false,
         }
     }
 }

@@ -250,7 +250,6 @@ impl Runtime {
             spill_above_percent: config.spill_above_percent,
             output: config.output,
             workers: config.workers.clone(),
-            clustered: config.clustered,
         };
         let target: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let deliver = {

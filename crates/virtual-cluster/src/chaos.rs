@@ -40,7 +40,6 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         driver: random
             .chance(80)
             .then(|| ProgramConfig { program: PROGRAMS[0], shared_worker: random.chance(60) }),
-        clustered: false,
     };
     let mut town = Town::new(config, random);
     town.world.trace = trace;

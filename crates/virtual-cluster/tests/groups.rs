@@ -19,7 +19,6 @@ fn world() -> World {
         spill_bytes_max: 0,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false }),
-        clustered: false,
     });
     world.send(WORKER, ToNode::Started);
     settle(&mut world);

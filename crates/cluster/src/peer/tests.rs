@@ -135,7 +135,7 @@ fn node(cpus: u64) -> Runtime {
     let resources = Resources::none()
         .with(resources::CPU, Amount::units(cpus))
         .with(resources::MEMORY, Amount::units(1 << 30));
-    let config = Config { resources, store_bytes: 256 << 20, clustered: true, ..Config::default() };
+    let config = Config { resources, store_bytes: 256 << 20, ..Config::default() };
     Runtime::start(config).unwrap()
 }
 

@@ -87,7 +87,6 @@ pub(crate) fn options() -> NodeOptions {
         spill_above_percent: aktis_daemon::SPILL_ABOVE_PERCENT_DEFAULT,
         output: OutputOptions::default(),
         workers: WorkerProgram::ThisProgram,
-        clustered: false,
     }
 }
 

@@ -422,8 +422,6 @@ pub struct NodeConfig {
     pub spill_above_percent: u32,
     /// The program of the driver that the node lives in; none if it lives in a daemon.
     pub driver: Option<ProgramConfig>,
-    /// Whether there may be other nodes, to which work can be handed up.
-    pub clustered: bool,
 }
 
 /// Isolated workers of a program that are started ahead of demand at most, where there is no shared one.
@@ -476,7 +474,7 @@ impl Node {
             actors: actors::Actors::default(),
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
-            peers: peers::Peers::new(config.clustered),
+            peers: peers::Peers::default(),
             names: names::Claims::default(),
         }
     }

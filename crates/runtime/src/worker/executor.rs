@@ -21,7 +21,7 @@ use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, Lease, ToNode};
 use aktis_protocol::hot::MessageKind;
 use aktis_protocol::limits::THREADS_MAX;
-use aktis_protocol::{Failure, ProcessSlot, ShapeId, TaskId, TaskKey};
+use aktis_protocol::{ActorId, Failure, ProcessSlot, ShapeId, TaskKey};
 use aktis_store::LaneConsumer;
 use parking_lot::{Mutex, RwLock};
 use std::cell::{Cell, RefCell};
@@ -35,8 +35,8 @@ pub(crate) enum Runnable {
     Actor(Arc<Mailbox>),
     /// A call that was suspended and can go on.
     Future(Arc<AsyncCall>),
-    /// A call for an actor that is not here.
-    Refusal(ProcessSlot, TaskKey, TaskId),
+    /// A call for an actor that is not here, or not yet.
+    Stray(ActorId, Box<crate::worker::mailbox::Item>),
     /// An actor that was killed: its state is dropped.
     Farewell(Arc<Mailbox>, Option<ActorState>, Failure),
 }

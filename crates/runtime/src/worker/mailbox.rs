@@ -63,7 +63,7 @@ pub(super) enum Life {
     Ended(Box<Failure>),
 }
 
-pub(super) struct Item {
+pub(crate) struct Item {
     kind: MessageKind,
     pub(super) from: ProcessSlot,
     pub(super) key: TaskKey,
@@ -77,11 +77,16 @@ pub(super) struct Item {
     bytes: ShortBytes,
 }
 
-/// A call for an actor that is not here: refused by a thread that holds no lock.
-pub(crate) fn refuse(runtime: &Arc<Inner>, from: ProcessSlot, key: TaskKey, task: TaskId) {
+/// A call for an actor that is not here, seen to by a thread that holds no lock. Its creator may have said to create it
+/// before the caller got its handle, and that may still have to be taken in.
+pub(crate) fn see_to_stray(runtime: &Arc<Inner>, executor: &Executor, actor: ActorId, item: Item) {
+    runtime.drain_fully();
+    if let Some(mailbox) = executor.hosted.find(actor) {
+        return mailbox.add(runtime, executor, item);
+    }
     let failure = Failure::new(FailureKind::ActorDied, "its actor is gone");
-    let answer = Answer::failed(task.returns(0), failure.at("", task));
-    answer.send(runtime, from, MessageKind::Returned, key, 0);
+    let answer = Answer::failed(item.task.returns(0), failure.at("", item.task));
+    answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
 }
 
 impl Executor {
@@ -110,7 +115,7 @@ impl Executor {
         if kind == MessageKind::ActorCall {
             match self.hosted.find(header.actor) {
                 Some(mailbox) => mailbox.add(runtime, self, item),
-                None => self.push_runnable(runtime, Runnable::Refusal(from, key, header.task)),
+                None => self.push_runnable(runtime, Runnable::Stray(header.actor, Box::new(item))),
             }
             return;
         }

@@ -449,7 +449,9 @@ impl Runner<'_> {
             Runnable::Future(call) => {
                 call.poll(self.runtime, self.executor);
             }
-            Runnable::Refusal(from, key, task) => mailbox::refuse(self.runtime, from, key, task),
+            Runnable::Stray(actor, item) => {
+                mailbox::see_to_stray(self.runtime, self.executor, actor, *item);
+            }
             Runnable::Farewell(mailbox, state, failure) => mailbox.bury(self.runtime, state, failure),
         }
     }

@@ -68,7 +68,6 @@ impl Stage {
                     Some(ProgramConfig { program: Self::program(""), shared_worker: word != Ok("template") })
                 }
             },
-            clustered: false,
         };
         self.world = Some(World::new(config));
         self.settle()

@@ -6,7 +6,7 @@
 //! 2. No node promises an object that is in the store here: if both kept it for the other, neither would let go.
 //! 3. What waits is handed up once at a time: there is no second question before the first is answered.
 
-use super::roster::{Role, Stage};
+use super::roster::Role;
 use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::directory::Value;
@@ -55,10 +55,6 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn new(clustered: bool) -> Self {
-        Self { clustered, ..Self::default() }
-    }
-
     /// Whether there may be other nodes.
     pub(super) fn is_clustered(&self) -> bool {
         self.clustered
@@ -95,11 +91,9 @@ impl Peers {
 }
 
 impl Node {
-    /// There is a link to another node: gives the place of the process that stands for it, if there is one left.
-    pub fn open_peer(&mut self) -> Option<ProcessSlot> {
-        let slot = self.roster.add(Role::Peer)?;
-        self.roster.get_mut(slot).expect("just added").stage = Stage::Alive;
-        Some(slot)
+    /// From now on there may be other nodes, and what is handed up is answered.
+    pub fn join_cluster(&mut self) {
+        self.peers.clustered = true;
     }
 
     /// Nobody will answer what was handed up.

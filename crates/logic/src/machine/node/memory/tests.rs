@@ -14,7 +14,6 @@ fn memory(pages: u64, entries: u32) -> Memory {
         spill_bytes_max: u64::MAX,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: None,
-        clustered: false,
     })
 }
 
