@@ -584,7 +584,8 @@ def test_workers_end_without_driver_and_template(
     process, pids = driver
     template, *others = pids
     workers = [pid for pid in others if parent_of(pid) == template]
-    assert len(workers) == 4
+    # One more may be there that was started ahead of demand.
+    assert len(workers) >= 4
     process.send_signal(signal.SIGSTOP)
     kill(template, number)
     process.kill()
