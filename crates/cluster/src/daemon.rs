@@ -17,7 +17,7 @@ use aktis_io::{
     Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
     Role as Rank, Token, random_node_id,
 };
-use aktis_protocol::{Amount, NodeId, Resources, SessionId, resources};
+use aktis_protocol::{Amount, NodeId, Resources, SessionId};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -194,7 +194,7 @@ impl Daemon {
             session: Some(session),
             directory: directory.path().join("node"),
             resources: offered(&config),
-            store_bytes: config.store_bytes.unwrap_or_else(default_store_bytes),
+            store_bytes: config.store_bytes.unwrap_or_else(|| aktis_runtime::Config::default().store_bytes),
             spill_directory: std::env::temp_dir(),
             spill_bytes_max: u64::MAX,
             output: OutputOptions::default(),
@@ -402,23 +402,11 @@ fn own_address(config: &DaemonConfig) -> SocketAddr {
     }
 }
 
-/// What the node offers: what was found, unless something else is said.
+/// What the node offers: what an embedded one would, unless something else is said.
 fn offered(config: &DaemonConfig) -> Resources {
-    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let mut all = Resources::none()
-        .with(resources::CPU, Amount::units(cpus))
-        .with(resources::MEMORY, Amount::units(memory_bytes() * 7 / 10));
+    let mut all = aktis_runtime::Config::default().resources;
     for (name, amount) in &config.resources {
         all.set(name, *amount);
     }
     all
-}
-
-fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit.max(1))
-}
-
-fn default_store_bytes() -> u64 {
-    (memory_bytes() * 3 / 10).clamp(64 << 20, 200 << 30)
 }

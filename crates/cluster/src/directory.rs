@@ -81,14 +81,8 @@ pub enum DirectoryError {
     },
 }
 
-/// Where this machine's daemon is, unless a user says otherwise: `$AKTIS_DIRECTORY`, else `aktis` in
-/// `$XDG_RUNTIME_DIR`, else `/tmp/aktis-UID`.
-pub fn default_directory() -> PathBuf {
-    let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named("AKTIS_DIRECTORY")
-        .or_else(|| Some(named("XDG_RUNTIME_DIR")?.join("aktis")))
-        .unwrap_or_else(|| format!("/tmp/aktis-{}", rustix::process::geteuid().as_raw()).into())
-}
+/// Where this machine's daemon is, unless a user says otherwise.
+pub use aktis_daemon::default_directory;
 
 /// A directory that this process has claimed.
 #[derive(Debug)]
