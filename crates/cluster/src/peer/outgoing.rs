@@ -2,9 +2,9 @@
 
 use super::{Peer, Received, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::hot::{CallHeader, MessageKind, ValueForm};
-use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
-use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskKey, control};
+use aktis_protocol::hot::{CallHeader, MessageKind, TaskHeader, ValueForm};
+use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket};
+use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
 
 /// Tasks that one look at the lanes takes at most for a shape, so that frames and answers are not kept waiting.
@@ -71,7 +71,7 @@ impl Peer {
         progress
     }
 
-    fn send_task(&mut self, claimed: Claimed, lease: (aktis_protocol::ShapeId, aktis_protocol::LeaseId)) {
+    fn send_task(&mut self, claimed: Claimed, lease: (ShapeId, LeaseId)) {
         let Claimed { submitter, header, arguments } = claimed;
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
@@ -83,19 +83,9 @@ impl Peer {
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
         let sent = Sent { from, key, actor, lease: lease_held, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let arguments = match to_peer(&arguments) {
-            Ok(arguments) => arguments,
-            Err(problem) => return self.refuse_sent(ticket, &problem),
-        };
-        self.name_arguments(&arguments);
-        let call = PeerCall {
-            task: header.task,
-            function: header.function,
-            attempt: header.attempt,
-            stream_ahead: header.stream_ahead,
-            returns: header.returns,
-            arguments,
-        };
+        let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
+        let Some(arguments) = self.arguments_to_send(ticket, &arguments) else { return };
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
         self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
     }
 
@@ -105,20 +95,25 @@ impl Peer {
         self.by_key.insert((from, key), ticket);
         let (actor, lease, cell) = (Some(header.actor), None, None);
         self.sent.insert(ticket, Sent { from: Some(from), key, actor, lease, cell, returns_left, streams });
-        let arguments = match to_peer(arguments) {
-            Ok(arguments) => arguments,
-            Err(problem) => return self.refuse_sent(ticket, &problem),
-        };
-        self.name_arguments(&arguments);
-        let call = PeerCall {
-            task: header.task,
-            function: header.function,
-            attempt: header.attempt,
-            stream_ahead: header.stream_ahead,
-            returns: header.returns,
-            arguments,
-        };
+        let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
+        let Some(arguments) = self.arguments_to_send(ticket, arguments) else { return };
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
         self.wire.send(&Frame::Call { ticket, actor: header.actor, group: header.group as u16, call });
+    }
+
+    /// The arguments of something that was noted as sent, with all that they refer to kept; if they cannot be sent, its
+    /// submitter has learnt why.
+    fn arguments_to_send(&mut self, ticket: Ticket, bytes: &[u8]) -> Option<Vec<PeerArgument>> {
+        match to_peer(bytes) {
+            Ok(arguments) => {
+                self.name_arguments(&arguments);
+                Some(arguments)
+            }
+            Err(problem) => {
+                self.refuse_sent(ticket, &problem);
+                None
+            }
+        }
     }
 
     /// Something cannot be sent: its submitter learns why.
