@@ -219,21 +219,15 @@ impl Neighbours {
             });
             drop(endpoint);
             let mut table = self.table.lock();
-            match dialled {
-                Ok(link) => match events {
-                    None => {
-                        if let Some(neighbour) = table.nodes.get_mut(&node) {
-                            neighbour.dialling = false;
-                        }
-                        return;
+            // A node may be away for long: nothing is said about an attempt that fails.
+            if let Ok(link) = dialled {
+                let Some(problem) = events else {
+                    if let Some(neighbour) = table.nodes.get_mut(&node) {
+                        neighbour.dialling = false;
                     }
-                    Some(problem) => link.close(&problem),
-                },
-                Err(error) => {
-                    if std::env::var_os("AKTIS_LOG_LINKS").is_some() {
-                        eprintln!("aktis: node {node} at {address} could not be dialled: {error}");
-                    }
-                }
+                    return;
+                };
+                link.close(&problem);
             }
             self.changed.wait_for(&mut table, DIAL_AGAIN);
         }
