@@ -7,7 +7,7 @@ use crate::member::Member;
 use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
-use aktis_protocol::control::{ActorSpec, RequestId};
+use aktis_protocol::control::RequestId;
 use aktis_protocol::member::ToControl;
 use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
@@ -55,8 +55,6 @@ pub(crate) struct Elsewhere {
 struct Places {
     actors: HashMap<RequestId, ActorId>,
     next_actor: RequestId,
-    /// Why a shape's tasks have no place, as the placer said.
-    reasons: HashMap<RequestId, String>,
 }
 
 impl Elsewhere {
@@ -127,7 +125,7 @@ impl Elsewhere {
                     self.host.feed(NodeInput::Placed { shape, peer: None, count: 0 });
                 }
             }
-            NodeEffect::PlaceActor { spec } => self.place_actor(&spec),
+            NodeEffect::PlaceActor { actor, needs } => self.place_actor(actor, needs),
             NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
             NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
             NodeEffect::SeekName { to, request, name } => self.seek_name(to, request, name),
@@ -136,13 +134,13 @@ impl Elsewhere {
         }
     }
 
-    fn place_actor(&self, spec: &ActorSpec) {
+    fn place_actor(&self, actor: ActorId, needs: Resources) {
         let mut places = self.places.lock();
         places.next_actor = places.next_actor.wrapping_add(1) & !ACTOR_REQUEST;
         let request = places.next_actor | ACTOR_REQUEST;
-        places.actors.insert(request, spec.actor);
+        places.actors.insert(request, actor);
         drop(places);
-        let demand = Demand { needs: needs_of(spec), group: spec.group, count: 1, ..Demand::default() };
+        let demand = Demand { needs, count: 1, ..Demand::default() };
         if !self.ask(request, demand) {
             self.on_no_place(request);
         }
@@ -166,7 +164,6 @@ impl Elsewhere {
     pub(crate) fn on_placer(&self, message: FromPlacer) {
         match message {
             FromPlacer::Placed { request, node, count, .. } => {
-                self.places.lock().reasons.remove(&request);
                 let peer = self.neighbours.slot_of(node).filter(|_| node != self.me);
                 if request & ACTOR_REQUEST == 0 {
                     let count = if peer.is_some() { count } else { 0 };
@@ -179,10 +176,8 @@ impl Elsewhere {
                 };
                 self.host.feed(NodeInput::ActorPlaced { actor, peer });
             }
-            FromPlacer::Waiting { request, reason } | FromPlacer::Refused { request, reason } => {
-                if request & ACTOR_REQUEST == 0 {
-                    self.places.lock().reasons.insert(request, reason);
-                } else {
+            FromPlacer::Waiting { request, .. } | FromPlacer::Refused { request, .. } => {
+                if request & ACTOR_REQUEST != 0 {
                     // It is asked for anew, as another request.
                     self.tell_placer(ToPlacer::PlaceWithdrawn { request });
                 }
@@ -242,13 +237,4 @@ impl Elsewhere {
             }
         }
     }
-}
-
-/// What must be free where the actor is to live.
-fn needs_of(spec: &ActorSpec) -> Resources {
-    let mut needs = spec.resources.clone();
-    for (name, amount) in spec.placement.iter() {
-        needs.set(name, amount.max(needs.get(name)));
-    }
-    needs
 }

@@ -154,8 +154,8 @@ fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
                 NodeEffect::Place { shape, count, .. } => {
                     node.host().feed(NodeInput::Placed { shape, peer: Some(peer), count });
                 }
-                NodeEffect::PlaceActor { spec } => {
-                    node.host().feed(NodeInput::ActorPlaced { actor: spec.actor, peer: Some(peer) });
+                NodeEffect::PlaceActor { actor, .. } => {
+                    node.host().feed(NodeInput::ActorPlaced { actor, peer: Some(peer) });
                 }
                 NodeEffect::Fetch { entry, object, offset, .. } => {
                     let outcome = copy(&node, &other, entry, object, offset);

@@ -43,7 +43,7 @@ mod view;
 
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
-use aktis_protocol::control::{ActorSpec, FoundActor, FromNode, RequestId, ToNode};
+use aktis_protocol::control::{FoundActor, FromNode, RequestId, ToNode};
 use aktis_protocol::{
     ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, Shape,
     ShapeId,
@@ -396,7 +396,9 @@ pub enum NodeEffect {
     /// Ask where this actor, for which this node has nothing free, can live; answered by `ActorPlaced`.
     PlaceActor {
         /// The actor.
-        spec: Box<ActorSpec>,
+        actor: ActorId,
+        /// What must be free there.
+        needs: Resources,
     },
     /// The spill file's bytes there are not needed any more.
     FreeSpilled {

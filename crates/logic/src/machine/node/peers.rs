@@ -234,11 +234,11 @@ impl Node {
                     self.peers.shapes.insert(shape, if is_due { HandUp::Asked } else { hand_up });
                 }
                 Claim::Actor(actor) => {
-                    let Some((spec, feasible)) = self.waiting_actor(actor) else { continue };
+                    let Some((want, feasible)) = self.waiting_actor(actor) else { continue };
                     let hand_up = actors.remove(&actor).unwrap_or_else(|| first(now, feasible));
                     let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
                     if is_due {
-                        out.push(NodeEffect::PlaceActor { spec: Box::new(spec) });
+                        out.push(NodeEffect::PlaceActor { actor, needs: want.resources });
                     }
                     self.peers.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
                 }

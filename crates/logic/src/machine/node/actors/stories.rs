@@ -143,11 +143,13 @@ impl Node {
         }
     }
 
-    /// An actor without a host, and whether this node has all that it needs.
-    pub(in super::super) fn waiting_actor(&self, actor: ActorId) -> Option<(ActorSpec, bool)> {
+    /// What an actor without a host needs, and whether this node has all of it.
+    pub(in super::super) fn waiting_actor(&self, actor: ActorId) -> Option<(Want, bool)> {
         let known = self.actors.table.get(&actor)?;
         let waits = matches!(known.life, Life::Waiting { .. }) && known.spec.group.is_none();
-        waits.then(|| (known.spec.clone(), self.stock.is_feasible(&needed(&known.spec))))
+        let want = waits.then(|| needed(&known.spec))?;
+        let feasible = self.stock.is_feasible(&want);
+        Some((want, feasible))
     }
 
     /// The actor shall live on another node.
