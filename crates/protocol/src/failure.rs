@@ -18,6 +18,10 @@ pub struct DeathCause {
 
 impl std::fmt::Display for DeathCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.pid == 0 {
+            // There was no process, or not on this node.
+            return write!(f, "{}", self.stderr_tail.join("; "));
+        }
         write!(f, "worker process {} ", self.pid)?;
         match (self.signal, self.exit_code) {
             (Some(signal), _) => write!(f, "was killed by signal {signal} ({})", signal_name(signal))?,

@@ -1,6 +1,7 @@
 //! `f.remote(...)`, `Class.remote(...)` and `handle.method.remote(...)`: from Python's arguments to a submission.
 
 use crate::actor::Actor;
+use crate::detached::detached;
 use crate::head::{self, flags};
 use crate::object_ref::{ObjectRef, id_bytes};
 use crate::stream::Stream;
@@ -54,7 +55,7 @@ impl Export {
         let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
         head::write_text(&mut body, self.name.as_bytes());
         body.extend_from_slice(pickled);
-        let object = py.detach(|| {
+        let object = detached(py, || {
             retired::export(runtime, &body, || {
                 let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new()))?;
                 handle.escape();
@@ -451,7 +452,7 @@ impl ActorCaller {
         for value in values {
             codec::push_value(&mut arguments, &runtime, &value)?;
         }
-        let handle = py.detach(|| runtime.create_actor(&worker::ACTOR, &self.options, arguments));
+        let handle = detached(py, || runtime.create_actor(&worker::ACTOR, &self.options, arguments));
         handle.map(|handle| Actor { handle }).map_err(|error| failure::to_exception(py, error))
     }
 }

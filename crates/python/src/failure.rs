@@ -139,6 +139,7 @@ pub(crate) fn interrupted() -> bool {
 
 /// The exception for an error of the runtime.
 pub(crate) fn to_exception(py: Python<'_>, error: Error) -> PyErr {
+    crate::detached::stay_if_left_behind(py);
     match error {
         Error::Failed(failure) => failed(py, (*failure).clone()),
         Error::TimedOut(after) => {

@@ -113,6 +113,7 @@ impl Inner {
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
+            lives: 0,
             group: options.group,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
@@ -540,6 +541,19 @@ impl Inner {
                 }
             });
         }
+    }
+
+    /// Where an actor is, as far as this process knows.
+    pub(crate) fn place_of(self: &Arc<Self>, actor: &ActorEntry) -> ActorPlace {
+        let shell = self.submitter.lock();
+        let place = match shell.machine.actor_place(actor.index) {
+            Place::Pending => ActorPlace::Pending(String::new()),
+            Place::Alive(process) => ActorPlace::Alive { process: *process, incarnation: 0 },
+            Place::Dead(failure) => ActorPlace::Dead((**failure).clone()),
+        };
+        drop(shell);
+        self.run_deferred();
+        place
     }
 
     /// Says where an actor is.

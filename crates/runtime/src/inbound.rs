@@ -9,7 +9,9 @@ use crate::submit::Shell;
 use crate::worker::context::TaskContext;
 use aktis_logic::machine::submitter::{Route, Stage};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
+use aktis_protocol::hot::{
+    CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, Message, MessageKind, Stored, ValueForm,
+};
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
 use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
@@ -19,6 +21,12 @@ use zerocopy::FromBytes;
 
 /// How often a cancel is tried when there is no room for it.
 const CANCEL_TRIES: u32 = 1000;
+
+/// How a task is cancelled, as a message says it.
+pub(crate) fn cancel_index(force: bool, recursive: bool) -> u32 {
+    let bit = |wanted, bit| if wanted { bit } else { 0 };
+    bit(recursive, CANCEL_RECURSIVE) | bit(force, CANCEL_FORCE)
+}
 
 /// The reading ends of the channels to this process.
 #[derive(Default)]
@@ -194,8 +202,7 @@ impl Inner {
         }
         if let Outcome::Failed(failure) = &outcome
             && failure.retriable
-            && kind == MessageKind::Returned
-            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
+            && self.on_attempt_failed(shell, kind, key, failure, later)
         {
             return;
         }
@@ -247,6 +254,31 @@ impl Inner {
             None => later.messages.extend(held.map(|object| ToNode::Released { object })),
         }
         shell.on_returned(self, key, failed, later);
+    }
+
+    /// An attempt failed, and another may succeed. True if the task is tried again, or its failure has been dealt with.
+    fn on_attempt_failed(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        kind: MessageKind,
+        key: TaskKey,
+        failure: &Failure,
+        later: &mut Later,
+    ) -> bool {
+        if let FailureKind::WorkerDied(cause) = &failure.kind
+            && let Some(record) = shell.machine.record(key)
+            && let Route::Lane(_) = record.route()
+        {
+            // It was forwarded, and its process died on the other node: it is lost as if that had happened here.
+            let attempt = record.attempt();
+            if let Some(payload) = record.payload() {
+                payload.returns.hold(later);
+            }
+            shell.step(self, later, |machine, out| machine.on_lost(key, attempt, cause, out));
+            return true;
+        }
+        kind == MessageKind::Returned
+            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
     }
 
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
@@ -351,14 +383,14 @@ impl Inner {
         if let (true, Some(process), Some(task)) = (force, sent_to, task) {
             later.messages.push(ToNode::WorkerKilled { process, task });
         }
-        let untold = sent_to.filter(|process| !self.send_cancel(*process, key, recursive));
+        let how = cancel_index(force, recursive);
+        let untold = sent_to.filter(|process| !self.send_cancel(*process, key, how));
         later.run(self);
         untold
     }
 
     /// False if the process is there and was not told.
-    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) -> bool {
-        let index = u32::from(recursive);
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, index: u32) -> bool {
         if process == self.me {
             if let Some(executor) = &self.executor {
                 executor.on_task_message(self.me, MessageKind::Cancel, key, index);

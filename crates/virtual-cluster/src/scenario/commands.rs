@@ -49,7 +49,7 @@ impl Stage {
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" | "orphan-actor" => self.perform_on_actor(line, by),
+            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => self.perform_on_actor(line, by),
             _ => self.perform_on_object(line, by),
         }
     }
@@ -214,6 +214,8 @@ impl Stage {
             "hold-actor" => ToNode::ActorHeld { actor },
             "release-actor" => ToNode::ActorReleased { actor },
             "orphan-actor" => ToNode::ActorOrphaned { actor },
+            "actor-away" => ToNode::ActorAway { actor, reason: line.word(2)?.to_owned() },
+            "actor-back" => ToNode::ActorBack { actor },
             "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart") },
             _ => {
                 let host = self.process(line.word(2)?)?;
@@ -354,6 +356,7 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         isolated: line.says("isolated"),
         detached: line.says("detached"),
         restarts_max: line.number("restarts", 0)? as u32,
+        lives: 0,
         group: group_place(line)?,
         concurrency: 1,
         details: name.as_bytes().to_vec(),
