@@ -114,6 +114,7 @@ impl Inner {
             detached: options.detached,
             restarts_max: options.restarts,
             group: options.group,
+            priority: options.priority,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,

@@ -56,6 +56,8 @@ pub struct ActorOptions {
     pub environment: String,
     /// The placement group that it is to be in.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// What those are told who find it by its name.
     pub details: Vec<u8>,
     /// What people call its type, if not by the constructor's name.
