@@ -258,6 +258,9 @@ impl Inner {
         // A stream that was partly consumed cannot begin anew without repeating items.
         let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
         let key = self.record_call(task, actor.index, payload, count, retries);
+        if let Some(allowed) = options.deadline {
+            self.set_deadline(key, allowed);
+        }
         self.tend_after_submit(key, count)?;
         Ok(key)
     }
