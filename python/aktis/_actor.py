@@ -121,6 +121,7 @@ class ActorClass(Generic[C]):
             concurrency_groups=list(options.get("concurrency_groups", {}).items()),
             is_async=shared.description.is_async,
             group=group,
+            priority=options.get("priority", 0),
         )
 
     def _check_groups(self) -> None:

@@ -102,6 +102,8 @@ class RemoteFunction(Generic[P, T]):
             stream_ahead=_options.stream_ahead(options),
             group=group,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
+            priority=options.get("priority", 0),
+            deadline=options.get("deadline"),
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

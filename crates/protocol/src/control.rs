@@ -86,6 +86,8 @@ pub struct ActorSpec {
     pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
