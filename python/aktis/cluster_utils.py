@@ -6,16 +6,19 @@
     cluster.shutdown()
 
 Every node is a process of the command `aktis`, with a directory, workers and an object store of its own, as
-on a machine of its own.
+on a machine of its own. The head's is the child of another one, the control process of the cluster.
 """
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Self
+
+from aktis import _cli
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -117,6 +120,7 @@ class ClusterNode:
             self.process.kill()
             self.process.wait()
         self.process = None
+        _kill_daemon(self.directory)
 
     def __repr__(self) -> str:
         return f"ClusterNode({'head' if self.head else 'worker'}, {self.directory})"
@@ -280,7 +284,20 @@ class Cluster:
 
 
 def _command(directory: str, arguments: list[str]) -> list[str]:
-    """The command line of `aktis` for a directory, with this very package, wherever the program found it."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = f"import sys; sys.path.insert(0, {home!r}); from aktis import _cli; sys.exit(_cli.main())"
-    return [sys.executable, "-c", program, "--directory", directory, *arguments]
+    """The command line of `aktis` for a directory."""
+    return [*_cli.command(), "--directory", directory, *arguments]
+
+
+def _kill_daemon(directory: str) -> None:
+    """Kills the daemon of a directory, whose lock it has for as long as it lives. A head's outlives its parent."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, "lock"), encoding="ascii") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                with contextlib.suppress(ValueError, ProcessLookupError):
+                    os.kill(int(lock.read()), signal.SIGKILL)
+                time.sleep(POLL_SECONDS)
+            else:
+                return

@@ -84,27 +84,28 @@ impl State {
                 });
             }
             KeyQuestion::Put { key, value, overwrite } => {
-                let key = Key(key);
-                let change = Change::RowPut { table: Table::Keys, key: key.clone(), value, overwrite };
-                self.change_key(from, asker, key, change);
+                let change = Change::RowPut { table: Table::Keys, key: Key(key), value, overwrite };
+                self.change_key(from, asker, change);
             }
             KeyQuestion::Delete { key } => {
-                let key = Key(key);
-                let change = Change::RowDeleted { table: Table::Keys, key: key.clone() };
-                self.change_key(from, asker, key, change);
+                let change = Change::RowDeleted { table: Table::Keys, key: Key(key) };
+                self.change_key(from, asker, change);
             }
         }
     }
 
     /// Changes the value of a key, and says whether there was one. Nobody else can change it in between: whoever does has
     /// this state to himself.
-    fn change_key(&mut self, from: NodeId, asker: Asker, key: Key, change: Change) {
+    fn change_key(&mut self, from: NodeId, asker: Asker, change: Change) {
         let (Some(sender), Some(tables)) = (self.sender(from), &self.tables) else { return };
         let existed = Arc::new(AtomicBool::new(false));
-        let found = existed.clone();
-        tables.query(Query::Row { table: Table::Keys, key }, move |answer| {
-            found.store(matches!(answer, Ok(Answer::Row(Some(_)))), Ordering::Relaxed);
-        });
+        // What may not be overwritten is refused if it is there, which is known also when the change is asked for again.
+        if let Change::RowPut { key, overwrite: true, .. } | Change::RowDeleted { key, .. } = &change {
+            let found = existed.clone();
+            tables.query(Query::Row { table: Table::Keys, key: key.clone() }, move |answer| {
+                found.store(matches!(answer, Ok(Answer::Row(Some(_)))), Ordering::Relaxed);
+            });
+        }
         let batch = Batch { sender, sequence: asker.number, changes: vec![change] };
         tables.apply(batch, move |answer| match answer {
             Ok(Answer::Applied { refused }) => {
