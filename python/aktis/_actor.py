@@ -99,6 +99,9 @@ class ActorClass(Generic[C]):
 
             placement |= _labels.lacking(options, _session.labels())
         more = captured(options, group)
+        folders = _runtime_env.folders(options.get("runtime_env") or {})
+        if folders:
+            more["folders"] = folders
         if full is not None:
             more["actor_name"] = full
         own = {name: options[name] for name in traits({}) if name in options}
