@@ -72,7 +72,8 @@ def expect(seen: dict[str, Any], cluster: Cluster, cache: Path) -> None:
     (place,) = made(cache)
     assert seen["here"] == str(place / "project") and seen["value"] == 1 and seen["numbers"] == "1 2 3"
     assert seen["files"] == ["data", "link.txt", "module_that_travels.py"]
-    assert seen["node"] == cluster.worker_nodes[0].node_id
+    (other,) = cluster.worker_nodes
+    assert seen["node"] == other.node_id
 
 
 def test_a_working_directory_travels(cluster: Cluster, project: Path, cache: Path) -> None:
