@@ -17,7 +17,7 @@ use aktis_io::{
     Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
     Role as Rank, Token, random_node_id,
 };
-use aktis_protocol::{Amount, NodeId, Resources, SessionId};
+use aktis_protocol::{Amount, NodeId, Resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -189,10 +189,11 @@ impl Daemon {
         directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
         // Whoever knows a process's session knows on which node it is.
-        let session = SessionId(identity.node().to_words()[0]);
+        let session = identity.node().session();
         let host = Host::start(HostConfig {
             session: Some(session),
             directory: directory.path().join("node"),
+            labels: config.labels.clone(),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(|| aktis_runtime::Config::default().store_bytes),
             spill_directory: std::env::temp_dir(),

@@ -195,7 +195,7 @@ impl Member {
                 drop(state);
                 self.neighbours.on_members(&nodes);
                 // What was asked before belongs to a membership that is over.
-                self.elsewhere.on_control_away();
+                self.elsewhere.on_control_back();
                 self.changed.notify_all();
             }
             FromControl::Expelled => {

@@ -18,8 +18,8 @@ use actors::ActorsAcross;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey,
-    control,
+    ActorId, DeathCause, Failure, FailureKind, LeaseId, NodeId, ObjectId, ProcessSlot, Shape, ShapeId,
+    TaskKey, control,
 };
 use aktis_runtime::bridge::Bridge;
 pub(crate) use objects::Lent;
@@ -197,6 +197,7 @@ impl Peer {
             }
             progress |= self.flush_unsent();
             progress |= self.claim_tasks();
+            self.return_idle_leases();
             if progress {
                 self.wire.flush();
             }
@@ -207,7 +208,6 @@ impl Peer {
                 return why;
             }
             if !progress {
-                self.return_idle_leases();
                 let shapes: Vec<ShapeId> = self
                     .idle
                     .iter()
@@ -222,6 +222,11 @@ impl Peer {
 
     fn me(&self) -> ProcessSlot {
         self.bridge.runtime().process()
+    }
+
+    /// This node.
+    fn node(&self) -> NodeId {
+        NodeId::of_session(self.bridge.runtime().session())
     }
 
     fn ticket(&mut self) -> Ticket {

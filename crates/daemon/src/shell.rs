@@ -403,6 +403,9 @@ impl Shell {
             NodeEffect::Fetch { .. }
             | NodeEffect::Place { .. }
             | NodeEffect::PlaceActor { .. }
+            | NodeEffect::Withdraw { .. }
+            | NodeEffect::WithdrawActor { .. }
+            | NodeEffect::TellPlacer { .. }
             | NodeEffect::ClaimName { .. }
             | NodeEffect::FreeName { .. }
             | NodeEffect::SeekName { .. }

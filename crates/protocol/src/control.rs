@@ -10,6 +10,7 @@ use crate::ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
     ShardIndex, TaskId,
 };
+use crate::placement::{Near, Strategy};
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,10 @@ pub struct ActorSpec {
     pub restarts_max: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// On which nodes it may live, and which of them it prefers.
+    pub strategy: Strategy,
+    /// Where most of what its constructor reads lies, if that is much.
+    pub near: Option<Near>,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.

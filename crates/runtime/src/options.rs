@@ -1,7 +1,7 @@
 //! How to start a session, run a task, and create an actor.
 
 use aktis_daemon::{OutputOptions, WorkerProgram};
-use aktis_protocol::{Amount, GroupPlace, Resources, Shape, limits, resources};
+use aktis_protocol::{Amount, GroupPlace, Labels, Resources, Shape, Strategy, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub struct ActorOptions {
     pub environment: String,
     /// The placement group that it is to be in.
     pub group: Option<GroupPlace>,
+    /// On which nodes it may live, and which of them it prefers.
+    pub strategy: Strategy,
     /// What those are told who find it by its name.
     pub details: Vec<u8>,
     /// What people call its type, if not by the constructor's name.
@@ -121,6 +123,8 @@ impl Default for Tuning {
 /// How to start a session.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What is said about this node, by name.
+    pub labels: Labels,
     /// What this node offers.
     pub resources: Resources,
     /// Size of the object store, in bytes.
@@ -147,6 +151,7 @@ impl Default for Config {
         let info = rustix::system::sysinfo();
         let memory = info.totalram as u64 * u64::from(info.mem_unit.max(1));
         Self {
+            labels: Labels::new(),
             resources: Resources::none()
                 .with(resources::CPU, Amount::units(cpus))
                 .with(resources::MEMORY, Amount::units(memory * 7 / 10)),

@@ -243,6 +243,7 @@ impl Runtime {
         crate::registry::check_unique().map_err(Error::Invalid)?;
         debug_assert!(crate::worker::is_linked());
         let options = NodeOptions {
+            labels: config.labels.clone(),
             resources: config.resources.clone(),
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory.clone(),

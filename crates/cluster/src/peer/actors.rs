@@ -3,7 +3,7 @@
 use super::Peer;
 use aktis_protocol::control::{ActorPlace, ActorSpec, ToNode};
 use aktis_protocol::peer::{Frame, PeerArgument};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};
 use std::collections::HashMap;
 
@@ -125,7 +125,8 @@ impl Peer {
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         // Whether, where and under which name it lives again is the other side's business.
-        let spec = ActorSpec { restarts_max: 0, name: None, detached: false, group: None, ..spec };
+        let strategy = Strategy::Node { node: self.node(), soft: false };
+        let spec = ActorSpec { restarts_max: 0, name: None, detached: false, strategy, near: None, ..spec };
         self.actors.expected.push(Expected { spec, arguments, incarnation });
         self.host_what_is_ready();
     }

@@ -104,6 +104,7 @@ impl Hosting {
             environment: some_environment(around),
             group: self.some_group(around),
             program: self.some_program(around),
+            ..Shape::default()
         };
         let shard = ShardIndex(around.random.below(2) as u32);
         self.lanes_wanted += 1;
@@ -162,8 +163,6 @@ impl Hosting {
         }
         let actor = ActorId::created_by(TaskId::root(SessionId(around.random.number())).child(0));
         let spec = ActorSpec {
-            groups: Vec::new(),
-            looped: false,
             actor,
             program: self.some_program(around),
             constructor: FunctionId(1),
@@ -178,7 +177,7 @@ impl Hosting {
             restarts_max: around.random.below(3) as u32,
             group: self.some_group(around),
             concurrency: 1,
-            details: Vec::new(),
+            ..ActorSpec::default()
         };
         self.handles.insert(actor, false);
         around.tell(ToNode::ActorWanted { spec: Box::new(spec) });

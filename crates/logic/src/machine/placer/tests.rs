@@ -496,6 +496,7 @@ fn groups_that_cannot_be_are_explained_or_refused() {
 fn a_restored_group_is_ready_and_loses_nodes_that_do_not_come_back() {
     let mut talk = Talk::default();
     let spec = GroupSpec {
+        labels: Vec::new(),
         group: group_id(7),
         bundles: vec![cpus(1), cpus(1)],
         strategy: GroupStrategy::Spread,
