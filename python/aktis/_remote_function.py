@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
-from aktis import _labels, _options, _runtime_env, _signature
+from aktis import _options, _runtime_env, _signature
 from aktis._engine import Export, Signature, Stream, TaskCaller
 from aktis._signature import short_name
 
@@ -70,9 +70,9 @@ class RemoteFunction(Generic[P, T]):
         if refusal is not None:
             return _refusing(refusal)
         returns = _options.return_number(options, _signature.is_generator(self._function))
-        caller: Callable[..., Any] = self._native_caller(returns, {})
-        if _labels.conditions(options):
-            caller = _by_labels(options, lambda lacking: self._native_caller(returns, lacking))
+        caller: Callable[..., Any] = self._native_caller(returns, _options.placement(options))
+        if options.get("fallback_strategy"):
+            caller = _falling_back(options, lambda chosen: self._native_caller(returns, chosen))
         if returns < 0:
             caller = _streaming(caller)
         if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
@@ -81,8 +81,8 @@ class RemoteFunction(Generic[P, T]):
             caller = _beginning_packages(caller, environment)
         return caller
 
-    def _native_caller(self, returns: int, lacking: Mapping[str, float]) -> TaskCaller:
-        """The caller of this function; `lacking` is what it needs beyond its options."""
+    def _native_caller(self, returns: int, strategy: Any) -> TaskCaller:
+        """The caller of this function, for tasks that go where `strategy` says."""
         options = self._options
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)
@@ -92,7 +92,7 @@ class RemoteFunction(Generic[P, T]):
             self._export,
             Signature(*parameters.bounds(), parameters.bind),
             name=name,
-            resources={**needs, **lacking},
+            resources=needs,
             environment=_runtime_env.text(
                 options.get("runtime_env"), options.get("num_cpus"), captured(options, group)
             ),
@@ -101,6 +101,7 @@ class RemoteFunction(Generic[P, T]):
             retry_exceptions=_options.retries(options),
             stream_ahead=_options.stream_ahead(options),
             group=group,
+            strategy=strategy,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
         )
 
@@ -166,19 +167,17 @@ def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -
     return kind(function, options)
 
 
-def _by_labels(
-    options: _options.Options, make: Callable[[Mapping[str, float]], Callable[..., Any]]
+def _falling_back(
+    options: _options.Options, make: Callable[[Any], Callable[..., Any]]
 ) -> Callable[..., Any]:
     """Which labels nodes have is known once there is a session."""
-    callers: dict[frozenset[str], Callable[..., Any]] = {}
+    callers: dict[str, Callable[..., Any]] = {}
 
     def remote(*args: Any, **kwargs: Any) -> Any:
-        from aktis import _session
-
-        lacking = _labels.lacking(options, _session.labels())
-        key = frozenset(lacking)
+        strategy = _options.placement(options, fall_back=True)
+        key = repr(strategy)
         if key not in callers:
-            callers[key] = make(lacking)
+            callers[key] = make(strategy)
         return callers[key](*args, **kwargs)
 
     return remote

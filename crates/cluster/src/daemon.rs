@@ -214,9 +214,8 @@ impl Daemon {
         elsewhere.set_endpoint(&endpoint);
         let about =
             About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
-        let member =
-            Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone())
-                .map_err(|source| DaemonError::Link { address: head.1, source })?;
+        let member = Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone())
+            .map_err(|source| DaemonError::Link { address: head.1, source })?;
         let parts = Arc::new(Parts {
             node,
             host,

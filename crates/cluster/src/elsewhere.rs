@@ -2,6 +2,7 @@
 
 mod names;
 mod places;
+mod speeds;
 
 use crate::host::NodeHost;
 use crate::member::Member;
@@ -9,15 +10,16 @@ use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::member::ToControl;
-use aktis_protocol::placement::{Demand, ToPlacer};
+use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
 use aktis_protocol::{EntryRef, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
 use places::Places;
+use speeds::Speeds;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Objects that are copied at the same time.
 const FETCHERS: usize = 4;
@@ -46,6 +48,7 @@ pub(crate) struct Elsewhere {
     fetches: Mutex<Option<Sender<Fetch>>>,
     places: Mutex<Places>,
     names: Mutex<Names>,
+    speeds: Mutex<Speeds>,
 }
 
 impl Elsewhere {
@@ -61,6 +64,7 @@ impl Elsewhere {
             fetches: Mutex::new(Some(fetches)),
             places: Mutex::default(),
             names: Mutex::default(),
+            speeds: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -129,6 +133,11 @@ impl Elsewhere {
         member.is_some_and(|member| member.send_placer(message))
     }
 
+    /// How the node stands, for the placer.
+    pub(crate) fn report(&self) -> NodeReport {
+        NodeReport { links: self.speeds.lock().rows(), ..self.host.report() }
+    }
+
     /// Says something to the control process; false if it is away.
     fn say(&self, message: &ToControl) -> bool {
         self.member.get().and_then(Weak::upgrade).is_some_and(|member| member.send(message))
@@ -168,8 +177,13 @@ impl Elsewhere {
         loop {
             let (node, address) = self.neighbours.node_of(peer).ok_or("the node that had it is gone")?;
             let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
+            let began = Instant::now();
             match endpoint.pull(node, address, object, place, STREAMS) {
                 Err(PullError::PeerGone(_)) => std::thread::sleep(PULL_AGAIN),
+                Ok(()) => {
+                    self.speeds.lock().note(node, place.len() as u64, began.elapsed());
+                    return Ok(());
+                }
                 outcome => return outcome.map_err(|error| error.to_string()),
             }
         }

@@ -13,6 +13,7 @@ use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
 use crate::shell::{Elsewhere, HOST, Shell};
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::ToNode;
+use aktis_protocol::placement::NodeReport;
 use aktis_protocol::{
     DeathCause, Labels, NodeId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
 };
@@ -229,6 +230,11 @@ impl Host {
     /// [`LocalLink`] and all that was pinned through it are dropped.
     pub fn close_local(&self, slot: ProcessSlot, cause: DeathCause) {
         self.shared.with_shell(|shell| shell.close_local(slot, cause));
+    }
+
+    /// How the node stands, for the placer.
+    pub fn report(&self) -> NodeReport {
+        self.shared.shell.lock().report()
     }
 
     /// Hands what other nodes have to do with to `elsewhere`, from now on.

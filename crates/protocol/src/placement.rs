@@ -49,8 +49,12 @@ pub struct Near {
 impl Near {
     /// So many bytes, if they are enough to matter.
     pub fn new(peer: Option<ProcessSlot>, bytes: u64) -> Option<Self> {
+        let least = match peer {
+            Some(_) => limits::NEAR_BYTES_MIN,
+            None => limits::NEAR_HERE_BYTES_MIN,
+        };
         let rounded = |bytes: u64| 1 << (bytes.ilog2() & !1);
-        (bytes >= limits::NEAR_BYTES_MIN).then(|| Self { peer, bytes: rounded(bytes) })
+        (bytes >= least).then(|| Self { peer, bytes: rounded(bytes) })
     }
 }
 

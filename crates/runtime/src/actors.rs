@@ -117,7 +117,7 @@ impl Inner {
             restarts_max: options.restarts,
             group: options.group,
             strategy: options.strategy.clone(),
-            near: None,
+            near: self.near(payload.arguments.handles()),
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,

@@ -107,6 +107,8 @@ pub struct Tuning {
     pub queued_tasks_max: usize,
     /// How long a task waits before it is tried again.
     pub retry_delay: Duration,
+    /// Whether tasks go where most of what they read lies.
+    pub locality: bool,
 }
 
 impl Default for Tuning {
@@ -116,6 +118,7 @@ impl Default for Tuning {
             lineage_bytes_max: limits::LINEAGE_BYTES_MAX,
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             retry_delay: Duration::ZERO,
+            locality: true,
         }
     }
 }

@@ -407,7 +407,9 @@ impl Inner {
         self.check_usable()?;
         self.check_own(arguments.handles())?;
         let shard = self.submitter.mine();
+        let near = self.near(arguments.handles());
         let lane = match &options.shape {
+            _ if near.is_some() => self.lane_near(shard, options.shape.as_ref(), near)?,
             None if shard.has_default_lane.load(Ordering::Relaxed) => DEFAULT_LANE,
             None => self.lane_of(shard, &self.default_shape)?,
             Some(shape) => self.lane_of(shard, shape)?,

@@ -127,6 +127,11 @@ impl Arena {
         self.index.bytes_of(entry)
     }
 
+    /// The process that stands for the node that alone has the object; none if this node has it.
+    pub fn elsewhere(&self, entry: EntryRef) -> Option<ProcessSlot> {
+        self.index.elsewhere(entry)
+    }
+
     /// Whether any process has the object pinned, as of now.
     pub fn is_pinned(&self, entry: EntryRef) -> bool {
         self.index.is_pinned(entry)

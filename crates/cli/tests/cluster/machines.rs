@@ -100,6 +100,8 @@ impl Drop for Machine {
 pub(crate) struct Cluster {
     pub(crate) machines: Vec<Machine>,
     pub(crate) directory: tempfile::TempDir,
+    /// How many have joined, those that are gone included.
+    joined: u32,
 }
 
 impl Cluster {
@@ -111,7 +113,7 @@ impl Cluster {
             directory.path().join("0"),
             &["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus],
         );
-        let mut cluster = Self { machines: vec![head], directory };
+        let mut cluster = Self { machines: vec![head], directory, joined: 0 };
         members.iter().for_each(|cpus| cluster.join(*cpus));
         cluster.wait_for_links();
         cluster
@@ -119,12 +121,18 @@ impl Cluster {
 
     /// Adds a member.
     pub(crate) fn join(&mut self, cpus: u32) {
+        self.join_with(cpus, &[]);
+    }
+
+    /// Adds a member that is started with more arguments.
+    pub(crate) fn join_with(&mut self, cpus: u32, more: &[&str]) {
         let token = self.head().json(&["token", "--json"]);
-        let path = self.directory.path().join(self.machines.len().to_string());
+        self.joined += 1;
+        let path = self.directory.path().join(self.joined.to_string());
         let text = |name: &str| token[name].as_str().expect("text").to_owned();
         let (address, token, cpus) = (text("address"), text("token"), cpus.to_string());
-        self.machines
-            .push(Machine::start(path, &["--address", &address, "--token", &token, "--cpus", &cpus]));
+        let usual = ["--address", &address, "--token", &token, "--cpus", &cpus];
+        self.machines.push(Machine::start(path, &[&usual, more].concat()));
     }
 
     pub(crate) fn head(&self) -> &Machine {

@@ -85,7 +85,7 @@ impl Elsewhere {
                 self.on_verdict(request, verdict, count);
             }
             FromPlacer::Waiting { request, reason } => {
-                self.report(&reason);
+                self.complain(&reason);
                 self.on_verdict(request, Verdict::Later(reason), 0);
             }
             FromPlacer::Refused { request, .. } => self.on_verdict(request, Verdict::Unknown, 0),
@@ -97,7 +97,7 @@ impl Elsewhere {
     }
 
     /// Says once for each reason that something waits for more than time.
-    fn report(&self, reason: &str) {
+    fn complain(&self, reason: &str) {
         let mut places = self.places.lock();
         if places.reasons.len() >= REASONS_KEPT {
             places.reasons.clear();

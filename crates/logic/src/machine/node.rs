@@ -14,7 +14,7 @@
 //! - `peers`: other nodes, each of which is a process here;
 //! - `places` and `parts`: what may run where, and what this node has of groups that are on several;
 //! - `names`: names of actors, where other nodes have some too;
-//! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
+//! - `explain`, `state` and `report`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
 //! 1. Messages of one process come in the order it sent them, and a message that another one caused
@@ -37,6 +37,7 @@ mod peers;
 mod places;
 mod processes;
 mod programs;
+mod report;
 mod roster;
 mod shapes;
 mod state;
@@ -302,7 +303,7 @@ pub enum NodeEffect {
         object: ObjectId,
         /// Its state from now on.
         state: EntryState,
-        /// Where in the arena.
+        /// Where in the arena; of one that another node has, one more than the place of the process that stands for it.
         offset: u64,
         /// How long.
         bytes: u64,

@@ -170,7 +170,10 @@ impl Copies {
     /// The order that publishes the state of an entry.
     pub(super) fn order(&self, entry: EntryRef, state: EntryState) -> NodeEffect {
         let copy = self.get(entry);
-        let offset = copy.arena_offset().unwrap_or(0);
+        let offset = match copy.state {
+            CopyState::Elsewhere { peer } => u64::from(peer.0) + 1,
+            _ => copy.arena_offset().unwrap_or(0),
+        };
         NodeEffect::WriteEntry { entry, object: copy.object, state, offset, bytes: copy.bytes }
     }
 

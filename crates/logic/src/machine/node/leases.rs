@@ -148,6 +148,11 @@ impl Leases {
         self.shapes.get(id.0 as usize)?.as_ref()
     }
 
+    /// The numbers of all shapes.
+    pub(super) fn known_shapes(&self) -> impl Iterator<Item = ShapeId> {
+        self.by_shape.values().copied()
+    }
+
     /// How many shapes are known.
     pub(super) fn shapes(&self) -> usize {
         self.by_shape.len()

@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    fn stance_of_shape(&self, shape: ShapeId) -> Stance {
+    pub(super) fn stance_of_shape(&self, shape: ShapeId) -> Stance {
         let definition = self.leases.shape(shape);
         self.stance(&definition.strategy, definition.near)
     }
