@@ -398,7 +398,8 @@ def placement(options: Options, fall_back: bool = False) -> Any:
     chosen = options.get("scheduling_strategy")
     node = getattr(chosen, "node_id", None)
     if node is not None:
-        return (bytes.fromhex(node) if isinstance(node, str) else node.binary()), bool(chosen.soft)
+        identity = bytes.fromhex(node) if isinstance(node, str) else node.binary()
+        return identity, bool(getattr(chosen, "soft", False))
     selector = None
     if fall_back and options.get("fallback_strategy"):
         from aktis import _nodes

@@ -167,9 +167,7 @@ def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -
     return kind(function, options)
 
 
-def _falling_back(
-    options: _options.Options, make: Callable[[Any], Callable[..., Any]]
-) -> Callable[..., Any]:
+def _falling_back(options: _options.Options, make: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
     """Which labels nodes have is known once there is a session."""
     callers: dict[str, Callable[..., Any]] = {}
 

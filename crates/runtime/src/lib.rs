@@ -14,7 +14,6 @@ pub mod handle;
 pub mod hooks;
 mod inbound;
 mod keys;
-mod locality;
 mod node;
 mod objects;
 pub mod options;

@@ -100,9 +100,11 @@ impl Arena {
         self.map.len() as u64
     }
 
-    /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned.
+    /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned. Of an object that
+    /// is in no memory here, the offset is one more than the place of the process that stands for the node that has it.
     pub fn write_entry(&self, entry: EntryRef, object: ObjectId, state: EntryState, offset: u64, bytes: u64) {
-        debug_assert_eq!(offset % EXTENT_ALIGNMENT, 0, "extents are aligned");
+        let elsewhere = state == EntryState::Spilled;
+        debug_assert!(elsewhere || offset.is_multiple_of(EXTENT_ALIGNMENT), "extents are aligned");
         self.index.write(entry, object, state, Extent { offset, bytes });
     }
 

@@ -140,7 +140,7 @@ fn groups_are_packed_and_spread_and_given_back() {
         let any = here::options().in_group(&group).remote().get_timeout(PATIENCE).unwrap();
         assert!(nodes.contains(&any));
         group.remove().unwrap();
-        assert!(resident.node().get_timeout(PATIENCE).is_err(), "it goes with its group");
+        until("it goes with its group", || resident.node().get_timeout(PATIENCE).is_err());
     }
     cluster.wait_until_empty();
 }
@@ -185,6 +185,9 @@ fn tasks_go_where_their_inputs_are_unless_they_may_not() {
         until("it is made", || far.is_ready());
         let expected = if aware { other } else { home };
         assert_eq!(read::remote(&far).get_timeout(PATIENCE).unwrap(), expected, "aware: {aware}");
+        let later = make::options().on_node(other).remote(9 << 20);
+        let early = read::remote(&later);
+        assert_eq!(early.get_timeout(PATIENCE).unwrap(), expected, "aware: {aware}, before it is made");
         let near = make::options().on_node(home).remote(8 << 20);
         until("it is made", || near.is_ready());
         assert_eq!(read::remote(&near).get_timeout(PATIENCE).unwrap(), home);

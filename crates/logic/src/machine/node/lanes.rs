@@ -115,8 +115,10 @@ impl Node {
     fn revoke_here(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
         let leases = self.leases.leases.values().filter(|lease| lease.shape == shape);
         let holders: BTreeSet<ProcessSlot> = leases.map(|lease| lease.holder).collect();
-        for holder in holders.into_iter().filter(|holder| self.roster.is_live(*holder)) {
-            self.revoke_all(now, holder, shape, out);
+        for holder in holders {
+            if self.roster.is_live(holder) {
+                self.revoke_all(now, holder, shape, out);
+            }
         }
     }
 
