@@ -349,6 +349,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_large_inputs_are_near_something_and_those_of_about_a_size_are_alike() {
+        let peer = Some(ProcessSlot(3));
+        assert_eq!(Near::new(peer, limits::NEAR_BYTES_MIN - 1), None);
+        assert_eq!(Near::new(None, limits::NEAR_HERE_BYTES_MIN - 1), None);
+        assert!(Near::new(None, limits::NEAR_HERE_BYTES_MIN).is_some());
+        assert_eq!(Near::new(peer, 5 << 20), Some(Near { peer, bytes: 4 << 20 }));
+        assert_eq!(Near::new(peer, 4 << 20), Near::new(peer, 15 << 20));
+        assert_ne!(Near::new(peer, 15 << 20), Near::new(peer, 16 << 20));
+    }
+
+    #[test]
     fn label_rules_say_what_they_test() {
         let labels = Labels::from([("zone".into(), "a".into())]);
         let rule = |name: &str, test| LabelRule { name: name.into(), test };

@@ -7,9 +7,8 @@ use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, Lease, RequestId};
 use aktis_protocol::{
-    Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, Strategy, limits,
+    Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits,
 };
-use std::collections::BTreeSet;
 
 impl Node {
     pub(super) fn on_lane_wanted(
@@ -100,26 +99,12 @@ impl Node {
         lane.queued = queued;
         lane.wanted = queued;
         let shape = lane.shape;
-        if queued == 0 && self.leases.shape(shape).strategy == Strategy::Spread {
-            // What comes next goes to the next node.
-            self.revoke_here(now, shape, out);
-        }
+        self.revoke_outdated(now, shape, queued, out);
         let claim = Claim::Shape(shape);
         if queued > 0 && !self.claims.contains(&claim) {
             self.claims.push_back(claim);
         }
         self.serve(now, out);
-    }
-
-    /// Asks the processes of this node for their leases of a shape.
-    fn revoke_here(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
-        let leases = self.leases.leases.values().filter(|lease| lease.shape == shape);
-        let holders: BTreeSet<ProcessSlot> = leases.map(|lease| lease.holder).collect();
-        for holder in holders {
-            if self.roster.is_live(holder) {
-                self.revoke_all(now, holder, shape, out);
-            }
-        }
     }
 
     /// Records a lease; tells its holder, unless that is still starting.

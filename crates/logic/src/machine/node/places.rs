@@ -9,7 +9,7 @@
 //! 2. What another node has sent here is not handed up, so that nothing goes in rings.
 //! 3. What runs where the placer says is started here on credit only.
 
-use super::leases::Lane;
+use super::leases::{Held, Lane};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
@@ -25,6 +25,9 @@ pub const PATIENCE_MICROSECONDS: u64 = 20_000;
 const AGAIN_MICROSECONDS: u64 = 10_000;
 /// How soon it is handed up again if nobody could say where it goes.
 const REFUSED_MICROSECONDS: u64 = 200_000;
+
+/// How long a lease is used that was granted because the placer has said so.
+const OUTDATED_MICROSECONDS: u64 = 100_000;
 
 /// Where something that was handed up may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -379,6 +382,31 @@ impl Node {
             let credit = self.places.credit.entry(shape).or_default();
             *credit = credit.saturating_add(count);
             self.serve(now, out);
+        }
+    }
+
+    /// What the placer has said of a shape that runs where it says does not hold for ever: leases that are old, or that have
+    /// nothing to do and would keep the next task from the next node, are asked back.
+    pub(super) fn revoke_outdated(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        queued: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.stance_of_shape(shape) != Stance::Ask {
+            return;
+        }
+        let spent = queued == 0 && self.leases.shape(shape).strategy == Strategy::Spread;
+        let is_outdated = |lease: &&Held| {
+            lease.shape == shape && (spent || now.0 >= lease.granted_at.0 + OUTDATED_MICROSECONDS)
+        };
+        let outdated = self.leases.leases.values().filter(is_outdated);
+        let holders: BTreeSet<ProcessSlot> = outdated.map(|lease| lease.holder).collect();
+        for holder in holders {
+            if self.roster.is_live(holder) {
+                self.revoke_all(now, holder, shape, out);
+            }
         }
     }
 
