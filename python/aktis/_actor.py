@@ -118,6 +118,7 @@ class ActorClass(Generic[C]):
             is_async=shared.description.is_async,
             group=group,
             strategy=_options.placement(options, fall_back=True),
+            priority=options.get("priority", 0),
         )
 
     def _check_groups(self) -> None:

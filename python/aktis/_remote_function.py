@@ -103,6 +103,8 @@ class RemoteFunction(Generic[P, T]):
             group=group,
             strategy=strategy,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
+            priority=options.get("priority", 0),
+            deadline=options.get("deadline"),
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

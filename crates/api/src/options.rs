@@ -155,6 +155,16 @@ macro_rules! __task_option_methods {
             self.settings.options.shape_mut().isolated = true;
             self
         }
+        /// Of what waits, tasks with a higher one are run first; 0 is the usual one.
+        pub fn priority(mut self, priority: i32) -> Self {
+            self.settings.options.shape_mut().priority = priority;
+            self
+        }
+        /// How long after its submission the task is cancelled, if it is not done.
+        pub fn deadline(mut self, allowed: ::core::time::Duration) -> Self {
+            self.settings.options.deadline = Some(allowed);
+            self
+        }
         /// How far a streaming task may be ahead of its consumer.
         pub fn stream_ahead(mut self, items: u32) -> Self {
             self.settings.options.stream_ahead = Some(items.max(1));
@@ -205,6 +215,11 @@ macro_rules! __actor_option_methods {
         /// Uses the resources of a placement group, or of one bundle of it.
         pub fn in_group(mut self, place: impl Into<$crate::GroupPlace>) -> Self {
             self.settings.options.group = Some(place.into());
+            self
+        }
+        /// Of those that wait for resources, actors with a higher one get a place first; 0 is the usual one.
+        pub fn priority(mut self, priority: i32) -> Self {
+            self.settings.options.priority = priority;
             self
         }
         /// Lives in a worker process of its own.

@@ -2,6 +2,7 @@
 
 mod names;
 mod places;
+mod questions;
 mod speeds;
 
 use crate::host::NodeHost;
@@ -9,13 +10,14 @@ use crate::member::Member;
 use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
-use aktis_protocol::member::ToControl;
+use aktis_protocol::member::{Question, ToControl};
 use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
 use aktis_protocol::{EntryRef, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
 use places::Places;
+use questions::{AskedFor, Asker, Questions};
 use speeds::Speeds;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -49,6 +51,7 @@ pub(crate) struct Elsewhere {
     places: Mutex<Places>,
     names: Mutex<Names>,
     speeds: Mutex<Speeds>,
+    questions: Mutex<Questions>,
 }
 
 impl Elsewhere {
@@ -65,6 +68,7 @@ impl Elsewhere {
             places: Mutex::default(),
             names: Mutex::default(),
             speeds: Mutex::default(),
+            questions: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -122,8 +126,15 @@ impl Elsewhere {
             NodeEffect::TellPlacer { message } => drop(self.tell_placer(message)),
             NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
             NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
-            NodeEffect::SeekName { to, request, name } => self.seek_name(to, request, name),
-            NodeEffect::SeekNames { to, request } => self.seek_names(to, request),
+            NodeEffect::SeekName { to, request, name } => {
+                self.ask_control(Asker::new(AskedFor::Name, to, request), Question::Name(name));
+            }
+            NodeEffect::SeekNames { to, request } => {
+                self.ask_control(Asker::new(AskedFor::Names, to, request), Question::Names);
+            }
+            NodeEffect::AskKey { to, request, question } => {
+                self.ask_control(Asker::new(AskedFor::Key, to, request), Question::Key(question));
+            }
             _ => {}
         }
     }
@@ -143,15 +154,16 @@ impl Elsewhere {
         self.member.get().and_then(Weak::upgrade).is_some_and(|member| member.send(message))
     }
 
-    /// The control process is away: nobody will answer what was asked.
+    /// The control process is away: the placer will not answer what it was asked.
     pub(crate) fn on_control_away(&self) {
         self.forget_places();
-        self.forget_questions();
+        self.stop_asking();
     }
 
     /// The control process is there, and may know nothing of what this node has told it before.
     pub(crate) fn on_control_back(&self) {
         self.on_control_away();
+        self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
     }
 

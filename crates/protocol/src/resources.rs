@@ -168,6 +168,8 @@ pub struct Shape {
     pub strategy: Strategy,
     /// Where most of what it reads lies, if that is much.
     pub near: Option<Near>,
+    /// Those with a higher one are served first; 0 is the usual one.
+    pub priority: i32,
 }
 
 impl Default for Shape {
@@ -182,6 +184,7 @@ impl Default for Shape {
             program: ProgramId::default(),
             strategy: Strategy::Default,
             near: None,
+            priority: 0,
         }
     }
 }
