@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
-from aktis import _labels, _options, _runtime_env, _signature
+from aktis import _options, _runtime_env, _signature
 from aktis._description import METHOD_OPTIONS, Description, describe, traits
 from aktis._engine import ActorCaller, Export, native
 from aktis._handle import ActorHandle, ActorMethod, handle_again, signature
@@ -94,10 +94,6 @@ class ActorClass(Generic[C]):
         held = _options.resources(options, 0.0)
         placement = _options.resources(options, 1.0)
         group = _options.group(options, placement)
-        if _labels.conditions(options):
-            from aktis import _session
-
-            placement |= _labels.lacking(options, _session.labels())
         more = captured(options, group)
         folders = _runtime_env.folders(options.get("runtime_env") or {})
         if folders:
@@ -124,6 +120,7 @@ class ActorClass(Generic[C]):
             concurrency_groups=list(options.get("concurrency_groups", {}).items()),
             is_async=shared.description.is_async,
             group=group,
+            strategy=_options.placement(options, fall_back=True),
             priority=options.get("priority", 0),
         )
 

@@ -1,68 +1,69 @@
 """Labels of nodes, and what tasks and actors want of them: `label_selector`, and strategies by labels.
 
-What no node fulfils is asked for like a resource that no node has: the work waits, with a warning that names
-it, until a node comes that has it.
+What no node fulfils waits, with a warning that names the condition, until a node comes that does.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LIST = re.compile(r"(!?)in\((.*)\)\Z", re.DOTALL)
+_TESTS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "absent"}
+
+Rule = tuple[str, str, list[str]]
 
 
-def conditions(options: Mapping[str, Any]) -> bool:
-    """Whether the options say anything about labels."""
-    chosen = options.get("scheduling_strategy")
-    return bool(options.get("label_selector") or getattr(chosen, "hard", None))
+def hard_rules(options: Mapping[str, Any], selector: Mapping[str, str] | None = None) -> list[Rule]:
+    """What must hold for the labels of a node; `selector` takes the place of the one in the options."""
+    wanted = options.get("label_selector") if selector is None else selector
+    return selector_rules(wanted or {}) + _condition_rules(options, "hard")
 
 
-def lacking(options: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, float]:
-    """What a node with these labels lacks, as resources; nothing if it fulfils all conditions."""
-    unmet = _unmet_selector(options.get("label_selector") or {}, labels)
-    fallbacks = options.get("fallback_strategy") or ()
-    if unmet and any(not _unmet_selector(item.get("label_selector") or {}, labels) for item in fallbacks):
-        unmet = []
-    hard = getattr(options.get("scheduling_strategy"), "hard", None) or {}
-    unmet += [
-        f"label {name} {_text(condition)}"
-        for name, condition in hard.items()
-        if not _fulfils_condition(labels.get(name), condition)
-    ]
-    return dict.fromkeys(unmet, 1.0)
+def soft_rules(options: Mapping[str, Any]) -> list[Rule]:
+    """What should hold for them."""
+    return _condition_rules(options, "soft")
 
 
-def lacking_in_bundle(selector: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, float]:
-    """The same for a bundle of a placement group."""
-    return dict.fromkeys(_unmet_selector(selector, labels), 1.0)
-
-
-def _unmet_selector(selector: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
-    return [
-        f"label {name}={value}" for name, value in selector.items() if not _fulfils(labels.get(name), value)
-    ]
-
-
-def _fulfils(label: str | None, wanted: str) -> bool:
+def selector_rules(selector: Mapping[str, str]) -> list[Rule]:
     """`value`, `!value`, `in(one, two)` or `!in(one, two)`. A label that is not there has no value."""
+    return [_selector_rule(name, wanted) for name, wanted in selector.items()]
+
+
+def fallback(options: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """The first selector that a node with such labels fulfils: the own one, or one of those that may take its
+    place."""
+    labels = list(nodes)
+    own: Mapping[str, str] = options.get("label_selector") or {}
+    others = [item.get("label_selector") or {} for item in options.get("fallback_strategy") or ()]
+    for selector in (own, *others):
+        rules = hard_rules(options, selector)
+        if any(all(_holds(rule, of_node) for rule in rules) for of_node in labels):
+            return selector
+    return own
+
+
+def _selector_rule(name: str, wanted: str) -> Rule:
     found = _LIST.match(wanted)
     if found is None:
-        return label != wanted[1:] if wanted.startswith("!") else label == wanted
-    values = [value.strip() for value in found[2].split(",")]
-    return (label in values) != bool(found[1])
+        negated = wanted.startswith("!")
+        return name, "not in" if negated else "in", [wanted[1:] if negated else wanted]
+    return name, "not in" if found[1] else "in", [value.strip() for value in found[2].split(",")]
 
 
-def _fulfils_condition(label: str | None, condition: Any) -> bool:
-    kind = type(condition).__name__
-    if kind == "In":
-        return label in condition.values
-    if kind == "NotIn":
-        return label not in condition.values
-    return (label is not None) == (kind == "Exists")
+def _condition_rules(options: Mapping[str, Any], which: str) -> list[Rule]:
+    strategy = options.get("scheduling_strategy")
+    conditions = getattr(strategy, which, None) if hasattr(strategy, "hard") else None
+    return [
+        (name, _TESTS[type(condition).__name__], list(getattr(condition, "values", ())))
+        for name, condition in (conditions or {}).items()
+    ]
 
 
-def _text(condition: Any) -> str:
-    values = ", ".join(getattr(condition, "values", ()))
-    return {"In": f"in ({values})", "NotIn": f"not in ({values})", "Exists": "exists"}.get(
-        type(condition).__name__, "does not exist"
-    )
+def _holds(rule: Rule, labels: Mapping[str, str]) -> bool:
+    name, test, values = rule
+    label = labels.get(name)
+    if test == "in":
+        return label in values
+    if test == "not in":
+        return label not in values
+    return (label is not None) == (test == "exists")

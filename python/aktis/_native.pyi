@@ -11,6 +11,11 @@ from typing import Any, Generic, TypeVar, final
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+# The name of a label; "in", "not in", "exists" or "absent"; the values that matter.
+Rule = tuple[str, str, list[str]]
+# "DEFAULT" or "SPREAD"; a node, and whether others will do; or what must and what should hold for labels.
+Strategy = str | tuple[bytes, bool] | tuple[list[Rule], list[Rule]]
+
 # --- sessions ---------------------------------------------------------------------------------
 
 @final
@@ -27,6 +32,7 @@ class Runtime:
         spill_above_percent: int,
         forward_output: bool,
         deduplicate_output: bool,
+        labels: dict[str, str],
         tuning: dict[str, int],
         template: Sequence[str],
         environment: dict[str, str],
@@ -70,9 +76,15 @@ class Runtime:
     def key_delete(self, key: bytes) -> bool: ...
     def key_list(self, prefix: bytes) -> list[bytes]: ...
     def create_group(
-        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool
+        self,
+        bundles: list[dict[str, float]],
+        labels: list[list[Rule]],
+        strategy: str,
+        name: str,
+        detached: bool,
     ) -> tuple[bytes, ObjectRef[None]]:
-        """A placement group: its id, and a reference that is resolved when all bundles are reserved."""
+        """A placement group: its id, and a reference that is resolved when all bundles are reserved. `labels`
+        has the conditions on the node of each bundle, or nothing."""
     def remove_group(self, group: bytes) -> None: ...
 
 def current() -> Runtime | None:
@@ -157,6 +169,7 @@ class TaskCaller:
         retry_exceptions: bool | bytes,
         stream_ahead: int,
         group: tuple[bytes, int] | None,
+        strategy: Strategy,
         max_calls: int,
         priority: int = 0,
         deadline: float | None = None,
@@ -198,6 +211,7 @@ class ActorCaller:
         concurrency_groups: list[tuple[str, int]],
         is_async: bool,
         group: tuple[bytes, int] | None,
+        strategy: Strategy,
         priority: int = 0,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Actor: ...

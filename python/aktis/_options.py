@@ -398,13 +398,39 @@ def group(options: Options, needs: dict[str, float]) -> tuple[bytes, int] | None
     return found.id.binary(), index
 
 
+def placement(options: Options, fall_back: bool = False) -> Any:
+    """Where it may run, as the native part is told. With `fall_back`, a label selector that no node fulfils
+    may be replaced by another."""
+    from aktis import _labels
+
+    chosen = options.get("scheduling_strategy")
+    node = getattr(chosen, "node_id", None)
+    if node is not None:
+        identity = bytes.fromhex(node) if isinstance(node, str) else node.binary()
+        return identity, bool(getattr(chosen, "soft", False))
+    selector = None
+    if fall_back and options.get("fallback_strategy"):
+        from aktis import _nodes
+
+        selector = _labels.fallback(options, [each["Labels"] for each in _nodes.nodes() if each["Alive"]])
+    hard, soft = _labels.hard_rules(options, selector), _labels.soft_rules(options)
+    if hard or soft:
+        return hard, soft
+    return "SPREAD" if chosen == "SPREAD" else "DEFAULT"
+
+
 def wants_missing_node(options: Options) -> str | None:
-    """The id of the node that the options insist on, if it is not this one."""
+    """The id of the node that the options insist on, if it is not there."""
     chosen = options.get("scheduling_strategy")
     node = getattr(chosen, "node_id", None)
     if node is None or getattr(chosen, "soft", False):
         return None
+    from aktis import _nodes, _runtime_env
     from aktis._engine import context
 
     wanted = node if isinstance(node, str) else node.hex()
-    return None if wanted == context().node_id.hex() else wanted
+    # A worker of a cluster does not know the other nodes: the placer does.
+    if wanted == context().node_id.hex() or _runtime_env.job().get("clustered"):
+        return None
+    known = {each["NodeID"] for each in _nodes.nodes() if each["Alive"]}
+    return None if wanted in known else wanted

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
-from aktis import _labels, _options, _runtime_env, _signature
+from aktis import _options, _runtime_env, _signature
 from aktis._engine import Export, Signature, Stream, TaskCaller
 from aktis._signature import short_name
 
@@ -83,17 +83,14 @@ class RemoteFunction(Generic[P, T]):
         return caller
 
     def _placed_caller(self, returns: int, folders: Mapping[str, str]) -> Callable[..., Any]:
-        """The caller of this function, on nodes with the labels that it wants."""
+        """The caller of this function, for tasks that go where its options say."""
         options = self._options
-        if _labels.conditions(options):
-            return _by_labels(options, lambda lacking: self._native_caller(returns, lacking, folders))
-        return self._native_caller(returns, {}, folders)
+        if options.get("fallback_strategy"):
+            return _falling_back(options, lambda chosen: self._native_caller(returns, chosen, folders))
+        return self._native_caller(returns, _options.placement(options), folders)
 
-    def _native_caller(
-        self, returns: int, lacking: Mapping[str, float], folders: Mapping[str, str]
-    ) -> TaskCaller:
-        """The caller of this function; `lacking` is what it needs beyond its options, `folders` what travels
-        with it."""
+    def _native_caller(self, returns: int, strategy: Any, folders: Mapping[str, str]) -> TaskCaller:
+        """The caller of this function, for tasks that go where `strategy` says; `folders` travel with them."""
         options = self._options
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)
@@ -106,13 +103,14 @@ class RemoteFunction(Generic[P, T]):
             self._export,
             Signature(*parameters.bounds(), parameters.bind),
             name=name,
-            resources={**needs, **lacking},
+            resources=needs,
             environment=_runtime_env.text(options.get("runtime_env"), options.get("num_cpus"), more),
             num_returns=returns,
             max_retries=options.get("max_retries", _options.MAX_RETRIES_DEFAULT),
             retry_exceptions=_options.retries(options),
             stream_ahead=_options.stream_ahead(options),
             group=group,
+            strategy=strategy,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
             priority=options.get("priority", 0),
             deadline=options.get("deadline"),
@@ -180,19 +178,15 @@ def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -
     return kind(function, options)
 
 
-def _by_labels(
-    options: _options.Options, make: Callable[[Mapping[str, float]], Callable[..., Any]]
-) -> Callable[..., Any]:
+def _falling_back(options: _options.Options, make: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
     """Which labels nodes have is known once there is a session."""
-    callers: dict[frozenset[str], Callable[..., Any]] = {}
+    callers: dict[str, Callable[..., Any]] = {}
 
     def remote(*args: Any, **kwargs: Any) -> Any:
-        from aktis import _session
-
-        lacking = _labels.lacking(options, _session.labels())
-        key = frozenset(lacking)
+        strategy = _options.placement(options, fall_back=True)
+        key = repr(strategy)
         if key not in callers:
-            callers[key] = make(lacking)
+            callers[key] = make(strategy)
         return callers[key](*args, **kwargs)
 
     return remote

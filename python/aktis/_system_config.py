@@ -30,6 +30,8 @@ class Settings:
         ):
             if key in given:
                 self.tuning[name] = min(_amount(key, given[key]), largest)
+        if not _switch(given, "locality_aware_leasing_enabled"):
+            self.tuning["locality"] = 0
         if not _switch(given, "lineage_pinning_enabled"):
             self.tuning["lineage_bytes_max"] = 0
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::object_ref::{Explain, ObjectRef};
 use crate::session::{ReadyAndRest, put_in, wait_in};
-use aktis_protocol::Resources;
+use aktis_protocol::{NodeId, Resources};
 use aktis_runtime::Runtime;
 use aktis_runtime::runtime::Context;
 use serde::Serialize;
@@ -61,6 +61,11 @@ pub fn explain(what: &impl Explain) -> String {
 /// Where the calling code runs: its task, actor, GPUs and process.
 pub fn runtime_context() -> Result<Context> {
     Ok(Runtime::current()?.context())
+}
+
+/// The node that the calling code runs on.
+pub fn node() -> Result<NodeId> {
+    Ok(Runtime::current()?.node_id())
 }
 
 /// Whether the task that is running this was cancelled: long ones ask now and then, and return.

@@ -48,23 +48,28 @@ mod error;
 mod generated;
 mod object_ref;
 mod options;
+mod placement;
 mod session;
 mod stream;
 
 pub use actor::{ActorRef, kill};
 pub use aktis_macros::{actor, remote};
-pub use aktis_protocol::{ActorId, Amount, DeathCause, ObjectId, Resources, TaskId};
+pub use aktis_protocol::{
+    ActorId, Amount, DeathCause, GroupPlace, GroupStrategy, LabelRule, LabelTest, NodeId, ObjectId,
+    Resources, Strategy, TaskId,
+};
 pub use aktis_runtime::runtime::Context;
 pub use aktis_runtime::runtime::Statistics;
 pub use argument::IntoArg;
 pub use array::{Array, Element};
 pub use current::{
-    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, put, resources, runtime_context,
-    wait,
+    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, put, resources,
+    runtime_context, wait,
 };
 pub use error::{Error, Result, TaskError};
 pub use object_ref::{Explain, ObjectRef};
 pub use options::Quantity;
+pub use placement::PlacementGroup;
 pub use session::{Entered, ReadyAndRest, Session, SessionBuilder, init};
 pub use stream::{NextItem, ObjectStream};
 

@@ -132,6 +132,24 @@ macro_rules! __task_option_methods {
             self.settings.options.name = Some(name.into());
             self
         }
+        /// On which nodes it may run, and which of them it prefers.
+        pub fn strategy(mut self, strategy: $crate::Strategy) -> Self {
+            self.settings.options.shape_mut().strategy = strategy;
+            self
+        }
+        /// Runs on one node after the other.
+        pub fn spread(self) -> Self {
+            self.strategy($crate::Strategy::Spread)
+        }
+        /// Runs on this node and no other.
+        pub fn on_node(self, node: $crate::NodeId) -> Self {
+            self.strategy($crate::Strategy::Node { node, soft: false })
+        }
+        /// Uses the resources of a placement group, or of one bundle of it.
+        pub fn in_group(mut self, place: impl Into<$crate::GroupPlace>) -> Self {
+            self.settings.options.shape_mut().group = Some(place.into());
+            self
+        }
         /// Runs in a worker process that runs nothing else meanwhile.
         pub fn isolated(mut self) -> Self {
             self.settings.options.shape_mut().isolated = true;
@@ -179,6 +197,24 @@ macro_rules! __actor_option_methods {
         /// How often a call is tried again if the actor dies under it.
         pub fn call_retries(mut self, retries: u32) -> Self {
             self.settings.options.call_retries = retries;
+            self
+        }
+        /// On which nodes it may live, and which of them it prefers.
+        pub fn strategy(mut self, strategy: $crate::Strategy) -> Self {
+            self.settings.options.strategy = strategy;
+            self
+        }
+        /// Lives on one node after the other.
+        pub fn spread(self) -> Self {
+            self.strategy($crate::Strategy::Spread)
+        }
+        /// Lives on this node and no other.
+        pub fn on_node(self, node: $crate::NodeId) -> Self {
+            self.strategy($crate::Strategy::Node { node, soft: false })
+        }
+        /// Uses the resources of a placement group, or of one bundle of it.
+        pub fn in_group(mut self, place: impl Into<$crate::GroupPlace>) -> Self {
+            self.settings.options.group = Some(place.into());
             self
         }
         /// Of those that wait for resources, actors with a higher one get a place first; 0 is the usual one.

@@ -246,6 +246,19 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether tasks go where most of what they read lies, if that is on another node; they do by default.
+    pub fn locality(mut self, aware: bool) -> Self {
+        self.config.tuning.locality = aware;
+        self
+    }
+
+    /// What is said about the node that this session starts: tasks and actors can ask for it.
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.of_node.get_or_insert_with(|| "a label".to_owned());
+        self.config.labels.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     /// Whether the workers' output appears in this process's; it does by default.
     pub fn forward_output(mut self, forwarded: bool) -> Self {
         self.config.output.forward = forwarded;

@@ -8,7 +8,7 @@ mod support;
 use aktis::prelude::*;
 use aktis_daemon::{Host, HostConfig, LocalRole, OutputOptions};
 use aktis_protocol::state::{StateKind, StateRows, StoreRow};
-use aktis_protocol::{Amount, ProgramId, Resources, resources};
+use aktis_protocol::{Amount, Labels, ProgramId, Resources, resources};
 use aktis_runtime::Runtime;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -75,6 +75,7 @@ impl Node {
         let directory = tempfile::tempdir().expect("a directory");
         let host = Host::start(HostConfig {
             session: None,
+            labels: Labels::new(),
             directory: directory.path().join("node"),
             resources: Resources::none().with(resources::CPU, Amount::units(2)),
             store_bytes: 64 << 20,
@@ -354,6 +355,7 @@ fn an_address_without_a_node_is_explained() {
     assert!(sized.to_string().contains("CPU cannot be chosen"), "{sized}");
     let second = Host::start(HostConfig {
         session: None,
+        labels: Labels::new(),
         directory: node.path(),
         resources: Resources::none(),
         store_bytes: 1 << 20,

@@ -17,7 +17,7 @@ use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
     random_node_id,
 };
-use aktis_protocol::{Amount, NodeId, Resources, SessionId};
+use aktis_protocol::{Amount, NodeId, Resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -188,10 +188,11 @@ impl Daemon {
         directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control } = belong(&config, directory.path())?;
         // Whoever knows a process's session knows on which node it is.
-        let session = SessionId(identity.node().to_words()[0]);
+        let session = identity.node().session();
         let host = Host::start(HostConfig {
             session: Some(session),
             directory: directory.path().join("node"),
+            labels: config.labels.clone(),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(|| aktis_runtime::Config::default().store_bytes),
             spill_directory: std::env::temp_dir(),
@@ -212,8 +213,7 @@ impl Daemon {
         elsewhere.set_endpoint(&endpoint);
         let about =
             About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
-        let member =
-            Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone());
+        let member = Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone());
         let parts = Arc::new(Parts {
             node,
             host,

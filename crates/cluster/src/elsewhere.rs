@@ -1,25 +1,27 @@
 //! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
 
 mod names;
+mod places;
 mod questions;
+mod speeds;
 
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
-use aktis_protocol::control::RequestId;
 use aktis_protocol::member::{Question, ToControl};
-use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
-use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
+use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
+use aktis_protocol::{EntryRef, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
+use places::Places;
 use questions::{AskedFor, Asker, Questions};
-use std::collections::HashMap;
+use speeds::Speeds;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Objects that are copied at the same time.
 const FETCHERS: usize = 4;
@@ -29,9 +31,6 @@ const STREAMS: usize = 2;
 
 /// The pause before an object is copied again over other connections.
 const PULL_AGAIN: Duration = Duration::from_millis(50);
-
-/// Requests of the placer with this bit are about actors, others about shapes.
-const ACTOR_REQUEST: RequestId = 1 << 31;
 
 /// An object to be copied from another node.
 struct Fetch {
@@ -51,13 +50,8 @@ pub(crate) struct Elsewhere {
     fetches: Mutex<Option<Sender<Fetch>>>,
     places: Mutex<Places>,
     names: Mutex<Names>,
+    speeds: Mutex<Speeds>,
     questions: Mutex<Questions>,
-}
-
-#[derive(Default)]
-struct Places {
-    actors: HashMap<RequestId, ActorId>,
-    next_actor: RequestId,
 }
 
 impl Elsewhere {
@@ -73,6 +67,7 @@ impl Elsewhere {
             fetches: Mutex::new(Some(fetches)),
             places: Mutex::default(),
             names: Mutex::default(),
+            speeds: Mutex::default(),
             questions: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
@@ -118,18 +113,17 @@ impl Elsewhere {
                     self.host.feed(NodeInput::Restored { entry, outcome: Err("the node ends".to_owned()) });
                 }
             }
-            NodeEffect::Place { shape, definition, count } => {
-                let demand = Demand {
-                    needs: definition.resources,
-                    group: definition.group,
-                    count,
-                    ..Demand::default()
-                };
-                if !self.ask(shape.0, demand) {
-                    self.host.feed(NodeInput::Placed { shape, peer: None, count: 0 });
-                }
+            NodeEffect::Place { shape, definition, count } => self.place_tasks(shape, definition, count),
+            NodeEffect::PlaceActor { actor, needs, group, strategy, near } => {
+                let inputs = self.inputs(near);
+                self.place_actor(
+                    actor,
+                    Demand { needs, group, strategy, inputs, count: 1, ..Demand::default() },
+                );
             }
-            NodeEffect::PlaceActor { actor, needs } => self.place_actor(actor, needs),
+            NodeEffect::Withdraw { shape } => self.withdraw(shape),
+            NodeEffect::WithdrawActor { actor } => self.withdraw_actor(actor),
+            NodeEffect::TellPlacer { message } => drop(self.tell_placer(message)),
             NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
             NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
             NodeEffect::SeekName { to, request, name } => {
@@ -145,25 +139,14 @@ impl Elsewhere {
         }
     }
 
-    fn place_actor(&self, actor: ActorId, needs: Resources) {
-        let mut places = self.places.lock();
-        places.next_actor = places.next_actor.wrapping_add(1) & !ACTOR_REQUEST;
-        let request = places.next_actor | ACTOR_REQUEST;
-        places.actors.insert(request, actor);
-        drop(places);
-        let demand = Demand { needs, count: 1, ..Demand::default() };
-        if !self.ask(request, demand) {
-            self.on_no_place(request);
-        }
-    }
-
-    fn ask(&self, request: RequestId, demand: Demand) -> bool {
-        self.tell_placer(ToPlacer::PlaceWanted { request, demand })
-    }
-
     fn tell_placer(&self, message: ToPlacer) -> bool {
         let member = self.member.get().and_then(Weak::upgrade);
         member.is_some_and(|member| member.send_placer(message))
+    }
+
+    /// How the node stands, for the placer.
+    pub(crate) fn report(&self) -> NodeReport {
+        NodeReport { links: self.speeds.lock().rows(), ..self.host.report() }
     }
 
     /// Says something to the control process; false if it is away.
@@ -171,59 +154,17 @@ impl Elsewhere {
         self.member.get().and_then(Weak::upgrade).is_some_and(|member| member.send(message))
     }
 
-    /// The placer has said something.
-    pub(crate) fn on_placer(&self, message: FromPlacer) {
-        match message {
-            FromPlacer::Placed { request, node, count, .. } => {
-                let peer = self.neighbours.slot_of(node).filter(|_| node != self.me);
-                if request & ACTOR_REQUEST == 0 {
-                    let count = if peer.is_some() { count } else { 0 };
-                    return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer, count });
-                }
-                let Some(actor) = self.places.lock().actors.remove(&request) else {
-                    // It was withdrawn meanwhile; if that cannot be said, the placer has forgotten it anyway.
-                    self.tell_placer(ToPlacer::PlaceUnused { request, node, count });
-                    return;
-                };
-                self.host.feed(NodeInput::ActorPlaced { actor, peer });
-            }
-            FromPlacer::Waiting { request, .. } | FromPlacer::Refused { request, .. } => {
-                if request & ACTOR_REQUEST != 0 {
-                    // It is asked for anew, as another request.
-                    self.tell_placer(ToPlacer::PlaceWithdrawn { request });
-                }
-                self.on_no_place(request);
-            }
-            FromPlacer::GroupChanged { .. }
-            | FromPlacer::Reserve { .. }
-            | FromPlacer::Commit { .. }
-            | FromPlacer::Return { .. } => {}
-        }
+    /// The control process is away: the placer will not answer what it was asked.
+    pub(crate) fn on_control_away(&self) {
+        self.forget_places();
+        self.stop_asking();
     }
 
-    fn on_no_place(&self, request: RequestId) {
-        if request & ACTOR_REQUEST == 0 {
-            return self.host.feed(NodeInput::Placed { shape: ShapeId(request), peer: None, count: 0 });
-        }
-        if let Some(actor) = self.places.lock().actors.remove(&request) {
-            self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
-        }
-    }
-
-    /// The control process is back, or there for the first time: what was asked of the placer is forgotten there.
+    /// The control process is there, and may know nothing of what this node has told it before.
     pub(crate) fn on_control_back(&self) {
         self.on_control_away();
         self.ask_again();
-    }
-
-    /// The control process is away: the placer will not answer what it was asked.
-    pub(crate) fn on_control_away(&self) {
-        let actors: Vec<ActorId> = self.places.lock().actors.drain().map(|(_, actor)| actor).collect();
-        for actor in actors {
-            self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
-        }
-        self.host.feed(NodeInput::PlacesLost);
-        self.stop_asking();
+        self.host.feed(NodeInput::PlacerCame);
     }
 
     fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {
@@ -248,8 +189,13 @@ impl Elsewhere {
         loop {
             let (node, address) = self.neighbours.node_of(peer).ok_or("the node that had it is gone")?;
             let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
+            let began = Instant::now();
             match endpoint.pull(node, address, object, place, STREAMS) {
                 Err(PullError::PeerGone(_)) => std::thread::sleep(PULL_AGAIN),
+                Ok(()) => {
+                    self.speeds.lock().note(node, place.len() as u64, began.elapsed());
+                    return Ok(());
+                }
                 outcome => return outcome.map_err(|error| error.to_string()),
             }
         }

@@ -5,7 +5,7 @@ use aktis_daemon::{Elsewhere, Host, LocalRole, ProgramSource};
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::placement::NodeReport;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows};
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec};
 use aktis_runtime::{Error, Runtime};
 use aktis_store::Arena;
 use std::fs::File;
@@ -66,12 +66,7 @@ impl NodeHost {
 
     /// How the node stands, for the placer.
     pub(crate) fn report(&self) -> NodeReport {
-        let (mut available, mut usable) = (Resources::none(), Resources::none());
-        for row in self.resources() {
-            available.set(&row.name, row.available);
-            usable.set(&row.name, row.total);
-        }
-        NodeReport { available, usable, ..NodeReport::default() }
+        self.host.report()
     }
 }
 

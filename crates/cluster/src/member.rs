@@ -5,7 +5,6 @@
 
 use crate::control::MEMBER_GREETING;
 use crate::elsewhere::Elsewhere;
-use crate::host::NodeHost;
 use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents};
 use aktis_protocol::control::{decode, encode};
@@ -36,7 +35,6 @@ pub(crate) struct Member {
     about: About,
     control: (NodeId, SocketAddr),
     endpoint: Weak<Endpoint>,
-    host: NodeHost,
     neighbours: Arc<Neighbours>,
     elsewhere: Arc<Elsewhere>,
     state: Mutex<State>,
@@ -66,7 +64,6 @@ impl Member {
         about: About,
         control: (NodeId, SocketAddr),
         endpoint: &Arc<Endpoint>,
-        host: NodeHost,
         neighbours: Arc<Neighbours>,
         elsewhere: Arc<Elsewhere>,
     ) -> Arc<Self> {
@@ -74,7 +71,6 @@ impl Member {
             about,
             control,
             endpoint: Arc::downgrade(endpoint),
-            host,
             neighbours,
             elsewhere,
             state: Mutex::default(),
@@ -196,7 +192,7 @@ impl Member {
                 last_heartbeat = Instant::now();
                 let _ = link.send(encode(&ToControl::Heartbeat { epoch }));
             }
-            let report = self.host.report();
+            let report = self.elsewhere.report();
             if last_report.as_ref() != Some(&(welcomes, report.clone())) {
                 self.send_placer(ToPlacer::Reported { report: report.clone() });
                 last_report = Some((welcomes, report));

@@ -165,6 +165,14 @@ impl Neighbours {
         Some(self.table.lock().nodes.get(&node)?.linked.as_ref()?.slot)
     }
 
+    /// The node that a process stands for.
+    pub(crate) fn known_node_of(&self, slot: ProcessSlot) -> Option<NodeId> {
+        let table = self.table.lock();
+        let is_it =
+            |neighbour: &Neighbour| neighbour.linked.as_ref().is_some_and(|linked| linked.slot == slot);
+        table.nodes.iter().find(|(_, neighbour)| is_it(neighbour)).map(|(node, _)| *node)
+    }
+
     /// The node that a process stands for, and where it is reached. A node may have dialled this one before the control
     /// process has said where it is: that is waited for.
     pub(crate) fn node_of(&self, slot: ProcessSlot) -> Option<(NodeId, SocketAddr)> {

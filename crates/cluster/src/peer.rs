@@ -19,8 +19,8 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskId,
-    TaskKey, control,
+    ActorId, DeathCause, Failure, FailureKind, LeaseId, NodeId, ObjectId, ProcessSlot, Shape, ShapeId,
+    TaskId, TaskKey, control,
 };
 use aktis_runtime::bridge::Bridge;
 pub(crate) use objects::Lent;
@@ -207,6 +207,7 @@ impl Peer {
             }
             progress |= self.flush_unsent();
             progress |= self.claim_tasks();
+            self.return_idle_leases();
             if progress {
                 self.wire.flush();
             }
@@ -217,7 +218,6 @@ impl Peer {
                 return why;
             }
             if !progress {
-                self.return_idle_leases();
                 let shapes: Vec<ShapeId> = self
                     .idle
                     .iter()
@@ -232,6 +232,11 @@ impl Peer {
 
     fn me(&self) -> ProcessSlot {
         self.bridge.runtime().process()
+    }
+
+    /// This node.
+    fn node(&self) -> NodeId {
+        NodeId::of_session(self.bridge.runtime().session())
     }
 
     fn ticket(&mut self) -> Ticket {

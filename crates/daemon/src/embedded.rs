@@ -6,7 +6,7 @@ use crate::output::WriteOutput;
 use crate::programs::Launch;
 use crate::template::{TemplateProgram, TemplateStatus};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{ProcessSlot, Resources, SessionId};
+use aktis_protocol::{Labels, ProcessSlot, Resources, SessionId};
 use aktis_store::{Arena, Control};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ impl Default for OutputOptions {
 /// What a node starts with.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
+    /// What its operator says about it.
+    pub labels: Labels,
     /// What it offers.
     pub resources: Resources,
     /// Size of the object store.
@@ -89,6 +91,7 @@ impl EmbeddedNode {
         };
         let beginning = Beginning {
             session: None,
+            labels: options.labels,
             resources: options.resources,
             store_bytes: options.store_bytes,
             spill_directory: options.spill_directory,

@@ -13,7 +13,10 @@ use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
 use crate::shell::{Elsewhere, HOST, Shell};
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits};
+use aktis_protocol::placement::NodeReport;
+use aktis_protocol::{
+    DeathCause, Labels, NodeId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
+};
 use aktis_store::{Arena, Control, StoreError};
 use parking_lot::Mutex;
 use std::io;
@@ -29,6 +32,8 @@ pub struct HostConfig {
     pub session: Option<SessionId>,
     /// Where it listens for drivers and keeps copies of programs: a private directory, made if it is not there.
     pub directory: PathBuf,
+    /// What its operator says about it.
+    pub labels: Labels,
     /// What it offers.
     pub resources: Resources,
     /// Size of the object store.
@@ -73,6 +78,7 @@ pub enum StartError {
 /// What every node begins with.
 pub(crate) struct Beginning {
     pub(crate) session: Option<SessionId>,
+    pub(crate) labels: Labels,
     pub(crate) resources: Resources,
     pub(crate) store_bytes: u64,
     pub(crate) spill_directory: PathBuf,
@@ -121,6 +127,7 @@ impl Host {
         let directory = Arc::new(Directory::take(&config.directory).map_err(StartError::Directory)?);
         let beginning = Beginning {
             session: config.session,
+            labels: config.labels,
             resources: config.resources,
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory,
@@ -149,6 +156,8 @@ impl Host {
             shared_worker: matches!(launch, Launch::ThisProgram),
         });
         let config = NodeConfig {
+            node: NodeId::of_session(session),
+            labels: beginning.labels,
             resources: beginning.resources,
             store_bytes: beginning.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
@@ -221,6 +230,11 @@ impl Host {
     /// [`LocalLink`] and all that was pinned through it are dropped.
     pub fn close_local(&self, slot: ProcessSlot, cause: DeathCause) {
         self.shared.with_shell(|shell| shell.close_local(slot, cause));
+    }
+
+    /// How the node stands, for the placer.
+    pub fn report(&self) -> NodeReport {
+        self.shared.shell.lock().report()
     }
 
     /// Hands what other nodes have to do with to `elsewhere`, from now on.

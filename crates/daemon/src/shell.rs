@@ -21,6 +21,7 @@ use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::placement::NodeReport;
 use aktis_protocol::state::StateRows;
 use aktis_protocol::{
     DeathCause, Failure, FailureKind, LaneId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId,
@@ -403,6 +404,9 @@ impl Shell {
             NodeEffect::Fetch { .. }
             | NodeEffect::Place { .. }
             | NodeEffect::PlaceActor { .. }
+            | NodeEffect::Withdraw { .. }
+            | NodeEffect::WithdrawActor { .. }
+            | NodeEffect::TellPlacer { .. }
             | NodeEffect::ClaimName { .. }
             | NodeEffect::FreeName { .. }
             | NodeEffect::SeekName { .. }
@@ -412,6 +416,13 @@ impl Shell {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }
         }
+    }
+
+    /// How the node stands, for the placer.
+    pub(crate) fn report(&self) -> NodeReport {
+        let running =
+            |process| self.control.cells(process).iter().filter(|cell| cell.get().is_some()).count();
+        self.machine.report(running)
     }
 
     /// From now on there may be other nodes.

@@ -5,7 +5,7 @@
 //! 2. The certificate says one node id and one role, and nothing else that anybody goes by.
 
 use crate::files;
-use aktis_protocol::{ClusterId, NodeId, ids::ParseIdError};
+use aktis_protocol::{ClusterId, NodeId, SessionId, ids::ParseIdError};
 use ring::digest;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ impl fmt::Debug for Fingerprint {
 
 /// A random id for a new node or driver.
 pub fn random_node_id() -> NodeId {
-    NodeId::from_words([random_word(), random_word()])
+    NodeId::of_session(SessionId(random_word()))
 }
 
 pub(crate) fn random_word() -> u64 {

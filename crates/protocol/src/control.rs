@@ -11,6 +11,7 @@ use crate::ids::{
     ShardIndex, TaskId,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
+use crate::placement::{Near, Strategy};
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,10 @@ pub struct ActorSpec {
     pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// On which nodes it may live, and which of them it prefers.
+    pub strategy: Strategy,
+    /// Where most of what its constructor reads lies, if that is much.
+    pub near: Option<Near>,
     /// Those with a higher one get a place first; 0 is the usual one.
     pub priority: i32,
     /// How many of its calls may run at once.

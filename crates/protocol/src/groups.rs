@@ -1,6 +1,7 @@
 //! Placement groups: resources that are set aside together, in bundles, for those who name the group.
 
 use crate::ids::GroupId;
+use crate::placement::{LabelRule, Labels};
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 
@@ -34,12 +35,26 @@ pub struct GroupSpec {
     pub group: GroupId,
     /// What each bundle holds.
     pub bundles: Vec<Resources>,
+    /// What must hold for the labels of each bundle's node; nothing of bundles that are not mentioned.
+    pub labels: Vec<Vec<LabelRule>>,
     /// How they are spread.
     pub strategy: GroupStrategy,
     /// A name under which others find it.
     pub name: Option<String>,
     /// Whether it stays when the process that made it has died.
     pub detached: bool,
+}
+
+impl GroupSpec {
+    /// What must hold for the labels of a bundle's node.
+    pub fn rules(&self, bundle: u32) -> &[LabelRule] {
+        self.labels.get(bundle as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a bundle may be on a node with these labels.
+    pub fn suits(&self, bundle: u32, labels: &Labels) -> bool {
+        self.rules(bundle).iter().all(|rule| rule.holds(labels))
+    }
 }
 
 /// How far a group is.

@@ -168,6 +168,18 @@ wide_id!(
     /// One machine's daemon, or a driver's seat at one: random, and named by its certificate.
     NodeId
 );
+
+impl NodeId {
+    /// The node that has this session. Whoever knows a process's session knows on which node it is.
+    pub const fn of_session(session: SessionId) -> Self {
+        Self::from_words([session.0, 0])
+    }
+
+    /// The session of this node.
+    pub const fn session(self) -> SessionId {
+        SessionId(self.to_words()[0])
+    }
+}
 wide_id!(
     /// One cluster: the beginning of the fingerprint of its authority's certificate.
     ClusterId

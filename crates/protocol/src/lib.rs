@@ -28,6 +28,6 @@ pub use ids::{
     ActorId, ClusterId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,
     ProgramId, SessionId, ShapeId, ShardIndex, TaskId, TaskKey,
 };
-pub use placement::{Labels, Strategy};
+pub use placement::{LabelRule, LabelTest, Labels, Near, Strategy};
 pub use program::{LAYOUT, ProgramKind, ProgramSpec};
 pub use resources::{Amount, Resources, Shape};

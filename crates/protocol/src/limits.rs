@@ -90,6 +90,10 @@ pub const DEMANDS_MAX: usize = 1024;
 pub const DEMAND_TASKS_MAX: u32 = 10_000;
 /// Inputs of a demand that count; the largest go first, the others move too little to matter.
 pub const DEMAND_INPUTS_MAX: usize = 64;
+/// Bytes that a task reads from which on it matters that they are on another node.
+pub const NEAR_BYTES_MIN: u64 = 64 * 1024;
+/// Bytes that a task reads from which on it matters that they are not on other nodes.
+pub const NEAR_HERE_BYTES_MIN: u64 = 1 << 20;
 /// Bundles of one placement group.
 pub const BUNDLES_MAX: usize = 4096;
 /// The version of all that nodes say to each other. Both ends of a connection have the same one.

@@ -2,7 +2,8 @@
 
 use crate::control::RequestId;
 use crate::groups::{GroupPlace, GroupSpec, GroupState};
-use crate::ids::{Epoch, FunctionId, GroupId, NodeId};
+use crate::ids::{Epoch, FunctionId, GroupId, NodeId, ProcessSlot};
+use crate::limits;
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +35,27 @@ pub enum Strategy {
         /// What holds for the nodes that are preferred while they have room.
         soft: Vec<LabelRule>,
     },
+}
+
+/// Where most of what something reads lies, as the processes of one node know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Near {
+    /// The process that stands for the node that has it; none if it is here.
+    pub peer: Option<ProcessSlot>,
+    /// How much it is, rounded: things of about the same size are alike.
+    pub bytes: u64,
+}
+
+impl Near {
+    /// So many bytes, if they are enough to matter.
+    pub fn new(peer: Option<ProcessSlot>, bytes: u64) -> Option<Self> {
+        let least = match peer {
+            Some(_) => limits::NEAR_BYTES_MIN,
+            None => limits::NEAR_HERE_BYTES_MIN,
+        };
+        let rounded = |bytes: u64| 1 << (bytes.ilog2() & !1);
+        (bytes >= least).then(|| Self { peer, bytes: rounded(bytes) })
+    }
 }
 
 /// A condition on the labels of a node.
@@ -80,6 +102,12 @@ impl std::fmt::Display for LabelRule {
             LabelTest::Absent => write!(f, "{} absent", self.name),
         }
     }
+}
+
+/// Conditions on labels, in words.
+pub fn rules_text(rules: &[LabelRule]) -> String {
+    let texts: Vec<String> = rules.iter().map(LabelRule::to_string).collect();
+    texts.join(" and ")
 }
 
 /// A node that has joined.
@@ -219,6 +247,15 @@ pub enum ToPlacer {
         /// The group.
         group: GroupId,
     },
+    /// The sender has these bundles of a group since before it joined: they stay with it, or it is asked to return them.
+    GroupKept {
+        /// What was made.
+        spec: GroupSpec,
+        /// The node on which it was made.
+        creator: NodeId,
+        /// Index of each bundle.
+        bundles: Vec<u32>,
+    },
     /// The answer to [`FromPlacer::Reserve`]: the resources are set aside, or cannot be.
     Reserved {
         /// The group.
@@ -270,6 +307,8 @@ pub enum FromPlacer {
     GroupChanged {
         /// The group.
         group: GroupId,
+        /// What was to be made; none if the placer does not know.
+        spec: Option<GroupSpec>,
         /// How far it is.
         state: GroupState,
         /// The node of each bundle; none unless the group is ready.
@@ -279,6 +318,10 @@ pub enum FromPlacer {
     Reserve {
         /// The group.
         group: GroupId,
+        /// What is to be made.
+        spec: GroupSpec,
+        /// The node that wants it.
+        creator: NodeId,
         /// Which attempt; the answer names it.
         attempt: u32,
         /// Index and contents of each bundle that goes there.
@@ -304,6 +347,17 @@ pub enum FromPlacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_large_inputs_are_near_something_and_those_of_about_a_size_are_alike() {
+        let peer = Some(ProcessSlot(3));
+        assert_eq!(Near::new(peer, limits::NEAR_BYTES_MIN - 1), None);
+        assert_eq!(Near::new(None, limits::NEAR_HERE_BYTES_MIN - 1), None);
+        assert!(Near::new(None, limits::NEAR_HERE_BYTES_MIN).is_some());
+        assert_eq!(Near::new(peer, 5 << 20), Some(Near { peer, bytes: 4 << 20 }));
+        assert_eq!(Near::new(peer, 4 << 20), Near::new(peer, 15 << 20));
+        assert_ne!(Near::new(peer, 15 << 20), Near::new(peer, 16 << 20));
+    }
 
     #[test]
     fn label_rules_say_what_they_test() {

@@ -2,6 +2,7 @@
 
 use crate::groups::GroupPlace;
 use crate::ids::ProgramId;
+use crate::placement::{Near, Strategy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -163,6 +164,10 @@ pub struct Shape {
     pub group: Option<GroupPlace>,
     /// The program whose workers run it; a process that names none means its own.
     pub program: ProgramId,
+    /// On which nodes it may run, and which of them it prefers.
+    pub strategy: Strategy,
+    /// Where most of what it reads lies, if that is much.
+    pub near: Option<Near>,
     /// Those with a higher one are served first; 0 is the usual one.
     pub priority: i32,
 }
@@ -177,6 +182,8 @@ impl Default for Shape {
             environment: String::new(),
             group: None,
             program: ProgramId::default(),
+            strategy: Strategy::Default,
+            near: None,
             priority: 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::control;
 use crate::groups::{GroupState, GroupStrategy};
-use crate::ids::{ActorId, EntryRef, GroupId, ObjectId, ProcessSlot};
+use crate::ids::{ActorId, EntryRef, GroupId, NodeId, ObjectId, ProcessSlot};
 use crate::limits;
 use crate::resources::{Amount, Resources};
 use serde::{Deserialize, Serialize};
@@ -161,8 +161,10 @@ pub struct GroupRow {
     pub state: GroupState,
     /// What each bundle holds.
     pub bundles: Vec<Resources>,
-    /// What is free of each bundle, while the group is ready.
+    /// What is free of each bundle that is on this node, while the group is ready.
     pub available: Vec<Resources>,
+    /// The node of each bundle; none unless the group is ready.
+    pub nodes: Vec<NodeId>,
 }
 
 /// The store as a whole.

@@ -4,6 +4,7 @@ use crate::actor::Actor;
 use crate::detached::detached;
 use crate::head::{self, flags};
 use crate::object_ref::{ObjectRef, id_bytes};
+use crate::strategy::Wanted;
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, retired, session};
@@ -275,7 +276,7 @@ pub(crate) struct TaskCaller {
 impl TaskCaller {
     #[new]
     #[pyo3(signature = (export, signature, *, name, resources, environment, num_returns, max_retries,
-                        retry_exceptions, stream_ahead, group, max_calls, priority=0, deadline=None))]
+                        retry_exceptions, stream_ahead, group, strategy, max_calls, priority=0, deadline=None))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         export: &Bound<'_, Export>,
@@ -288,12 +289,15 @@ impl TaskCaller {
         retry_exceptions: &Bound<'_, PyAny>,
         stream_ahead: u32,
         group: Option<(Vec<u8>, i64)>,
+        strategy: Wanted,
         max_calls: u32,
         priority: i32,
         deadline: Option<f64>,
     ) -> PyResult<Self> {
         let group = group.map(group_place).transpose()?;
-        let shape = Shape { priority, ..session::shape(resources_from(resources)?, environment, group) };
+        let strategy = strategy.into_strategy()?;
+        let shape = session::shape(resources_from(resources)?, environment, group, strategy);
+        let shape = Shape { priority, ..shape };
         let usual = shape == Shape { isolated: true, ..Shape::default() };
         let assigned = if usual { Vec::new() } else { head::assigned_text(&shape.resources, group) };
         let shape = (!usual).then(|| Arc::new(shape));
@@ -389,7 +393,7 @@ impl ActorCaller {
     #[new]
     #[pyo3(signature = (export, signature, *, type_name, name, details, resources, placement, environment, detached,
                         max_restarts, max_task_retries, max_concurrency, concurrency_groups, is_async, group,
-                        priority=0))]
+                        strategy, priority=0))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         export: Py<Export>,
@@ -407,6 +411,7 @@ impl ActorCaller {
         concurrency_groups: Vec<(String, u32)>,
         is_async: bool,
         group: Option<(Vec<u8>, i64)>,
+        strategy: Wanted,
         priority: i32,
     ) -> PyResult<Self> {
         let group = group.map(group_place).transpose()?;
@@ -426,6 +431,7 @@ impl ActorCaller {
             details,
             type_name: Some(type_name),
             group,
+            strategy: strategy.into_strategy()?,
             priority,
             resources,
             isolated: true,

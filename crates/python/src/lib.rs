@@ -22,6 +22,7 @@ mod output;
 mod retired;
 mod session;
 mod state;
+mod strategy;
 mod stream;
 mod template;
 mod timeline;

@@ -3,8 +3,8 @@
 use crate::actor::Actor;
 use crate::detached::detached;
 use crate::object_ref::{ObjectRef, id_bytes, id_words};
-use crate::{failure, hooks};
-use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape, limits};
+use crate::{failure, hooks, strategy};
+use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape, Strategy, limits};
 use aktis_runtime::{Config, EnterGuard, Tuning};
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -32,8 +32,13 @@ thread_local! {
 }
 
 /// The shape of a task: Python's workers run one thing at a time.
-pub(crate) fn shape(resources: Resources, environment: String, group: Option<GroupPlace>) -> Shape {
-    Shape { resources, isolated: true, environment, group, ..Shape::default() }
+pub(crate) fn shape(
+    resources: Resources,
+    environment: String,
+    group: Option<GroupPlace>,
+    strategy: Strategy,
+) -> Shape {
+    Shape { resources, isolated: true, environment, group, strategy, ..Shape::default() }
 }
 
 /// How a process goes about its tasks and objects, from what Python says of it.
@@ -45,6 +50,7 @@ pub(crate) fn tuning_from(wanted: &BTreeMap<String, u64>) -> PyResult<Tuning> {
             "inline_bytes_max" => tuning.inline_bytes_max = amount.min(limits::INLINE_BYTES_MAX),
             "lineage_bytes_max" => tuning.lineage_bytes_max = amount,
             "queued_tasks_max" => tuning.queued_tasks_max = amount,
+            "locality" => tuning.locality = number != 0,
             "retry_delay_milliseconds" => tuning.retry_delay = Duration::from_millis(number),
             other => return Err(PyValueError::new_err(format!("{other:?} cannot be tuned"))),
         }
@@ -56,7 +62,7 @@ pub(crate) fn tuning_from(wanted: &BTreeMap<String, u64>) -> PyResult<Tuning> {
 impl Runtime {
     #[staticmethod]
     #[pyo3(signature = (*, resources, store_bytes, spill_directory, spill_bytes_max, spill_above_percent,
-                        forward_output, deduplicate_output, tuning, template, environment))]
+                        forward_output, deduplicate_output, labels, tuning, template, environment))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn start(
         py: Python<'_>,
@@ -67,6 +73,7 @@ impl Runtime {
         spill_above_percent: u32,
         forward_output: bool,
         deduplicate_output: bool,
+        labels: BTreeMap<String, String>,
         tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
@@ -78,6 +85,7 @@ impl Runtime {
             write: crate::output::write,
         };
         let config = Config {
+            labels,
             resources: crate::calls::resources_from(resources)?,
             store_bytes,
             spill_directory: spill_directory.into(),
@@ -203,6 +211,7 @@ impl Runtime {
         &self,
         py: Python<'py>,
         bundles: Vec<BTreeMap<String, f64>>,
+        labels: Vec<Vec<strategy::Rule>>,
         strategy: &str,
         name: &str,
         detached: bool,
@@ -215,10 +224,11 @@ impl Runtime {
             "STRICT_SPREAD" => GroupStrategy::StrictSpread,
             other => return Err(PyValueError::new_err(format!("there is no strategy {other}"))),
         };
+        let labels = labels.into_iter().map(strategy::rules).collect::<PyResult<_>>()?;
         let name = (!name.is_empty()).then(|| name.to_owned());
         let ready = crate::codec::encode(py.None().bind(py))?;
         let created = crate::detached::detached(py, || {
-            self.runtime.create_group(bundles, strategy, name, detached, ready)
+            self.runtime.create_group(bundles, labels, strategy, name, detached, ready)
         });
         let (group, handle) = created.map_err(|error| failure::to_exception(py, error))?;
         Ok((PyBytes::new(py, &id_bytes(group.to_words())), ObjectRef::new(handle)))
@@ -262,7 +272,7 @@ fn config(
 ) -> PyResult<Config> {
     Ok(Config {
         tuning: tuning_from(tuning)?,
-        default_shape: Arc::new(shape(Shape::default().resources, String::new(), None)),
+        default_shape: Arc::new(shape(Shape::default().resources, String::new(), None, Strategy::Default)),
         workers: aktis_daemon::WorkerProgram::Template {
             command: template,
             environment: environment.into_iter().collect(),

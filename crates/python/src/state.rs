@@ -59,7 +59,7 @@ pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyRes
         StateRows::Workers(rows) => add(&list, rows.iter(), |row| worker(py, runtime, row))?,
         StateRows::Actors(rows) => add(&list, rows.iter(), |row| actor(py, runtime, row))?,
         StateRows::Objects(rows) => add(&list, rows.iter(), |row| object(py, row))?,
-        StateRows::Groups(rows) => add(&list, rows.iter(), |row| group(py, runtime, row))?,
+        StateRows::Groups(rows) => add(&list, rows.iter(), |row| group(py, row))?,
         StateRows::Store(row) => list.append(store(py, &row)?)?,
         StateRows::Resources(_) => {}
     }
@@ -183,7 +183,7 @@ fn object<'py>(py: Python<'py>, object: &ObjectRow) -> PyResult<Bound<'py, PyDic
     Ok(row)
 }
 
-fn group<'py>(py: Python<'py>, runtime: &Runtime, group: &GroupRow) -> PyResult<Bound<'py, PyDict>> {
+fn group<'py>(py: Python<'py>, group: &GroupRow) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
     row.set_item("id", PyBytes::new(py, &id_bytes(group.group.to_words())))?;
     row.set_item("name", group.name.as_deref().unwrap_or_default())?;
@@ -203,8 +203,8 @@ fn group<'py>(py: Python<'py>, runtime: &Runtime, group: &GroupRow) -> PyResult<
     row.set_item("reason", reason)?;
     let bundles = group.bundles.iter().map(|bundle| resources_to_python(py, bundle));
     row.set_item("bundles", bundles.collect::<PyResult<Vec<_>>>()?)?;
-    let nodes: Vec<_> = group.bundles.iter().map(|_| node_id(py, runtime)).collect();
-    row.set_item("nodes", if state == "CREATED" { nodes } else { Vec::new() })?;
+    let nodes = group.nodes.iter().map(|node| PyBytes::new(py, &id_bytes(node.to_words())));
+    row.set_item("nodes", nodes.collect::<Vec<_>>())?;
     Ok(row)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{hooks, worker};
 use aktis_daemon::{ForkOutcome, ForkedWorker, serve_template};
-use aktis_protocol::Shape;
+use aktis_protocol::{Shape, Strategy};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -48,7 +48,7 @@ pub(crate) fn run_worker(py: Python<'_>, tuning: BTreeMap<String, u64>) -> PyRes
     let tuning = crate::session::tuning_from(&tuning)?;
     let environment = forked.environment.clone();
     let resources = Shape::default().resources;
-    let shape = Arc::new(crate::session::shape(resources, String::new(), None));
+    let shape = Arc::new(crate::session::shape(resources, String::new(), None, Strategy::Default));
     py.detach(|| {
         aktis_runtime::serve(forked.link, shape, tuning, |_| {
             Python::attach(|py| {

@@ -18,7 +18,7 @@ use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
 use aktis_protocol::control::{ActorPlace, ActorSpec, FoundActor, FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey, limits,
+    ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, Strategy, TaskId, TaskKey, limits,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -56,6 +56,8 @@ impl Inner {
         let light = options.resources.is_empty()
             && !options.isolated
             && !options.detached
+            && options.strategy == Strategy::Default
+            && options.group.is_none()
             && options.name.is_none()
             && options.restarts == 0;
         if light {
@@ -115,6 +117,8 @@ impl Inner {
             restarts_max: options.restarts,
             lives: 0,
             group: options.group,
+            strategy: options.strategy.clone(),
+            near: self.near(payload.arguments.handles()),
             priority: options.priority,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),

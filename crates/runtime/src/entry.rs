@@ -11,7 +11,9 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::runtime::Inner;
 use aktis_protocol::control::{SharedValue, ToNode};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskKey};
+use aktis_protocol::{
+    EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskKey,
+};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -344,6 +346,8 @@ pub(crate) struct Later {
     pub(crate) streams: Vec<Arc<crate::stream::StreamState>>,
     /// Tasks that give items which nobody wants, and who runs them.
     pub(crate) orphans: Vec<(ProcessSlot, TaskKey)>,
+    /// Lanes that tasks of a shard wait for.
+    pub(crate) lanes: Vec<(ShardIndex, Arc<Shape>)>,
 }
 
 impl Later {
@@ -360,6 +364,9 @@ impl Later {
         }
         self.queued.drain(|shape| runtime.control.wake_idle(shape));
         self.sent.drain(|process| runtime.control.notify(process));
+        for (shard, shape) in self.lanes.drain(..) {
+            runtime.foresee_lane(shard, shape);
+        }
         if !self.messages.is_empty() {
             runtime.outbox.extend(self.messages.drain(..));
         }

@@ -7,7 +7,9 @@ use crate::handle::Handle;
 use crate::runtime::{IdMap, Inner, Runtime};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::state::{StateKind, StateRows};
-use aktis_protocol::{Failure, FailureKind, GroupId, GroupSpec, GroupState, GroupStrategy, Resources};
+use aktis_protocol::{
+    Failure, FailureKind, GroupId, GroupSpec, GroupState, GroupStrategy, LabelRule, Resources,
+};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
@@ -26,6 +28,7 @@ impl Runtime {
     pub fn create_group(
         &self,
         bundles: Vec<Resources>,
+        labels: Vec<Vec<LabelRule>>,
         strategy: GroupStrategy,
         name: Option<String>,
         detached: bool,
@@ -34,7 +37,7 @@ impl Runtime {
         self.0.check_usable()?;
         let group = GroupId::created_by(self.0.next_task());
         let handle = self.0.watch_group(group, ready);
-        let spec = GroupSpec { group, bundles, strategy, name, detached };
+        let spec = GroupSpec { group, bundles, labels, strategy, name, detached };
         self.0.send_to_node(ToNode::GroupWanted { spec });
         Ok((group, handle))
     }

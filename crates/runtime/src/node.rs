@@ -85,10 +85,16 @@ pub(crate) struct Replies {
 /// of it next finds it there, and not only when the one who asked wakes up.
 pub(crate) enum LaneWish {
     Asked(ShardIndex, Arc<Shape>),
+    /// Nobody waits for it.
+    Foreseen(ShardIndex, Arc<Shape>),
     Open(LaneIndex),
 }
 
 impl Replies {
+    pub(crate) fn next_request(&self) -> RequestId {
+        self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
+    }
+
     pub(crate) fn complete(&self, request: RequestId, answer: FromNode) {
         if let Some(reply) = self.waiting.lock().1.remove(&request) {
             *reply.answer.lock() = Some(answer);
@@ -153,7 +159,7 @@ impl Inner {
 
     /// Asks the node something and waits for the answer. The caller holds no lock.
     pub(crate) fn request(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
-        let request = self.replies.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let request = self.replies.next_request();
         let reply = Arc::new(Reply { answer: Mutex::new(None), arrived: Condvar::new() });
         {
             let mut waiting = self.replies.waiting.lock();

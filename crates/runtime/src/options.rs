@@ -1,7 +1,7 @@
 //! How to start a session, run a task, and create an actor.
 
 use aktis_daemon::{OutputOptions, WorkerProgram};
-use aktis_protocol::{Amount, GroupPlace, Resources, Shape, limits, resources};
+use aktis_protocol::{Amount, GroupPlace, Labels, Resources, Shape, Strategy, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct ActorOptions {
     pub environment: String,
     /// The placement group that it is to be in.
     pub group: Option<GroupPlace>,
+    /// On which nodes it may live, and which of them it prefers.
+    pub strategy: Strategy,
     /// Those with a higher one get a place first; 0 is the usual one.
     pub priority: i32,
     /// What those are told who find it by its name.
@@ -111,6 +113,8 @@ pub struct Tuning {
     pub queued_tasks_max: usize,
     /// How long a task waits before it is tried again.
     pub retry_delay: Duration,
+    /// Whether tasks go where most of what they read lies.
+    pub locality: bool,
 }
 
 impl Default for Tuning {
@@ -120,6 +124,7 @@ impl Default for Tuning {
             lineage_bytes_max: limits::LINEAGE_BYTES_MAX,
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             retry_delay: Duration::ZERO,
+            locality: true,
         }
     }
 }
@@ -127,6 +132,8 @@ impl Default for Tuning {
 /// How to start a session.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What is said about this node, by name.
+    pub labels: Labels,
     /// What this node offers.
     pub resources: Resources,
     /// Size of the object store, in bytes.
@@ -153,6 +160,7 @@ impl Default for Config {
         let info = rustix::system::sysinfo();
         let memory = info.totalram as u64 * u64::from(info.mem_unit.max(1));
         Self {
+            labels: Labels::new(),
             resources: Resources::none()
                 .with(resources::CPU, Amount::units(cpus))
                 .with(resources::MEMORY, Amount::units(memory * 7 / 10)),

@@ -20,8 +20,8 @@ use aktis_daemon::{EmbeddedNode, NodeOptions};
 use aktis_protocol::control::{FoundActor, ToNode};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, TaskId,
-    limits,
+    ActorId, Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape,
+    TaskId, limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Run, RunKind, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -245,6 +245,7 @@ impl Runtime {
         crate::registry::check_unique().map_err(Error::Invalid)?;
         debug_assert!(crate::worker::is_linked());
         let options = NodeOptions {
+            labels: config.labels.clone(),
             resources: config.resources.clone(),
             store_bytes: config.store_bytes,
             spill_directory: config.spill_directory.clone(),
@@ -424,6 +425,11 @@ impl Runtime {
     /// Blocks until all handles have a value, one has failed, or the time is over: then gives false.
     pub fn wait_all(&self, handles: &[Handle], timeout: Option<Duration>) -> Result<bool, Error> {
         self.0.wait_all(handles, timeout)
+    }
+
+    /// The node that this process belongs to.
+    pub fn node_id(&self) -> NodeId {
+        NodeId::of_session(self.0.session)
     }
 
     /// The session, by its number.

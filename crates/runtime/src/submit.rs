@@ -1,5 +1,7 @@
 //! From `remote` to a worker's queue: the shell around the submitter machine.
 
+mod near;
+
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
@@ -34,6 +36,7 @@ const SENT_AT_ONCE: usize = 64;
 struct Lane {
     id: LaneId,
     shape: ShapeId,
+    definition: Arc<Shape>,
     producer: LaneProducer,
     /// Whether the node has removed it, or was told that it may: its memory may be another one's.
     removed: bool,
@@ -56,6 +59,8 @@ pub(crate) struct Shell {
     pub(crate) machine: Submitter<Payload>,
     lanes: Vec<Lane>,
     by_shape: IdMap<Arc<Shape>, LaneIndex>,
+    /// Whether the node has no more lanes for tasks by where their inputs are.
+    near_refused: bool,
     /// Actors whose channel was full.
     stalled: Vec<ActorIndex>,
     /// Light actors that wait for a worker to live in.
@@ -82,6 +87,7 @@ impl Shell {
             machine: Submitter::of_shard(config, shard),
             lanes: Vec::new(),
             by_shape: IdMap::default(),
+            near_refused: false,
             stalled: Vec::new(),
             homeless: Vec::new(),
             actors: Vec::new(),
@@ -177,6 +183,13 @@ impl Shell {
             room -= 1;
             let record = self.machine.record(key).expect("queued tasks are on record");
             let payload = record.payload().expect("a queued task has its payload");
+            if let Some(near) = runtime.near(payload.arguments.handles())
+                && self.may_move(index)
+            {
+                let Some(lane) = self.move_near(index, key, near, later) else { break };
+                self.flush_lane(runtime, lane, later);
+                continue;
+            }
             let bytes = payload.final_bytes();
             if bytes.len() > TASK_PAYLOAD_BYTES_MAX {
                 self.fail_oversized(runtime, key, bytes.len(), later);
@@ -415,7 +428,9 @@ impl Inner {
         self.check_usable()?;
         self.check_own(arguments.handles())?;
         let shard = self.submitter.mine();
+        let near = self.near(arguments.handles());
         let lane = match &options.shape {
+            _ if near.is_some() => self.lane_near(shard, options.shape.as_ref(), near)?,
             None if shard.has_default_lane.load(Ordering::Relaxed) => DEFAULT_LANE,
             None => self.lane_of(shard, &self.default_shape)?,
             Some(shape) => self.lane_of(shard, shape)?,
@@ -571,6 +586,9 @@ impl Inner {
 
     /// The node has made a lane that a thread waits for, or refused to.
     pub(crate) fn on_lane_opened(self: &Arc<Self>, request: RequestId, lane: Result<LaneId, Failure>) {
+        if let Some((shard, shape)) = self.take_foreseen(request) {
+            return self.on_lane_foreseen(shard, &shape, lane);
+        }
         if let Ok(id) = lane
             && let Some(wish) = self.replies.lanes.lock().get_mut(&request)
             && let LaneWish::Asked(shard, shape) = wish
@@ -588,7 +606,8 @@ impl Inner {
             return lane;
         }
         let (lane_shape, producer) = (self.control.lane_shape(id), self.control.lane_producer(id));
-        let lane = Lane { id, shape: lane_shape, producer, removed: false, choices: 1 };
+        let definition = shape.clone();
+        let lane = Lane { id, shape: lane_shape, definition, producer, removed: false, choices: 1 };
         let index = shell.machine.open_lane();
         match shell.lanes.get_mut(index.place()) {
             Some(place) => *place = lane,
@@ -623,7 +642,7 @@ impl Inner {
         // An answer that is on its way may name a lane that is open now. Who asks from now on asks after it was given up.
         let wishes = self.replies.lanes.lock();
         let mut shell = shard.lock();
-        let is_asked = |wish: &LaneWish| matches!(wish, LaneWish::Asked(..));
+        let is_asked = |wish: &LaneWish| !matches!(wish, LaneWish::Open(_));
         if shell.by_shape.len() >= limits::LANES_KEPT && !wishes.values().any(is_asked) {
             self.outbox.extend(shell.give_up_lanes().map(|lane| ToNode::LaneForgotten { lane }));
         }

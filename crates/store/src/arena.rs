@@ -100,9 +100,11 @@ impl Arena {
         self.map.len() as u64
     }
 
-    /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned.
+    /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned. Of an object that
+    /// is in no memory here, the offset is one more than the place of the process that stands for the node that has it.
     pub fn write_entry(&self, entry: EntryRef, object: ObjectId, state: EntryState, offset: u64, bytes: u64) {
-        debug_assert_eq!(offset % EXTENT_ALIGNMENT, 0, "extents are aligned");
+        let elsewhere = state == EntryState::Spilled;
+        debug_assert!(elsewhere || offset.is_multiple_of(EXTENT_ALIGNMENT), "extents are aligned");
         self.index.write(entry, object, state, Extent { offset, bytes });
     }
 
@@ -125,6 +127,11 @@ impl Arena {
     /// The size of an object that was written, in memory or not; `None` if it is gone.
     pub fn size_of(&self, entry: EntryRef) -> Option<u64> {
         self.index.bytes_of(entry)
+    }
+
+    /// The process that stands for the node that alone has the object; none if this node has it.
+    pub fn elsewhere(&self, entry: EntryRef) -> Option<ProcessSlot> {
+        self.index.elsewhere(entry)
     }
 
     /// Whether any process has the object pinned, as of now.

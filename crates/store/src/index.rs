@@ -61,7 +61,9 @@ struct Entry {
     last_used: AtomicU32,
     /// Whether the process that may write it has begun: there is one writer for each grant.
     written: AtomicU32,
-    _rest: [AtomicU64; 2],
+    /// One more than the place of the process that stands for the node that alone has the bytes; 0 if this one has them.
+    elsewhere: AtomicU64,
+    _rest: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
@@ -171,6 +173,8 @@ impl Index {
         }
         entry.offset.store(extent.offset, SeqCst);
         entry.bytes.store(extent.bytes, SeqCst);
+        // What begins its life on disk is on another node's.
+        entry.elsewhere.store(if state == EntryState::Spilled { extent.offset } else { 0 }, SeqCst);
         let [high, low] = object.to_words();
         entry.object[0].store(high, Relaxed);
         entry.object[1].store(low, Relaxed);
@@ -245,7 +249,18 @@ impl Index {
     pub(crate) fn finish_restore(&self, at: EntryRef, offset: u64) -> bool {
         let Some(entry) = self.entry(at.index) else { return false };
         entry.offset.store(offset, SeqCst);
-        self.change(at, EntryState::Spilled, EntryState::Sealed)
+        let restored = self.change(at, EntryState::Spilled, EntryState::Sealed);
+        if restored {
+            entry.elsewhere.store(0, SeqCst);
+        }
+        restored
+    }
+
+    /// The process that stands for the node that alone has the bytes of an entry.
+    pub(crate) fn elsewhere(&self, at: EntryRef) -> Option<ProcessSlot> {
+        let entry = self.entry(at.index)?;
+        let place = entry.elsewhere.load(SeqCst).checked_sub(1)?;
+        (entry.word.load(SeqCst) == word(at, EntryState::Spilled)).then_some(ProcessSlot(place as u32))
     }
 
     /// The extent of an entry that is in this state; for the node.

@@ -10,7 +10,7 @@ use crate::wanderer::{PROGRAMS, Wanderer};
 use crate::world::{DRIVER, killed};
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::resources::{CPU, GPU};
-use aktis_protocol::{Amount, ObjectId, Resources};
+use aktis_protocol::{Amount, Labels, NodeId, ObjectId, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Drivers and other nodes that are attached at a time.
@@ -30,6 +30,8 @@ struct Chaos {
 pub fn run(seed: u64, steps: u32, trace: bool) {
     let mut random = Random::new(seed);
     let config = NodeConfig {
+        node: NodeId::default(),
+        labels: Labels::new(),
         resources: Resources::none()
             .with(CPU, Amount::units(1 + random.below(4)))
             .with(GPU, Amount::units(2)),

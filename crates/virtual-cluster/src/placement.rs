@@ -251,7 +251,7 @@ impl Cluster {
                 assert!(self.membership.is_current(*node, *epoch), "{node} is a place and has left");
                 assert!(*count > 0, "a place for nothing");
             }
-            FromPlacer::GroupChanged { group, state: GroupState::Ready, nodes } => {
+            FromPlacer::GroupChanged { group, state: GroupState::Ready, nodes, .. } => {
                 for (node, index) in nodes.iter().zip(0..) {
                     let host = &self.hosts[node];
                     let has = host.bundles.contains_key(&(*group, index));

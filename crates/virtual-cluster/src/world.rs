@@ -284,6 +284,9 @@ impl World {
                 NodeEffect::Fetch { .. }
                 | NodeEffect::Place { .. }
                 | NodeEffect::PlaceActor { .. }
+                | NodeEffect::Withdraw { .. }
+                | NodeEffect::WithdrawActor { .. }
+                | NodeEffect::TellPlacer { .. }
                 | NodeEffect::ClaimName { .. }
                 | NodeEffect::FreeName { .. }
                 | NodeEffect::SeekName { .. }

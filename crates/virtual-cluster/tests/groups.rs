@@ -4,8 +4,8 @@ use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig, SPILL_ABO
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, ProcessSlot, ProgramId,
-    Resources, SessionId, Shape, ShardIndex, TaskId, limits,
+    Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, NodeId, ProcessSlot,
+    ProgramId, Resources, SessionId, Shape, ShardIndex, TaskId, limits,
 };
 use aktis_virtual_cluster::world::{DRIVER, World};
 
@@ -13,6 +13,8 @@ const WORKER: ProcessSlot = ProcessSlot(1);
 
 fn world() -> World {
     let mut world = World::new(NodeConfig {
+        node: NodeId::default(),
+        labels: Labels::new(),
         resources: Resources::none().with(CPU, Amount::ONE),
         store_bytes: 1 << 20,
         entries_max: 16,

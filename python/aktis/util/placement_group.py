@@ -15,7 +15,7 @@ when all bundles are reserved. A removed group takes its actors with it and fail
 import math
 from typing import TYPE_CHECKING, Any
 
-from aktis import _labels, _session
+from aktis import _labels
 from aktis.util._runtime import runtime, text_of
 
 if TYPE_CHECKING:
@@ -148,12 +148,8 @@ def placement_group(
             f"there is a placement group named {name!r} already\nhint: get_placement_group({name!r})"
         )
     found = runtime()
-    reserved = wanted
-    if bundle_label_selector is not None:
-        labels = _session.labels()
-        lacking = [_labels.lacking_in_bundle(selector, labels) for selector in bundle_label_selector]
-        reserved = [bundle | more for bundle, more in zip(wanted, lacking)]
-    identity, ready = found.create_group(reserved, strategy, full, lifetime == "detached")
+    labels = [_labels.selector_rules(selector) for selector in bundle_label_selector or ()]
+    identity, ready = found.create_group(wanted, labels, strategy, full, lifetime == "detached")
     return PlacementGroup(identity, wanted, ready)
 
 

@@ -136,6 +136,8 @@ impl Drop for Machine {
 pub(crate) struct Cluster {
     pub(crate) machines: Vec<Machine>,
     pub(crate) directory: tempfile::TempDir,
+    /// How many have joined, those that are gone included.
+    joined: u32,
 }
 
 impl Cluster {
@@ -147,7 +149,7 @@ impl Cluster {
             directory.path().join("0"),
             &["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus],
         );
-        let mut cluster = Self { machines: vec![head], directory };
+        let mut cluster = Self { machines: vec![head], directory, joined: 0 };
         members.iter().for_each(|cpus| cluster.join(*cpus));
         cluster.wait_for_links();
         cluster
@@ -155,10 +157,17 @@ impl Cluster {
 
     /// Adds a member.
     pub(crate) fn join(&mut self, cpus: u32) {
+        self.join_with(cpus, &[]);
+    }
+
+    /// Adds a member that is started with more arguments.
+    pub(crate) fn join_with(&mut self, cpus: u32, more: &[&str]) {
         let (address, token) = self.invitation();
         let cpus = cpus.to_string();
-        let arguments = ["--address", &address, "--token", &token, "--cpus", &cpus];
-        self.machines.push(Machine::start(self.next_path(), &arguments));
+        let usual = ["--address", &address, "--token", &token, "--cpus", &cpus];
+        let path = self.next_path();
+        self.joined += 1;
+        self.machines.push(Machine::start(path, &[&usual, more].concat()));
     }
 
     /// What a machine needs to join: the head's address, and a token.
@@ -170,7 +179,7 @@ impl Cluster {
 
     /// The directory of the next machine.
     pub(crate) fn next_path(&self) -> PathBuf {
-        self.directory.path().join(self.machines.len().to_string())
+        self.directory.path().join((self.joined + 1).to_string())
     }
 
     pub(crate) fn head(&self) -> &Machine {

@@ -4,6 +4,7 @@
 
 mod control;
 mod machines;
+mod placement;
 
 use aktis::Error;
 use aktis::prelude::*;

@@ -3,7 +3,7 @@
 use super::{Peer, Sent};
 use aktis_protocol::control::{ActorPlace, ActorSpec, ToNode};
 use aktis_protocol::peer::{Frame, PeerArgument};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind};
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};
 use std::collections::HashMap;
 
@@ -249,7 +249,9 @@ impl Peer {
         let arguments = self.bridge.arguments(arguments);
         // Whether, where and under which name it lives again is the other side's business.
         let (restarts_max, lives) = (0, incarnation);
-        let spec = ActorSpec { restarts_max, lives, name: None, detached: false, group: None, ..spec };
+        let strategy = Strategy::Node { node: self.node(), soft: false };
+        let spec =
+            ActorSpec { restarts_max, lives, name: None, detached: false, strategy, near: None, ..spec };
         self.actors.expected.push(Expected { spec, arguments, incarnation });
         self.host_what_is_ready();
     }

@@ -4,7 +4,7 @@ use super::programs::PutOff;
 use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, TaskKey, control};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
 use aktis_runtime::bridge::Bridge;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -16,7 +16,9 @@ impl Peer {
             Frame::Program { program, spec } => self.on_program(program, spec),
             Frame::ProgramPart { program, bytes, last } => self.on_program_part(program, &bytes, last),
             Frame::Shape { shape, definition } => {
-                self.shapes.insert(shape, definition.into());
+                // It was chosen for this node: where else it might go is settled.
+                let here = Shape { strategy: Strategy::Default, near: None, ..definition };
+                self.shapes.insert(shape, here.into());
             }
             Frame::Task { ticket, shape, call } => match self.shapes.get(&shape).cloned() {
                 Some(shape) => self.put_off(PutOff::Task { ticket, shape, call }),

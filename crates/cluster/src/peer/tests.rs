@@ -3,7 +3,7 @@
 use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;
-use aktis_logic::machine::node::{NodeEffect, NodeInput};
+use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::state::{StateKind, StateRows};
@@ -152,10 +152,10 @@ fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
             let Some(node) = weak.upgrade() else { return };
             match effect {
                 NodeEffect::Place { shape, count, .. } => {
-                    node.host().feed(NodeInput::Placed { shape, peer: Some(peer), count });
+                    node.host().feed(NodeInput::Placed { shape, verdict: Verdict::There(peer), count });
                 }
                 NodeEffect::PlaceActor { actor, .. } => {
-                    node.host().feed(NodeInput::ActorPlaced { actor, peer: Some(peer) });
+                    node.host().feed(NodeInput::ActorPlaced { actor, verdict: Verdict::There(peer) });
                 }
                 NodeEffect::Fetch { entry, object, offset, .. } => {
                     let outcome = copy(&node, &other, entry, object, offset);

@@ -8,8 +8,8 @@ use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    Amount, DeathCause, EntryRef, GroupId, GroupPlace, GroupSpec, ObjectId, ProcessSlot, Resources, Shape,
-    ShardIndex, TaskId,
+    Amount, DeathCause, EntryRef, GroupId, GroupPlace, GroupSpec, Labels, ObjectId, ProcessSlot, Resources,
+    Shape, ShardIndex, TaskId,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -81,6 +81,7 @@ pub(crate) struct Driver {
 
 pub(crate) fn options() -> NodeOptions {
     NodeOptions {
+        labels: Labels::new(),
         resources: Resources::none().with(CPU, Amount::units(2)),
         store_bytes: 1 << 20,
         spill_directory: std::env::temp_dir(),

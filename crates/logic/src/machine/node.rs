@@ -12,8 +12,9 @@
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
 //! - `keys`: small values under names;
 //! - `peers`: other nodes, each of which is a process here;
+//! - `places` and `parts`: what may run where, and what this node has of groups that are on several;
 //! - `names`: names of actors, where other nodes have some too;
-//! - `explain` and `state`: why something waits, in words, and how things stand, in rows.
+//! - `explain`, `state` and `report`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
 //! 1. Messages of one process come in the order it sent them, and a message that another one caused
@@ -31,9 +32,12 @@ mod leases;
 mod memory;
 mod names;
 mod objects;
+mod parts;
 mod peers;
+mod places;
 mod processes;
 mod programs;
+mod report;
 mod roster;
 mod shapes;
 mod state;
@@ -45,16 +49,18 @@ use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FoundActor, FromNode, RequestId, ToNode};
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
+use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, EntryRef, Failure, LaneId, ObjectId, ProcessSlot, ProgramId, Resources,
-    Shape, ShapeId,
+    ActorId, Amount, DeathCause, EntryRef, Failure, GroupPlace, Labels, LaneId, Near, NodeId, ObjectId,
+    ProcessSlot, ProgramId, Resources, Shape, ShapeId, Strategy,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use copies::{EntryState, SpillRefusal};
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT_DEFAULT};
-pub use peers::PATIENCE_MICROSECONDS;
+pub use places::{PATIENCE_MICROSECONDS, Verdict};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
     PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
@@ -125,12 +131,12 @@ pub enum NodeInput {
         /// A message if it failed.
         outcome: Result<(), String>,
     },
-    /// The answer to `Place`: so many tasks of this shape may go to the node that this process stands for.
+    /// The answer to `Place`: where so many tasks of this shape may run.
     Placed {
         /// The shape.
         shape: ShapeId,
-        /// The node, if there is one.
-        peer: Option<ProcessSlot>,
+        /// Where.
+        verdict: Verdict,
         /// How many tasks.
         count: u32,
     },
@@ -138,9 +144,16 @@ pub enum NodeInput {
     ActorPlaced {
         /// The actor.
         actor: ActorId,
-        /// The node that it shall live on, if there is one.
-        peer: Option<ProcessSlot>,
+        /// Where it shall live.
+        verdict: Verdict,
     },
+    /// The placer has said something about a placement group.
+    GroupTold {
+        /// What.
+        message: FromPlacer,
+    },
+    /// The placer is there, for the first time or again, and knows nothing that this node does not tell it.
+    PlacerCame,
     /// The answer to `ClaimName`.
     NameClaimed {
         /// The name.
@@ -202,28 +215,6 @@ pub struct ProgramConfig {
     /// Whether one worker of it runs tasks and actors on many threads. If not, all its workers are isolated, and some
     /// are started ahead of demand.
     pub shared_worker: bool,
-}
-
-/// Why an object was not spilled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpillRefusal {
-    /// Somebody reads it.
-    Pinned,
-    /// The disk did not take it.
-    Disk(String),
-}
-
-/// The state of an entry of the shared index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryState {
-    /// Nobody's.
-    Free,
-    /// Being written by one process.
-    Writing,
-    /// Immutable and in memory.
-    Sealed,
-    /// On disk only.
-    Spilled,
 }
 
 /// What kind of worker process.
@@ -322,7 +313,7 @@ pub enum NodeEffect {
         object: ObjectId,
         /// Its state from now on.
         state: EntryState,
-        /// Where in the arena.
+        /// Where in the arena; of one that another node has, one more than the place of the process that stands for it.
         offset: u64,
         /// How long.
         bytes: u64,
@@ -418,6 +409,27 @@ pub enum NodeEffect {
         actor: ActorId,
         /// What must be free there.
         needs: Resources,
+        /// The placement group whose resources it uses.
+        group: Option<GroupPlace>,
+        /// Where it may live.
+        strategy: Strategy,
+        /// Where most of what its constructor reads lies.
+        near: Option<Near>,
+    },
+    /// Tasks of this shape want no place any more.
+    Withdraw {
+        /// The shape's number.
+        shape: ShapeId,
+    },
+    /// This actor wants no place any more.
+    WithdrawActor {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// Tell the placer something about a placement group.
+    TellPlacer {
+        /// What.
+        message: ToPlacer,
     },
     /// The spill file's bytes there are not needed any more.
     FreeSpilled {
@@ -431,6 +443,10 @@ pub enum NodeEffect {
 /// What the node starts with.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
+    /// Which it is.
+    pub node: NodeId,
+    /// What its operator says about it.
+    pub labels: Labels,
     /// What it offers.
     pub resources: Resources,
     /// Size of the arena.
@@ -472,6 +488,7 @@ pub struct Node {
     groups: groups::Groups,
     keys: keys::Keys,
     peers: peers::Peers,
+    places: places::Places,
     /// Claims of names that have no answer yet.
     names: names::Claims,
 }
@@ -496,6 +513,7 @@ impl Node {
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
             peers: peers::Peers::default(),
+            places: places::Places::new(config.node, config.labels),
             names: names::Claims::default(),
         }
     }
@@ -571,7 +589,7 @@ impl Node {
             ToNode::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
             ToNode::GroupWatched { group } => self.on_group_watched(from, group, out),
             ToNode::GroupRemoved { group } => {
-                self.remove_group(now, group, "it was removed", out);
+                self.remove_group_everywhere(now, group, "it was removed", out);
             }
 
             ToNode::KeyAsked { request, question } => self.on_key_asked(from, request, question, out),
@@ -606,9 +624,11 @@ impl Machine for Node {
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
             NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),
-            NodeInput::Placed { shape, peer, count } => self.on_placed(now, shape, peer, count, out),
-            NodeInput::ActorPlaced { actor, peer } => self.on_actor_placed(now, actor, peer, out),
-            NodeInput::PlacesLost => self.on_places_lost(now),
+            NodeInput::Placed { shape, verdict, count } => self.on_placed(now, shape, verdict, count, out),
+            NodeInput::ActorPlaced { actor, verdict } => self.on_actor_placed(now, actor, verdict, out),
+            NodeInput::GroupTold { message } => self.on_group_told(now, message, out),
+            NodeInput::PlacerCame => self.on_placer_came(now, out),
+            NodeInput::PlacesLost => self.on_places_lost(now, out),
             NodeInput::NameClaimed { name, actor, granted } => {
                 self.on_name_claimed(now, &name, actor, granted, out);
             }
@@ -631,7 +651,7 @@ impl Machine for Node {
             .chain(self.program_deadlines())
             .chain(self.groups.deadlines())
             .chain(orphans)
-            .chain(self.peers.deadlines())
+            .chain(self.places.deadlines())
             .chain(self.memory.next_wakeup())
             .min()
     }
@@ -649,6 +669,7 @@ impl Machine for Node {
         self.check_programs();
         self.keys.check();
         self.check_peers();
+        self.check_places();
         self.check_names();
         for (from, to) in &self.channels {
             assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());

@@ -134,17 +134,19 @@ impl Placer {
     }
 
     fn on_node_joined(&mut self, now: Time, info: NodeInfo, out: &mut Effects<PlacerEffect>) {
-        if self.nodes.knows(info.node) {
-            self.on_node_left(now, info.node, out);
+        let node = info.node;
+        if self.nodes.knows(node) {
+            self.forget_node(now, node, true, out);
         }
         self.nodes.join(info);
+        self.tell_named_groups(node, out);
         self.requests.note_change(Change::Members);
     }
 
-    fn on_node_left(&mut self, now: Time, node: NodeId, out: &mut Effects<PlacerEffect>) {
+    fn forget_node(&mut self, now: Time, node: NodeId, rejoins: bool, out: &mut Effects<PlacerEffect>) {
         self.nodes.leave(node);
         self.requests.forget_node(node);
-        self.on_group_node_left(now, node, out);
+        self.on_group_node_left(now, node, rejoins, out);
         self.requests.note_change(Change::Members);
     }
 
@@ -176,6 +178,9 @@ impl Placer {
             }
             ToPlacer::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
             ToPlacer::GroupWatched { group } => self.on_group_watched(from, group, out),
+            ToPlacer::GroupKept { spec, creator, bundles } => {
+                self.on_group_kept(now, from, (spec, creator), bundles, out);
+            }
             ToPlacer::GroupRemoved { group } => self.remove_group(group, "it was removed", out),
             ToPlacer::Reserved { group, attempt, outcome } => {
                 self.on_reserved(now, from, group, attempt, outcome, out);
@@ -197,7 +202,7 @@ impl Machine for Placer {
     fn step(&mut self, now: Time, input: PlacerInput, out: &mut Effects<PlacerEffect>) {
         match input {
             PlacerInput::NodeJoined { info } => self.on_node_joined(now, info, out),
-            PlacerInput::NodeLeft { node } => self.on_node_left(now, node, out),
+            PlacerInput::NodeLeft { node } => self.forget_node(now, node, false, out),
             PlacerInput::Received { from, epoch, message } => {
                 self.on_received(now, from, epoch, message, out);
             }

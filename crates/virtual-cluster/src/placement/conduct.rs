@@ -102,10 +102,10 @@ impl Cluster {
                 let lane = host.lanes.values_mut().find(|lane| lane.request == request);
                 lane.into_iter().for_each(|lane| lane.asked = 0);
             }
-            FromPlacer::GroupChanged { group, state, nodes } => {
+            FromPlacer::GroupChanged { group, state, nodes, .. } => {
                 self.groups.insert(group, (state, nodes));
             }
-            FromPlacer::Reserve { group, attempt, bundles } => {
+            FromPlacer::Reserve { group, attempt, bundles, .. } => {
                 let wish = Wish { group, attempt, bundles };
                 if self.random.chance(self.manner.refusals_percent) {
                     let outcome = Err("it does not feel like it".to_owned());

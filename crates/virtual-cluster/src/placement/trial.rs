@@ -116,7 +116,8 @@ impl Trial {
             ];
             let strategy = strategies[self.random.below(4) as usize];
             let detached = self.random.chance(20);
-            let spec = GroupSpec { group: group(number), bundles, strategy, name: None, detached };
+            let spec =
+                GroupSpec { group: group(number), bundles, strategy, detached, ..GroupSpec::default() };
             let (maker, at) = (self.node(), self.time());
             self.cluster.say(at, maker, ToPlacer::GroupWanted { spec });
             if self.random.chance(50) {

@@ -7,8 +7,8 @@ use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SP
 use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
-    Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, ProcessSlot, ProgramId,
-    Resources, Shape, ShardIndex,
+    Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, Labels, NodeId,
+    ProcessSlot, ProgramId, Resources, Shape, ShardIndex,
 };
 
 impl Stage {
@@ -49,7 +49,9 @@ impl Stage {
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => self.perform_on_actor(line, by),
+            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => {
+                self.perform_on_actor(line, by)
+            }
             _ => self.perform_on_object(line, by),
         }
     }
@@ -57,6 +59,8 @@ impl Stage {
     fn begin(&mut self, line: &Line) -> Result<(), String> {
         let store_bytes = line.bytes("store", 1 << 20)?;
         let config = NodeConfig {
+            node: NodeId::default(),
+            labels: Labels::new(),
             resources: resources(line, &["store", "spill", "spill-above", "entries"])?,
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
@@ -126,6 +130,7 @@ impl Stage {
                     group: group_place(line)?,
                     program: self.program_for(line, by)?,
                     priority: priority(line)?,
+                    ..Shape::default()
                 };
                 self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
@@ -181,7 +186,8 @@ impl Stage {
                 let (bundles, name) =
                     (bundles.collect::<Result<_, _>>()?, line.option("name").map(str::to_owned));
                 let detached = line.says("detached");
-                ToNode::GroupWanted { spec: GroupSpec { group, bundles, strategy, name, detached } }
+                let labels = Vec::new();
+                ToNode::GroupWanted { spec: GroupSpec { group, bundles, labels, strategy, name, detached } }
             }
             "watch-group" => ToNode::GroupWatched { group },
             _ => ToNode::GroupRemoved { group },
@@ -345,8 +351,6 @@ fn priority(line: &Line) -> Result<i32, String> {
 
 fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
     Ok(ActorSpec {
-        groups: Vec::new(),
-        looped: false,
         actor: Stage::actor(name),
         program: ProgramId::default(),
         constructor: FunctionId(1),
@@ -367,5 +371,6 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         priority: priority(line)?,
         concurrency: 1,
         details: name.as_bytes().to_vec(),
+        ..ActorSpec::default()
     })
 }

@@ -105,6 +105,7 @@ impl Hosting {
             group: self.some_group(around),
             program: self.some_program(around),
             priority: some_priority(around),
+            ..Shape::default()
         };
         let shard = ShardIndex(around.random.below(2) as u32);
         self.lanes_wanted += 1;
@@ -163,8 +164,6 @@ impl Hosting {
         }
         let actor = ActorId::created_by(TaskId::root(SessionId(around.random.number())).child(0));
         let spec = ActorSpec {
-            groups: Vec::new(),
-            looped: false,
             actor,
             program: self.some_program(around),
             constructor: FunctionId(1),
@@ -181,7 +180,7 @@ impl Hosting {
             group: self.some_group(around),
             priority: some_priority(around),
             concurrency: 1,
-            details: Vec::new(),
+            ..ActorSpec::default()
         };
         self.handles.insert(actor, false);
         around.tell(ToNode::ActorWanted { spec: Box::new(spec) });

@@ -3,10 +3,32 @@
 //! An object usually has one copy. It has more when a task that runs again writes the same object again
 //! while the first is still being read: the ids are the same, the entries are not.
 
-use super::{EntryState, NodeEffect};
+use super::NodeEffect;
 use crate::Time;
 use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
 use std::collections::BTreeMap;
+
+/// Why an object was not spilled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpillRefusal {
+    /// Somebody reads it.
+    Pinned,
+    /// The disk did not take it.
+    Disk(String),
+}
+
+/// The state of an entry of the shared index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// Nobody's.
+    Free,
+    /// Being written by one process.
+    Writing,
+    /// Immutable and in memory.
+    Sealed,
+    /// On disk only.
+    Spilled,
+}
 
 /// Where a copy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +170,10 @@ impl Copies {
     /// The order that publishes the state of an entry.
     pub(super) fn order(&self, entry: EntryRef, state: EntryState) -> NodeEffect {
         let copy = self.get(entry);
-        let offset = copy.arena_offset().unwrap_or(0);
+        let offset = match copy.state {
+            CopyState::Elsewhere { peer } => u64::from(peer.0) + 1,
+            _ => copy.arena_offset().unwrap_or(0),
+        };
         NodeEffect::WriteEntry { entry, object: copy.object, state, offset, bytes: copy.bytes }
     }
 

@@ -36,8 +36,12 @@ impl Node {
             1 => format!("1 task is queued for {wanted}"),
             _ => format!("{queued} tasks are queued for {wanted}"),
         };
+        if let Some(text) = self.place_text(shape).filter(|_| queued > 0 && !self.may_run_here(shape)) {
+            return format!("{are_queued}; {text}");
+        }
         if !self.stock.is_feasible(&want) {
-            return format!("{are_queued}; {}", self.infeasible_text(&want));
+            let text = self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want));
+            return format!("{are_queued}; {text}");
         }
         if !isolated && self.roster.shared(program).is_none() {
             return format!("{are_queued}; {}", self.shared_text(program));
@@ -53,7 +57,7 @@ impl Node {
         if leases > 0 {
             return format!("{are_queued}; at most {leases} may run at a time now{ahead}");
         }
-        if !self.leases.has_room(shape) || (self.stock.fits(&want) && ahead.is_empty()) {
+        if !self.leases.has_room(shape, &self.roster) || (self.stock.fits(&want) && ahead.is_empty()) {
             return format!("{are_queued}; they are about to be served");
         }
         format!("{are_queued}; {}{ahead}", self.lacking_text(&want))

@@ -4,19 +4,22 @@
 //! queued. Until then its resources are not free, and the numbers of its shapes and lanes not used again.
 //!
 //! Invariants:
-//! 1. A group is ready exactly while the stock has its bundles and nobody has removed it.
+//! 1. The stock has those bundles of a group that are on this node and may be used; where there are no other nodes, a
+//!    group that is ready has all.
 //! 2. What uses a group belongs to one that is ready, or to one that is being removed and is told to end.
 
 use super::leases::Removal;
+use super::parts::{Claimed, Part};
 use super::stock::{Lack, Want};
 use super::supply::{Claim, Served};
 use super::{Node, NodeEffect};
 use crate::ledger::{Allocation, Source};
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
+use aktis_protocol::placement::{ToPlacer, rules_text};
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, ProcessSlot,
-    Resources, ShapeId, limits,
+    DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId,
+    ProcessSlot, Resources, ShapeId, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,41 +28,46 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const GROUP_GRACE_MICROSECONDS: u64 = 50_000;
 
 #[derive(Debug)]
-enum Stage {
-    /// Its resources are not free yet, as those who watch it were told.
+pub(super) enum Stage {
+    /// Its resources are not all set aside yet, as those who watch it were told.
     Waiting { told: String },
-    /// These are set aside.
-    Ready { reserved: Vec<Allocation> },
-    /// Whoever uses these is being ended; those who still run then are killed.
-    Removing { reserved: Vec<Allocation>, kill_at: Option<Time>, why: String },
+    /// All its bundles may be used.
+    Ready,
+    /// Whoever uses it is being ended; those who still run then are killed.
+    Removing { kill_at: Option<Time>, why: String },
 }
 
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) spec: GroupSpec,
-    creator: ProcessSlot,
-    watchers: BTreeSet<ProcessSlot>,
-    stage: Stage,
+    /// The process that made it; none if it was made on another node.
+    pub(super) creator: Option<ProcessSlot>,
+    /// The node that it was made on, if that matters here.
+    pub(super) home: NodeId,
+    pub(super) watchers: BTreeSet<ProcessSlot>,
+    pub(super) stage: Stage,
+    /// What this node has of it.
+    pub(super) part: Part,
+    /// The node of each bundle, while it is ready and there are several nodes.
+    pub(super) nodes: Vec<NodeId>,
 }
 
 impl Group {
+    pub(super) fn new(spec: GroupSpec, creator: Option<ProcessSlot>, home: NodeId) -> Self {
+        let (watchers, stage) = (creator.into_iter().collect(), Stage::Waiting { told: String::new() });
+        Self { spec, creator, home, watchers, stage, part: Part::default(), nodes: Vec::new() }
+    }
+
     /// How far it is, as those who watch it are told.
     pub(super) fn state(&self) -> GroupState {
         match &self.stage {
             Stage::Waiting { told } => GroupState::Pending(told.clone()),
-            Stage::Ready { .. } => GroupState::Ready,
+            Stage::Ready => GroupState::Ready,
             Stage::Removing { why, .. } => GroupState::Removed(why.clone()),
         }
     }
 
-    fn reserved(&self) -> &[Allocation] {
-        match &self.stage {
-            Stage::Waiting { .. } => &[],
-            Stage::Ready { reserved } | Stage::Removing { reserved, .. } => reserved,
-        }
-    }
-
-    fn is_removed(&self) -> bool {
+    pub(super) fn is_removed(&self) -> bool {
         matches!(self.stage, Stage::Removing { .. })
     }
 }
@@ -69,15 +77,18 @@ pub(super) struct Groups {
     pub(super) table: BTreeMap<GroupId, Group>,
     /// Those that are being removed.
     removing: BTreeSet<GroupId>,
+    /// Those of which the placer has yet to say that it knows that they are removed.
+    pub(super) unsaid: BTreeSet<GroupId>,
 }
 
 impl Groups {
-    pub(super) fn is_waiting(&self, group: GroupId) -> bool {
-        self.table.get(&group).is_some_and(|known| matches!(known.stage, Stage::Waiting { .. }))
+    /// Whether bundles of the group wait to be set aside here.
+    pub(super) fn is_claiming(&self, group: GroupId) -> bool {
+        self.table.get(&group).is_some_and(|known| known.part.claimed.is_some())
     }
 
     pub(super) fn allocations(&self) -> impl Iterator<Item = &Allocation> {
-        self.table.values().flat_map(Group::reserved)
+        self.table.values().flat_map(|known| known.part.allocations())
     }
 
     /// When those who still use a removed group are to be killed.
@@ -93,7 +104,7 @@ impl Groups {
         let mut orphaned = Vec::new();
         for (&group, known) in &mut self.table {
             known.watchers.remove(&dead);
-            if known.creator == dead && !known.spec.detached {
+            if known.creator == Some(dead) && !known.spec.detached {
                 orphaned.push(group);
             }
         }
@@ -131,8 +142,15 @@ impl Node {
         if let Some(why) = refusal {
             return self.send(from, FromNode::GroupChanged { group, state: GroupState::Removed(why) }, out);
         }
-        let stage = Stage::Waiting { told: String::new() };
-        let known = Group { spec, creator: from, watchers: BTreeSet::from([from]), stage };
+        let mut known = Group::new(spec, Some(from), self.places.node());
+        if self.places.is_clustered() {
+            out.push(NodeEffect::TellPlacer { message: ToPlacer::GroupWanted { spec: known.spec.clone() } });
+            self.groups.table.insert(group, known);
+            return;
+        }
+        // All of it is to be here.
+        let bundles = (0..).zip(known.spec.bundles.clone()).collect();
+        known.part.claimed = Some(Claimed { attempt: 0, bundles });
         self.groups.table.insert(group, known);
         self.claims.push_back(Claim::Group(group));
         self.serve(now, out);
@@ -144,6 +162,7 @@ impl Node {
         group: GroupId,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.look_for_group(group, out);
         let state = match self.groups.table.get_mut(&group) {
             Some(known) => {
                 known.watchers.insert(from);
@@ -154,14 +173,14 @@ impl Node {
         self.send(from, FromNode::GroupChanged { group, state }, out);
     }
 
-    fn tell_group(&self, group: GroupId, out: &mut Effects<NodeEffect>) {
+    pub(super) fn tell_group(&self, group: GroupId, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.groups.table.get(&group) else { return };
         for &watcher in &known.watchers {
             self.send(watcher, FromNode::GroupChanged { group, state: known.state() }, out);
         }
     }
 
-    /// Sets resources aside for the group, if they are free now.
+    /// Sets aside what this node is to have of the group, if that is free now.
     pub(super) fn serve_group(
         &mut self,
         now: Time,
@@ -169,39 +188,54 @@ impl Node {
         kept_back: &BTreeSet<Lack>,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let Some(known) = self.groups.table.get(&group).filter(|_| self.groups.is_waiting(group)) else {
-            return Served::Satisfied;
-        };
-        let bundles = known.spec.bundles.clone();
+        let Some(known) = self.groups.table.get(&group) else { return Served::Satisfied };
+        let Some(claimed) = known.part.claimed.clone() else { return Served::Satisfied };
+        let bundles: Vec<Resources> = claimed.bundles.iter().map(|(_, bundle)| bundle.clone()).collect();
         let want = Want::of_node(sum(&bundles));
-        if known.spec.strategy == GroupStrategy::StrictSpread && bundles.len() > 1 {
-            let count = bundles.len();
-            let text =
-                format!("its {count} bundles want {count} nodes (STRICT_SPREAD), and this is the only one");
-            return self.put_group_off(group, text, Vec::new(), out);
-        }
-        if !self.stock.node().are_feasible(&bundles) {
-            let text = match self.stock.is_feasible(&want) {
-                true => "its bundles cannot be cut from the GPUs of this node".to_owned(),
-                false => self.infeasible_text(&want),
+        if let Some(text) = self.part_refusal(&known.spec, &bundles, &want) {
+            return match self.places.is_clustered() {
+                true => self.refuse_part(group, text, out),
+                false => self.put_group_off(group, text, Vec::new(), out),
             };
-            return self.put_group_off(group, text, Vec::new(), out);
         }
         let reserved = match want.takes_any(kept_back) {
             true => None,
-            false => self.stock.reserve(group, &bundles),
+            false => self.stock.set_aside(&bundles),
         };
         let Some(reserved) = reserved else {
             let lacking = self.stock.lacking(&want);
             self.ask_back_for(now, Claim::Group(group), &want, &lacking, out);
             return self.put_group_off(group, self.lacking_text(&want), want.lacks(lacking), out);
         };
-        self.groups.table.get_mut(&group).expect("the group is known").stage = Stage::Ready { reserved };
-        self.tell_group(group, out);
+        let reserved = claimed.bundles.iter().map(|(bundle, _)| *bundle).zip(reserved).collect();
+        self.on_part_set_aside(group, claimed.attempt, reserved, out);
         Served::Satisfied
     }
 
-    /// The group waits; those who watch it learn for what, if that is news.
+    /// Why this node can never have these bundles, if so.
+    fn part_refusal(&self, spec: &GroupSpec, bundles: &[Resources], want: &Want) -> Option<String> {
+        if !self.places.is_clustered() {
+            let count = bundles.len();
+            if spec.strategy == GroupStrategy::StrictSpread && count > 1 {
+                return Some(format!(
+                    "its {count} bundles want {count} nodes (STRICT_SPREAD), and this is the only one"
+                ));
+            }
+            let unsuited = (0..count as u32).find(|bundle| !spec.suits(*bundle, self.places.labels()));
+            if let Some(bundle) = unsuited {
+                return Some(format!("there is no node with {}", rules_text(spec.rules(bundle))));
+            }
+        }
+        if self.stock.node().are_feasible(bundles) {
+            return None;
+        }
+        Some(match self.stock.is_feasible(want) {
+            true => "its bundles cannot be cut from the GPUs of this node".to_owned(),
+            false => self.infeasible_text(want),
+        })
+    }
+
+    /// The group waits; those who watch it learn for what, if that is news and nobody else says it.
     fn put_group_off(
         &mut self,
         group: GroupId,
@@ -212,6 +246,7 @@ impl Node {
         let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
         if let Some(Stage::Waiting { told }) = known
             && *told != text
+            && !self.places.is_clustered()
         {
             *told = text;
             self.tell_group(group, out);
@@ -224,7 +259,8 @@ impl Node {
         let known = self.groups.table.get(&place.group).filter(|known| !known.is_removed());
         let Some(known) = known else { return Some(removed(place.group)) };
         let count = known.spec.bundles.len();
-        let bundle = place.bundle.filter(|bundle| *bundle as usize >= count)?;
+        // Of a group that was made elsewhere, the bundles may not be known yet.
+        let bundle = place.bundle.filter(|bundle| count > 0 && *bundle as usize >= count)?;
         let text =
             format!("placement group {} has {count} bundles, and none is number {bundle}", place.group);
         Some(Failure::new(FailureKind::GroupRemoved, text))
@@ -235,7 +271,7 @@ impl Node {
         let GroupPlace { group, bundle } = place;
         match self.groups.table.get(&group).map(|known| &known.stage) {
             Some(Stage::Waiting { told }) => format!("placement group {group} is not ready: {told}"),
-            Some(Stage::Ready { .. }) => match bundle {
+            Some(Stage::Ready) => match bundle {
                 Some(bundle) => format!("bundle {bundle} of placement group {group} has not {wanted} in all"),
                 None => format!("no bundle of placement group {group} has {wanted} in all"),
             },
@@ -254,13 +290,9 @@ impl Node {
         let Some(known) = self.groups.table.get_mut(&group).filter(|known| !known.is_removed()) else {
             return;
         };
-        let waiting = Stage::Waiting { told: String::new() };
-        let reserved = match std::mem::replace(&mut known.stage, waiting) {
-            Stage::Ready { reserved } => reserved,
-            _ => Vec::new(),
-        };
         let kill_at = Some(Time(now.0 + GROUP_GRACE_MICROSECONDS));
-        known.stage = Stage::Removing { reserved, kill_at, why: why.to_owned() };
+        known.stage = Stage::Removing { kill_at, why: why.to_owned() };
+        self.drop_uncommitted(group);
         self.groups.removing.insert(group);
         self.claims.retain(|claim| *claim != Claim::Group(group));
         self.tell_group(group, out);
@@ -330,7 +362,8 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         for group in orphaned {
-            self.remove_group(now, group, &format!("the process that made it died: {cause}"), out);
+            let why = format!("the process that made it died: {cause}");
+            self.remove_group_everywhere(now, group, &why, out);
         }
     }
 
@@ -382,14 +415,19 @@ impl Node {
 
     /// The resources of a removed group, which nobody uses, are the node's again.
     fn unreserve(&mut self, now: Time, group: GroupId, out: &mut Effects<NodeEffect>) {
-        let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
-        let Some(Stage::Removing { reserved, kill_at, .. }) = known else { return };
-        *kill_at = None;
-        if reserved.is_empty() {
+        let Some(known) = self.groups.table.get_mut(&group) else { return };
+        if let Stage::Removing { kill_at, .. } = &mut known.stage {
+            *kill_at = None;
+        }
+        let owed = std::mem::take(&mut known.part.returns_owed);
+        let open = std::mem::take(&mut known.part.open);
+        for _ in 0..owed {
+            out.push(NodeEffect::TellPlacer { message: ToPlacer::Returned { group } });
+        }
+        if open.is_empty() {
             return;
         }
-        let reserved = std::mem::take(reserved);
-        self.stock.unreserve(group, reserved);
+        self.stock.unreserve(group, open.into_iter().map(|(_, allocation)| allocation).collect());
         self.warm_due = true;
         self.serve(now, out);
     }
@@ -399,15 +437,13 @@ impl Node {
             assert_eq!(known.is_removed(), self.groups.removing.contains(group), "{group} is being removed");
             let any = GroupPlace { group: *group, bundle: None };
             let bundles = self.stock.ledgers(Some(any)).len();
-            match &known.stage {
-                Stage::Waiting { .. } => {
-                    assert_eq!(bundles, 0, "groups invariant 1: {group}");
-                    assert!(self.claims.contains(&Claim::Group(*group)), "{group} waits and claims nothing");
-                }
-                Stage::Ready { .. } => {
-                    assert_eq!(bundles, known.spec.bundles.len(), "groups invariant 1: {group}");
-                }
-                Stage::Removing { reserved, .. } => assert_eq!(bundles, reserved.len(), "{group} is removed"),
+            assert_eq!(bundles, known.part.open.len(), "groups invariant 1: {group}");
+            let claims = self.claims.contains(&Claim::Group(*group));
+            assert_eq!(claims, known.part.claimed.is_some(), "{group} waits and claims nothing");
+            if let Stage::Ready = known.stage
+                && !self.places.is_clustered()
+            {
+                assert_eq!(bundles, known.spec.bundles.len(), "groups invariant 1: {group}");
             }
         }
         for lane in self.leases.lanes.values() {

@@ -94,7 +94,7 @@ impl Node {
             let answer = Err(Failure::new(FailureKind::Refused, text));
             return self.send(from, FromNode::KeyAnswered { request, answer }, out);
         }
-        if self.peers.is_clustered() {
+        if self.places.is_clustered() {
             return out.push(NodeEffect::AskKey { to: from, request, question });
         }
         let answer = match question {

@@ -19,6 +19,9 @@ impl Node {
         shard: ShardIndex,
         out: &mut Effects<NodeEffect>,
     ) {
+        if let Some(place) = shape.group {
+            self.look_for_group(place.group, out);
+        }
         let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
             Some(failure) => Err(failure),
             None => self
@@ -95,7 +98,9 @@ impl Node {
         let queued = if served { queued } else { 0 };
         lane.queued = queued;
         lane.wanted = queued;
-        let claim = Claim::Shape(lane.shape);
+        let shape = lane.shape;
+        self.revoke_outdated(now, shape, queued, out);
+        let claim = Claim::Shape(shape);
         if queued > 0 && !self.claims.contains(&claim) {
             self.claims.push_back(claim);
         }
@@ -113,6 +118,9 @@ impl Node {
     ) {
         let gpus = allocation.gpu_indices();
         let lease = self.leases.add(shape, holder, allocation, now);
+        if !self.is_peer(holder) {
+            self.places.spend(shape);
+        }
         if self.roster.is_live(holder) {
             self.leases.satisfy(shape);
             self.send(holder, FromNode::LeaseGranted { lease: Lease { lease, shape, gpus } }, out);

@@ -148,6 +148,11 @@ impl Leases {
         self.shapes.get(id.0 as usize)?.as_ref()
     }
 
+    /// The numbers of all shapes.
+    pub(super) fn known_shapes(&self) -> impl Iterator<Item = ShapeId> {
+        self.by_shape.values().copied()
+    }
+
     /// How many shapes are known.
     pub(super) fn shapes(&self) -> usize {
         self.by_shape.len()
@@ -259,6 +264,11 @@ impl Leases {
         self.of_shape(shape).map(|lane| u64::from(lane.wanted)).sum()
     }
 
+    /// The same, over the lanes that count.
+    pub(super) fn wanted_in(&self, shape: ShapeId, counts: impl Fn(&Lane) -> bool) -> u64 {
+        self.of_shape(shape).filter(|lane| counts(lane)).map(|lane| u64::from(lane.wanted)).sum()
+    }
+
     fn of_shape(&self, shape: ShapeId) -> impl Iterator<Item = &Lane> {
         self.lanes.values().filter(move |lane| lane.shape == shape)
     }
@@ -284,13 +294,15 @@ impl Leases {
         self.idle.values().filter(|idle| idle.shape == shape && idle.until.is_none()).count()
     }
 
-    /// Whether the shape may have another lease, as far as bounds other than resources go.
-    pub(super) fn has_room(&self, shape: ShapeId) -> bool {
+    /// Whether the shape may have another lease here, as far as bounds other than resources go. What other nodes may run
+    /// is bounded there.
+    pub(super) fn has_room(&self, shape: ShapeId, roster: &Roster) -> bool {
         let bound = match self.shape(shape).resources.is_empty() {
             true => FREE_SHAPE_LEASES_MAX,
             false => limits::THREADS_MAX,
         };
-        self.count(shape) < bound
+        let leases = self.leases.values().filter(|lease| lease.shape == shape);
+        leases.filter(|lease| !roster.is_peer(lease.holder)).count() < bound
     }
 
     /// Records a lease, and that one task less waits for one.

@@ -19,7 +19,7 @@ pub(super) struct Claims(BTreeMap<String, (ActorId, Vec<Asker>)>);
 impl Node {
     /// An actor of this node is to have a name in the whole cluster.
     pub(super) fn claim_name(&mut self, name: &str, found: FoundActor, out: &mut Effects<NodeEffect>) {
-        if self.peers.is_clustered() {
+        if self.places.is_clustered() {
             self.names.0.insert(name.to_owned(), (found.actor, Vec::new()));
             out.push(NodeEffect::ClaimName { name: name.to_owned(), found });
         }
@@ -39,7 +39,7 @@ impl Node {
             waiting.push((from, request));
             return true;
         }
-        if known || !self.peers.is_clustered() {
+        if known || !self.places.is_clustered() {
             return false;
         }
         out.push(NodeEffect::SeekName { to: from, request, name: name.to_owned() });
@@ -53,10 +53,10 @@ impl Node {
         request: RequestId,
         out: &mut Effects<NodeEffect>,
     ) -> bool {
-        if self.peers.is_clustered() {
+        if self.places.is_clustered() {
             out.push(NodeEffect::SeekNames { to: from, request });
         }
-        self.peers.is_clustered()
+        self.places.is_clustered()
     }
 
     /// The cluster has given an actor its name, or another has it.
@@ -125,7 +125,7 @@ impl Node {
             if let Some((_, (_, waiting))) = self.names.0.remove_entry(&name) {
                 waiting.into_iter().for_each(|(to, request)| self.on_name_found(to, request, None, out));
             }
-            if self.peers.is_clustered() {
+            if self.places.is_clustered() {
                 out.push(NodeEffect::FreeName { name, actor });
             }
         }

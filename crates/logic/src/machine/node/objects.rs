@@ -147,6 +147,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.peers.forget_process(dead);
+        self.places.forget_process(dead);
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);

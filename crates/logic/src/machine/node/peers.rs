@@ -4,24 +4,13 @@
 //! Invariants:
 //! 1. An import belongs to a live process that stands for another node, and its object is known.
 //! 2. No node promises an object that is in the store here: if both kept it for the other, neither would let go.
-//! 3. What waits is handed up once at a time: there is no second question before the first is answered.
 
-use super::roster::Role;
-use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::directory::Value;
-use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, RequestId};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// How long something that this node could run waits for it before it is handed up.
-pub const PATIENCE_MICROSECONDS: u64 = 20_000;
-/// How soon it is handed up again after a part of it was placed.
-const AGAIN_MICROSECONDS: u64 = 10_000;
-/// How soon it is handed up again if there was no place for it.
-const REFUSED_MICROSECONDS: u64 = 200_000;
+use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot};
+use std::collections::BTreeMap;
 
 /// An object whose value another node can say.
 #[derive(Clone, Copy, Debug)]
@@ -33,41 +22,13 @@ struct Import {
     named: u64,
 }
 
-/// Something that this node has no place for, or not soon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HandUp {
-    /// It is handed up then.
-    Due(Time),
-    /// It was handed up, and is not answered yet.
-    Asked,
-}
-
 /// What is known of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// Whether there may be any.
-    clustered: bool,
     imports: BTreeMap<ObjectId, Import>,
-    shapes: BTreeMap<ShapeId, HandUp>,
-    actors: BTreeMap<ActorId, HandUp>,
-    /// Who knows which shapes.
-    told: BTreeSet<(ProcessSlot, ShapeId)>,
 }
 
 impl Peers {
-    /// Whether there may be other nodes.
-    pub(super) fn is_clustered(&self) -> bool {
-        self.clustered
-    }
-
-    /// When something is handed up.
-    pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
-        self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
-            HandUp::Due(at) => Some(*at),
-            HandUp::Asked => None,
-        })
-    }
-
     /// Nobody here can ask for the object any more: gives the process that promised it, and how often it was named.
     pub(super) fn forget_object(&mut self, object: ObjectId) -> Option<(ProcessSlot, u64)> {
         self.imports.remove(&object).map(|import| (import.peer, import.named))
@@ -75,40 +36,12 @@ impl Peers {
 
     pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
         self.imports.retain(|_, import| import.peer != dead);
-        self.told.retain(|(peer, _)| *peer != dead);
-    }
-
-    /// Whether somebody has yet to say where tasks of the shape can run. The answer will name its number.
-    pub(super) fn is_asked_for(&self, shape: ShapeId) -> bool {
-        self.shapes.get(&shape) == Some(&HandUp::Asked)
-    }
-
-    /// The number of the shape is used for another from now on.
-    pub(super) fn forget_shape(&mut self, shape: ShapeId) {
-        self.told.retain(|(_, told)| *told != shape);
-        self.shapes.remove(&shape);
     }
 }
 
 impl Node {
-    /// From now on there may be other nodes, and what is handed up is answered.
-    pub fn join_cluster(&mut self) {
-        self.peers.clustered = true;
-    }
-
-    /// Nobody will answer what was handed up.
-    pub(super) fn on_places_lost(&mut self, now: Time) {
-        self.leases.tidy_due |= !self.leases.spare.is_empty();
-        let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
-        for hand_up in self.peers.shapes.values_mut().chain(self.peers.actors.values_mut()) {
-            if *hand_up == HandUp::Asked {
-                *hand_up = again;
-            }
-        }
-    }
-
     pub(super) fn is_peer(&self, process: ProcessSlot) -> bool {
-        self.roster.get(process).is_some_and(|peer| peer.role == Role::Peer)
+        self.roster.is_peer(process)
     }
 
     pub(super) fn on_promised(
@@ -208,92 +141,6 @@ impl Node {
         !peers.is_empty()
     }
 
-    /// What waits here for too long, or for ever, is handed up.
-    pub(super) fn hand_up(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        if !self.peers.clustered {
-            return;
-        }
-        let mut shapes = std::mem::take(&mut self.peers.shapes);
-        let mut actors = std::mem::take(&mut self.peers.actors);
-        for claim in self.claims.clone() {
-            match claim {
-                Claim::Shape(shape) => {
-                    let wanted = self.leases.wanted(shape);
-                    let definition = self.leases.shape(shape);
-                    if wanted == 0 || definition.group.is_some() {
-                        continue;
-                    }
-                    let feasible = self.stock.is_feasible(&self.leases.want(shape));
-                    let hand_up = shapes.remove(&shape).unwrap_or_else(|| first(now, feasible));
-                    let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
-                    if is_due {
-                        let count = wanted.min(u64::from(u32::MAX)) as u32;
-                        let definition = definition.clone();
-                        out.push(NodeEffect::Place { shape, definition, count });
-                    }
-                    self.peers.shapes.insert(shape, if is_due { HandUp::Asked } else { hand_up });
-                }
-                Claim::Actor(actor) => {
-                    let Some((want, feasible)) = self.waiting_actor(actor) else { continue };
-                    let hand_up = actors.remove(&actor).unwrap_or_else(|| first(now, feasible));
-                    let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
-                    if is_due {
-                        out.push(NodeEffect::PlaceActor { actor, needs: want.resources });
-                    }
-                    self.peers.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
-                }
-                Claim::Group(_) => {}
-            }
-        }
-        // Those that were asked for and are not waited for now may be again, before the answer comes.
-        let asked = |hand_up: &HandUp| *hand_up == HandUp::Asked;
-        self.peers.shapes.extend(shapes.into_iter().filter(|(_, hand_up)| asked(hand_up)));
-        self.peers.actors.extend(actors.into_iter().filter(|(_, hand_up)| asked(hand_up)));
-    }
-
-    pub(super) fn on_placed(
-        &mut self,
-        now: Time,
-        shape: ShapeId,
-        peer: Option<ProcessSlot>,
-        count: u32,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        self.leases.tidy_due |= !self.leases.spare.is_empty();
-        if self.peers.is_asked_for(shape) {
-            let pause = if peer.is_some() { AGAIN_MICROSECONDS } else { REFUSED_MICROSECONDS };
-            self.peers.shapes.insert(shape, HandUp::Due(Time(now.0 + pause)));
-        }
-        let is_live = |process: &ProcessSlot| self.roster.is_live(*process) && self.is_peer(*process);
-        let Some(peer) = peer.filter(is_live) else { return };
-        let Some(definition) = self.leases.find_shape(shape).cloned() else { return };
-        if self.peers.told.insert((peer, shape)) {
-            self.send(peer, FromNode::ShapeTold { shape, definition }, out);
-        }
-        for _ in 0..u64::from(count).min(self.leases.wanted(shape)) {
-            self.grant(now, shape, peer, Allocation::default(), out);
-        }
-    }
-
-    pub(super) fn on_actor_placed(
-        &mut self,
-        now: Time,
-        actor: ActorId,
-        peer: Option<ProcessSlot>,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let is_live = |process: &ProcessSlot| self.roster.is_live(*process) && self.is_peer(*process);
-        match peer.filter(is_live) {
-            Some(peer) => {
-                self.peers.actors.remove(&actor);
-                self.place_on_peer(actor, peer, out);
-            }
-            None => {
-                self.peers.actors.insert(actor, HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS)));
-            }
-        }
-    }
-
     pub(super) fn on_actor_lost(
         &mut self,
         now: Time,
@@ -316,9 +163,4 @@ impl Node {
             assert!(self.directory.knows(*object), "peers invariant 1: {object} is unknown");
         }
     }
-}
-
-/// When something that has just begun to wait is handed up.
-fn first(now: Time, feasible: bool) -> HandUp {
-    HandUp::Due(if feasible { Time(now.0 + PATIENCE_MICROSECONDS) } else { now })
 }

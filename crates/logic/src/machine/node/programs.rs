@@ -309,7 +309,7 @@ impl Node {
         shared: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) -> bool {
-        if !self.leases.has_room(shape) {
+        if !self.leases.has_room(shape, &self.roster) {
             return false;
         }
         let Some(allocation) = self.stock.allocate(&self.leases.want(shape)) else { return false };

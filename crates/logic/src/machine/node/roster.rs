@@ -103,6 +103,11 @@ impl Roster {
         self.get(slot).is_some_and(Process::is_live)
     }
 
+    /// Whether it stands for another node.
+    pub(super) fn is_peer(&self, slot: ProcessSlot) -> bool {
+        self.get(slot).is_some_and(|process| process.role == Role::Peer)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessSlot, &Process)> {
         self.processes.iter().map(|(&slot, process)| (slot, process))
     }

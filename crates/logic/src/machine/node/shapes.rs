@@ -44,7 +44,7 @@ impl Node {
             let stays = self.programs.is_default(shape) || self.leases.shape(shape).group.is_some();
             if stays || self.leases.has_lane(shape) {
                 self.leases.spare.remove(&shape);
-            } else if !self.peers.is_asked_for(shape) && !self.has_runner(shape) {
+            } else if !self.places.is_asked_for(shape) && !self.has_runner(shape) {
                 self.free_shape(shape, out);
             }
         }
@@ -54,7 +54,7 @@ impl Node {
     pub(super) fn free_shape(&mut self, shape: ShapeId, out: &mut Effects<NodeEffect>) {
         self.claims.retain(|claim| *claim != Claim::Shape(shape));
         self.leases.forget_shape(shape);
-        self.peers.forget_shape(shape);
+        self.places.forget_shape(shape);
         out.push(NodeEffect::FreeShape { shape });
     }
 

@@ -10,7 +10,7 @@ use aktis_protocol::state::{
     self, ActorRow, ActorState, GroupRow, ObjectRow, ResourceRow, StateKind, StateRows, WorkerRole,
     WorkerRow, WorkerState,
 };
-use aktis_protocol::{ActorId, GroupPlace, ProcessSlot, Resources};
+use aktis_protocol::{ActorId, GroupPlace, GroupState, ProcessSlot, Resources};
 
 impl Node {
     pub(super) fn on_state_wanted(
@@ -113,6 +113,11 @@ impl Node {
     fn group_rows(&self) -> (Vec<GroupRow>, u64) {
         state::page(self.groups.table.iter(), |(&group, known)| {
             let bundles = self.stock.ledgers(Some(GroupPlace { group, bundle: None }));
+            let nodes = match known.state() {
+                GroupState::Ready if self.places.is_clustered() => known.nodes.clone(),
+                GroupState::Ready => vec![self.places.node(); known.spec.bundles.len()],
+                GroupState::Pending(_) | GroupState::Removed(_) => Vec::new(),
+            };
             GroupRow {
                 group,
                 name: known.spec.name.clone(),
@@ -120,6 +125,7 @@ impl Node {
                 state: known.state(),
                 bundles: known.spec.bundles.clone(),
                 available: bundles.iter().map(|ledger| ledger.available().clone()).collect(),
+                nodes,
             }
         })
     }

@@ -90,16 +90,20 @@ impl Stock {
         let bundles = self.bundles.get(&place.group).map_or(&[][..], Vec::as_slice);
         match place.bundle {
             None => bundles,
-            Some(bundle) => bundles.get(bundle as usize).map_or(&[], std::slice::from_ref),
+            Some(bundle) => {
+                let wanted = Source::Bundle(place.group, bundle);
+                bundles.iter().find(|ledger| ledger.source() == wanted).map_or(&[], std::slice::from_ref)
+            }
         }
     }
 
     fn ledger_mut(&mut self, source: Source) -> &mut Ledger {
         match source {
             Source::Node => &mut self.node,
-            Source::Bundle(group, bundle) => {
-                let bundles = self.bundles.get_mut(&group).expect("a bundle stays while it is in use");
-                &mut bundles[bundle as usize]
+            Source::Bundle(group, _) => {
+                let bundles = self.bundles.get_mut(&group).into_iter().flatten();
+                let mut found = bundles.filter(|ledger| ledger.source() == source);
+                found.next().expect("a bundle stays while it is in use")
             }
         }
     }
@@ -152,13 +156,15 @@ impl Stock {
         Prospect(self.ledgers(want.group).to_vec())
     }
 
-    /// Sets resources aside for a group, all or nothing.
-    pub(super) fn reserve(&mut self, group: GroupId, bundles: &[Resources]) -> Option<Vec<Allocation>> {
-        let reserved = self.node.allocate_all(bundles)?;
-        let ledgers = reserved.iter().zip(0..);
-        let ledgers = ledgers.map(|(reserved, bundle)| Ledger::of_bundle(group, bundle, reserved));
-        self.bundles.insert(group, ledgers.collect());
-        Some(reserved)
+    /// Sets resources aside, all or nothing. Nobody uses them yet.
+    pub(super) fn set_aside(&mut self, bundles: &[Resources]) -> Option<Vec<Allocation>> {
+        self.node.allocate_all(bundles)
+    }
+
+    /// What was set aside for a bundle of a group may be used by whoever names it.
+    pub(super) fn open_bundle(&mut self, group: GroupId, bundle: u32, reserved: &Allocation) {
+        let ledger = Ledger::of_bundle(group, bundle, reserved);
+        self.bundles.entry(group).or_default().push(ledger);
     }
 
     /// Takes back what was set aside for a group. Nothing of it is in use.

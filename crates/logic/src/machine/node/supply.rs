@@ -108,6 +108,7 @@ impl Node {
     ) -> Served {
         let starting = self.leases.starting(shape, &self.roster);
         if self.leases.queued(shape) == 0 {
+            self.places.expire(shape);
             return Served::Satisfied;
         }
         let nothing_lacks = Served::Waits(Vec::new());
@@ -117,7 +118,8 @@ impl Node {
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
         if self.leases.wanted(shape) <= starting
             || held_up
-            || !self.leases.has_room(shape)
+            || !self.leases.has_room(shape, &self.roster)
+            || !self.may_run_here(shape)
             || !self.stock.is_feasible(&want)
             || want.takes_any(kept_back)
         {
@@ -382,7 +384,7 @@ impl Node {
                         "{actor} claims a place and does not wait for one"
                     );
                 }
-                Claim::Group(group) => assert!(self.groups.is_waiting(*group), "{group} does not wait"),
+                Claim::Group(group) => assert!(self.groups.is_claiming(*group), "{group} does not wait"),
             }
         }
     }

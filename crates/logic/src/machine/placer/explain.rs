@@ -3,7 +3,7 @@
 use super::Placer;
 use super::choice::NoPlace;
 use super::nodes::Known;
-use aktis_protocol::placement::{Demand, LabelRule};
+use aktis_protocol::placement::{Demand, rules_text};
 use aktis_protocol::{Amount, Resources, Strategy};
 
 impl Placer {
@@ -52,9 +52,4 @@ pub(super) fn infeasible_text(needs: &Resources, totals: &[&Resources], which: &
 /// Of how many resources there is not enough.
 fn lacking(needs: &Resources, total: &Resources) -> usize {
     needs.iter().filter(|(name, amount)| total.get(name) < *amount).count()
-}
-
-fn rules_text(rules: &[LabelRule]) -> String {
-    let texts: Vec<String> = rules.iter().map(LabelRule::to_string).collect();
-    texts.join(" and ")
 }

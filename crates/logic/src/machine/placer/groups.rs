@@ -17,8 +17,10 @@ use super::packing::{self, Room, Wanted};
 use super::requests::Change;
 use super::{Placer, PlacerEffect};
 use crate::{Effects, Time};
-use aktis_protocol::placement::FromPlacer;
-use aktis_protocol::{GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId, Resources, limits};
+use aktis_protocol::placement::{FromPlacer, rules_text};
+use aktis_protocol::{
+    Amount, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId, Resources, limits,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long nodes may take to set bundles aside that were free as far as the placer knew.
@@ -27,6 +29,9 @@ pub const PREPARE_MICROSECONDS_MAX: u64 = 1_000_000;
 pub const GROUP_PATIENCE_MICROSECONDS: u64 = 1_000_000;
 /// How long it does that before others get a chance.
 pub const PATIENT_MICROSECONDS_MAX: u64 = 10_000_000;
+
+/// How long nodes may take to say which bundles they have kept, when they or the placer were away.
+pub(super) const KEPT_MICROSECONDS_MAX: u64 = limits::NODE_LEASE_MICROSECONDS;
 
 #[derive(Debug)]
 enum Stage {
@@ -52,6 +57,8 @@ struct Group {
     since: Time,
     attempt: u32,
     turn: u64,
+    /// It gets no other nodes before: those that have its bundles may have lost touch for a moment.
+    held_until: Time,
     /// How often nodes have refused it.
     refusals: BTreeMap<NodeId, u32>,
     /// From whom so many answers to `Return` are still to come.
@@ -73,6 +80,12 @@ impl Group {
             Stage::Ready => self.places.values().copied().collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// What those learn who watch it.
+    fn changed(&self) -> FromPlacer {
+        let (spec, state, nodes) = (Some(self.spec.clone()), self.state(), self.nodes());
+        FromPlacer::GroupChanged { group: self.spec.group, spec, state, nodes }
     }
 
     fn missing(&self) -> Vec<Wanted> {
@@ -129,9 +142,15 @@ impl Placer {
         }
         if let Some(why) = self.refusal(&spec) {
             let state = GroupState::Removed(why);
-            return self.send(from, FromPlacer::GroupChanged { group, state, nodes: Vec::new() }, out);
+            let spec = Some(spec);
+            return self.send(from, FromPlacer::GroupChanged { group, spec, state, nodes: Vec::new() }, out);
         }
-        self.insert_group(now, spec, from, BTreeSet::from([from]), BTreeMap::new());
+        // Those with names are found from everywhere.
+        let watchers = match spec.name {
+            Some(_) => self.nodes.iter().map(|known| known.info.node).collect(),
+            None => BTreeSet::from([from]),
+        };
+        self.insert_group(now, spec, from, watchers, BTreeMap::new());
         self.requests.note_change(Change::Members);
     }
 
@@ -182,6 +201,7 @@ impl Placer {
             since: now,
             attempt: 0,
             turn,
+            held_until: Time(0),
             refusals,
             returning,
         };
@@ -201,21 +221,34 @@ impl Placer {
     }
 
     pub(super) fn on_group_watched(&mut self, from: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
-        let (state, nodes) = match self.groups.table.get_mut(&group) {
+        let message = match self.groups.table.get_mut(&group) {
             Some(known) => {
                 known.watchers.insert(from);
-                (known.state(), known.nodes())
+                known.changed()
             }
-            None => (GroupState::Removed("it was removed".into()), Vec::new()),
+            None => {
+                let state = GroupState::Removed("it was removed".into());
+                FromPlacer::GroupChanged { group, spec: None, state, nodes: Vec::new() }
+            }
         };
-        self.send(from, FromPlacer::GroupChanged { group, state, nodes }, out);
+        self.send(from, message, out);
+    }
+
+    /// A node that has joined knows the groups that have names: those are found from everywhere.
+    pub(super) fn tell_named_groups(&mut self, to: NodeId, out: &mut Effects<PlacerEffect>) {
+        let named = |known: &&mut Group| known.spec.name.is_some() && !matches!(known.stage, Stage::Removing);
+        let mut messages = Vec::new();
+        for known in self.groups.table.values_mut().filter(named) {
+            known.watchers.insert(to);
+            messages.push(known.changed());
+        }
+        messages.into_iter().for_each(|message| self.send(to, message, out));
     }
 
     fn tell_group(&self, group: GroupId, out: &mut Effects<PlacerEffect>) {
         let Some(known) = self.groups.table.get(&group) else { return };
         for &watcher in &known.watchers {
-            let (state, nodes) = (known.state(), known.nodes());
-            self.send(watcher, FromPlacer::GroupChanged { group, state, nodes }, out);
+            self.send(watcher, known.changed(), out);
         }
     }
 
@@ -223,6 +256,9 @@ impl Placer {
     pub(super) fn serve_groups(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
         for group in self.groups.waiting.values().copied().collect::<Vec<_>>() {
             let known = &self.groups.table[&group];
+            if now < known.held_until {
+                continue;
+            }
             let since = known.since;
             let free = |known: &Known| known.free().clone();
             if let Some(plan) = self.plan(known, free) {
@@ -251,12 +287,21 @@ impl Placer {
     fn plan(&self, group: &Group, offered: impl Fn(&Known) -> Resources) -> Option<BTreeMap<u32, NodeId>> {
         let bundles = |node| group.places.values().filter(|place| **place == node).count();
         let mut rooms: Vec<Room> = Vec::new();
+        let mut missing = group.missing();
+        let ruled: Vec<u32> = missing.iter().map(|(index, _)| *index).collect();
+        let ruled: Vec<u32> =
+            ruled.into_iter().filter(|index| !group.spec.rules(*index).is_empty()).collect();
         for known in self.nodes.iter() {
             let node = known.info.node;
-            rooms.push(Room { node, free: offered(known), bundles: bundles(node) });
+            let mut free = offered(known);
+            let suited = ruled.iter().filter(|index| group.spec.suits(**index, &known.info.labels));
+            suited.for_each(|index| free.set(&pass_for(*index), Amount::ONE));
+            rooms.push(Room { node, free, bundles: bundles(node) });
         }
+        let wanted = missing.iter_mut().filter(|(index, _)| ruled.contains(index));
+        wanted.for_each(|(index, bundle)| bundle.set(&pass_for(*index), Amount::ONE));
         rooms.sort_by_key(|room| (group.refusals.get(&room.node).copied().unwrap_or(0), room.node));
-        packing::plan(&group.missing(), group.spec.strategy, &rooms)
+        packing::plan(&missing, group.spec.strategy, &rooms)
     }
 
     /// The group goes, everywhere.
@@ -273,20 +318,30 @@ impl Placer {
         }
         for watcher in std::mem::take(&mut known.watchers) {
             let state = GroupState::Removed(why.to_owned());
-            self.send(watcher, FromPlacer::GroupChanged { group, state, nodes: Vec::new() }, out);
+            self.send(watcher, FromPlacer::GroupChanged { group, spec: None, state, nodes: Vec::new() }, out);
         }
         self.ask_back(group, &bundles, out);
         self.forget_if_returned(group);
     }
 
-    /// What a node that has left had set aside is lost; what it had made goes, unless it is to stay.
-    pub(super) fn on_group_node_left(&mut self, now: Time, node: NodeId, out: &mut Effects<PlacerEffect>) {
+    /// What a node that has left had set aside is lost; what it had made goes, unless it is to stay. One that joins again
+    /// says what it has kept.
+    pub(super) fn on_group_node_left(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        rejoins: bool,
+        out: &mut Effects<PlacerEffect>,
+    ) {
         let mut orphaned = Vec::new();
         let mut struck = Vec::new();
         for (&group, known) in &mut self.groups.table {
             known.watchers.remove(&node);
             known.returning.remove(&node);
-            if known.creator == node && !known.spec.detached {
+            if rejoins && known.places.values().any(|place| *place == node) {
+                known.held_until = Time(now.0 + KEPT_MICROSECONDS_MAX);
+            }
+            if known.creator == node && !known.spec.detached && !rejoins {
                 orphaned.push(group);
             } else {
                 struck.push(group);
@@ -356,8 +411,13 @@ impl Placer {
     fn waiting_text(&self, group: &Group) -> String {
         let totals: Vec<&Resources> = self.nodes.iter().map(|known| &known.info.resources).collect();
         let missing = group.missing();
+        let labels_text = |index: u32| {
+            let suited = self.nodes.iter().any(|known| group.spec.suits(index, &known.info.labels));
+            (!suited).then(|| format!("the cluster has no node with {}", rules_text(group.spec.rules(index))))
+        };
         let texts = missing.iter().filter_map(|(index, bundle)| {
-            infeasible_text(bundle, &totals, "").map(|text| format!("bundle {index}: {text}"))
+            let text = infeasible_text(bundle, &totals, "").or_else(|| labels_text(*index));
+            text.map(|text| format!("bundle {index}: {text}"))
         });
         if let Some(text) = texts.into_iter().next() {
             return text;
@@ -408,4 +468,9 @@ impl Placer {
         }
         assert!(patient_groups <= 1, "groups invariant 3");
     }
+}
+
+/// A resource that those nodes have, as far as packing goes, whose labels suit a bundle.
+fn pass_for(bundle: u32) -> String {
+    format!("labels of bundle {bundle}")
 }

@@ -17,6 +17,9 @@ const LONG: FunctionId = FunctionId(2);
 /// After so long, all who wait have been looked at again.
 const LOOK: u64 = 2 * SWEEP_MICROSECONDS;
 
+/// After so long, nodes have said what they have kept.
+const KEPT_FOR: u64 = groups::KEPT_MICROSECONDS_MAX + LOOK;
+
 /// A placer with whom one speaks.
 #[derive(Default)]
 struct Talk {
@@ -496,6 +499,7 @@ fn groups_that_cannot_be_are_explained_or_refused() {
 fn a_restored_group_is_ready_and_loses_nodes_that_do_not_come_back() {
     let mut talk = Talk::default();
     let spec = GroupSpec {
+        labels: Vec::new(),
         group: group_id(7),
         bundles: vec![cpus(1), cpus(1)],
         strategy: GroupStrategy::Spread,
@@ -510,4 +514,56 @@ fn a_restored_group_is_ready_and_loses_nodes_that_do_not_come_back() {
     talk.step(PlacerInput::NodeLeft { node: node(2) });
     talk.pass(LOOK);
     assert_eq!(talk.heard()[1..], ["1 reserve [1]"]);
+}
+
+#[test]
+fn what_nodes_have_kept_is_theirs_when_they_or_the_placer_were_away() {
+    let bundles = vec![cpus(1), cpus(1)];
+    let strategy = GroupStrategy::StrictSpread;
+    let spec = GroupSpec { group: group_id(7), bundles, strategy, ..GroupSpec::default() };
+    let kept = |bundle| ToPlacer::GroupKept { spec: spec.clone(), creator: node(1), bundles: vec![bundle] };
+    // A placer that knows nothing.
+    let mut talk = Talk::with(&[cpus(4), cpus(4), cpus(4)]);
+    talk.say(2, kept(1));
+    talk.say(1, ToPlacer::GroupWanted { spec: spec.clone() });
+    talk.pass(LOOK);
+    assert_eq!(talk.heard(), ["1 pending: "], "others may have more of it");
+    talk.say(1, kept(0));
+    assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
+    // A node that joins again has it still.
+    talk.pass(LOOK);
+    talk.join(2, cpus(4), Labels::new());
+    assert!(talk.heard()[0].starts_with("1 pending: node"));
+    talk.say(2, kept(1));
+    assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
+    // One that was away for too long is asked to return what another has by now.
+    talk.step(PlacerInput::NodeLeft { node: node(2) });
+    talk.pass(KEPT_FOR);
+    assert!(talk.heard().contains(&"3 reserve [1]".to_owned()));
+    talk.reserved(3, 7, 1, Ok(()));
+    talk.said.clear();
+    talk.join(2, cpus(4), Labels::new());
+    talk.say(2, kept(1));
+    assert_eq!(talk.heard(), ["2 return [1]"]);
+}
+
+#[test]
+fn groups_with_names_are_known_everywhere_and_bundles_go_where_labels_suit() {
+    let mut talk = Talk::with(&[cpus(4)]);
+    talk.join(2, cpus(4), Labels::from([("zone".into(), "b".into())]));
+    let rule = LabelRule { name: "zone".into(), test: LabelTest::Exists };
+    let spec = GroupSpec {
+        group: group_id(7),
+        bundles: vec![cpus(1), cpus(1)],
+        labels: vec![vec![rule]],
+        name: Some("known".into()),
+        ..GroupSpec::default()
+    };
+    talk.say(1, ToPlacer::GroupWanted { spec });
+    talk.pass(LOOK);
+    assert_eq!(talk.heard(), ["2 reserve [0, 1]"]);
+    talk.reserved(2, 7, 1, Ok(()));
+    assert_eq!(talk.heard(), ["2 commit", "1 ready [2, 2]", "2 ready [2, 2]"]);
+    talk.join(3, cpus(1), Labels::new());
+    assert_eq!(talk.heard(), ["3 ready [2, 2]"]);
 }

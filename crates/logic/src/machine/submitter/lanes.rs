@@ -116,6 +116,16 @@ impl<P> Submitter<P> {
         self.lanes.free.push(lane.next());
     }
 
+    /// A task that is next in one queue waits in another from now on.
+    pub fn on_moved(&mut self, key: TaskKey, from: LaneIndex, to: LaneIndex) {
+        let front = self.lanes.queue(from).pop_front();
+        debug_assert_eq!(front, Some(key));
+        if let Some(record) = self.tasks.get_mut(key) {
+            record.route = Route::Lane(to);
+            self.lanes.queue(to).push_back(key);
+        }
+    }
+
     /// The next task of a lane to be sent, without taking it.
     pub fn next_in_lane(&mut self, lane: LaneIndex) -> Option<TaskKey> {
         let queue = self.lanes.queue(lane);

@@ -23,6 +23,9 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let actor = spec.actor;
+        if let Some(place) = spec.group {
+            self.look_for_group(place.group, out);
+        }
         spec.isolated |= self.programs.shares(spec.program) == Some(false);
         let proxy = self.proxy_for(actor).filter(|_| self.is_peer(from));
         if let Some(host) = proxy {
@@ -102,8 +105,9 @@ impl Node {
             let text = start_text(known.start_failures.count, &known.start_failures.last);
             return self.put_off(actor, text, out);
         }
-        if !self.stock.is_feasible(&want) {
-            return self.put_off(actor, self.infeasible_text(&want), out);
+        if !self.may_live_here(actor) || !self.stock.is_feasible(&want) {
+            let text = self.actor_place_text(actor).unwrap_or_else(|| self.infeasible_text(&want));
+            return self.put_off(actor, text, out);
         }
         if !isolated && self.roster.shared(program).is_none() {
             self.ensure_shared(now, program, out);
@@ -148,13 +152,10 @@ impl Node {
         self.actors.table.get(&actor).map(|known| needed(&known.spec))
     }
 
-    /// What an actor without a host needs, and whether this node has all of it.
-    pub(in super::super) fn waiting_actor(&self, actor: ActorId) -> Option<(Want, bool)> {
+    /// What an actor without a host needs.
+    pub(in super::super) fn waiting_actor(&self, actor: ActorId) -> Option<Want> {
         let known = self.actors.table.get(&actor)?;
-        let waits = matches!(known.life, Life::Waiting { .. }) && known.spec.group.is_none();
-        let want = waits.then(|| needed(&known.spec))?;
-        let feasible = self.stock.is_feasible(&want);
-        Some((want, feasible))
+        matches!(known.life, Life::Waiting { .. }).then(|| needed(&known.spec))
     }
 
     /// The actor shall live on another node.
@@ -361,6 +362,7 @@ impl Node {
     }
 
     fn set_life(&mut self, actor: ActorId, life: Life) {
+        self.forget_place(actor);
         if let Some(known) = self.actors.table.get_mut(&actor) {
             known.life = life;
         }

@@ -2,12 +2,14 @@
 
 use super::super::SpillRefusal;
 use super::*;
-use aktis_protocol::{Resources, SessionId, TaskId};
+use aktis_protocol::{Labels, NodeId, Resources, SessionId, TaskId};
 
 const WRITER: ProcessSlot = ProcessSlot(0);
 
 fn memory(pages: u64, entries: u32) -> Memory {
     Memory::new(&NodeConfig {
+        node: NodeId::default(),
+        labels: Labels::new(),
         resources: Resources::none(),
         store_bytes: pages * 4096,
         entries_max: entries,

@@ -3,10 +3,10 @@
 use super::super::packing::Wanted;
 use super::super::requests::Change;
 use super::super::{Placer, PlacerEffect};
-use super::{Group, Stage};
+use super::{Group, KEPT_MICROSECONDS_MAX, Stage};
 use crate::{Effects, Time};
 use aktis_protocol::placement::FromPlacer;
-use aktis_protocol::{GroupId, NodeId};
+use aktis_protocol::{GroupId, GroupSpec, GroupStrategy, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Placer {
@@ -28,13 +28,55 @@ impl Placer {
             self.nodes.assume_bundle(node, group, &bundle);
             parts.entry(node).or_default().push((index, bundle));
         }
+        let (spec, creator) = (known.spec.clone(), known.creator);
         let unanswered = parts.keys().copied().collect();
         known.stage = Stage::Preparing { plan, unanswered, fails_at, patient };
         self.groups.waiting.remove(&known.turn);
         self.groups.preparing.insert((fails_at, group));
         for (node, bundles) in parts {
-            self.send(node, FromPlacer::Reserve { group, attempt, bundles }, out);
+            let spec = spec.clone();
+            self.send(node, FromPlacer::Reserve { group, spec, creator, attempt, bundles }, out);
         }
+    }
+
+    /// A node that has joined has bundles of a group from before: it keeps those that have no other node by now.
+    pub(in super::super) fn on_group_kept(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (spec, creator): (GroupSpec, NodeId),
+        bundles: Vec<u32>,
+        out: &mut Effects<PlacerEffect>,
+    ) {
+        let group = spec.group;
+        if !self.groups.table.contains_key(&group) {
+            self.insert_group(now, spec, creator, BTreeSet::new(), BTreeMap::new());
+            let known = self.groups.table.get_mut(&group).expect("it was just made");
+            known.held_until = Time(now.0 + KEPT_MICROSECONDS_MAX);
+        }
+        let known = self.groups.table.get_mut(&group).expect("it is there");
+        let mut unwanted = BTreeMap::new();
+        for bundle in bundles {
+            let elsewhere = known.places.values().any(|place| *place != from);
+            let here = known.places.values().any(|place| *place == from);
+            let suits = match known.spec.strategy {
+                GroupStrategy::StrictPack => !elsewhere,
+                GroupStrategy::StrictSpread => !here,
+                GroupStrategy::Pack | GroupStrategy::Spread => true,
+            };
+            let waits = matches!(known.stage, Stage::Waiting { .. }) && !known.places.contains_key(&bundle);
+            match suits && waits && (bundle as usize) < known.spec.bundles.len() {
+                true => known.places.insert(bundle, from),
+                false => unwanted.insert(bundle, from),
+            };
+        }
+        if known.places.len() == known.spec.bundles.len() && matches!(known.stage, Stage::Waiting { .. }) {
+            known.stage = Stage::Ready;
+            self.groups.waiting.remove(&known.turn);
+            self.tell_group(group, out);
+        }
+        self.ask_back(group, &unwanted, out);
+        self.requests.note_change(Change::Members);
     }
 
     pub(in super::super) fn on_reserved(

@@ -1,0 +1,478 @@
+//! Where tasks and actors may run: here, on other nodes, or where the placer says.
+//!
+//! What may run here waits here first. What lacks resources, has waited for `PATIENCE_MICROSECONDS`, prefers another
+//! node, or reads much that lies on one, is handed up. The answer is so many leases for the process that stands for the
+//! chosen node, or so much *credit*: leases that may be granted here of a shape that runs where the placer says.
+//!
+//! Invariants:
+//! 1. What waits is handed up once at a time: there is no second question before the first is answered.
+//! 2. What another node has sent here is not handed up, so that nothing goes in rings.
+//! 3. What runs where the placer says is started here on credit only.
+
+use super::leases::{Held, Lane};
+use super::supply::Claim;
+use super::{Node, NodeEffect};
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::FromNode;
+use aktis_protocol::placement::rules_text;
+use aktis_protocol::{ActorId, GroupPlace, LabelRule, Labels, Near, NodeId, ProcessSlot, ShapeId, Strategy};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long something that this node could run waits for it before it is handed up.
+pub const PATIENCE_MICROSECONDS: u64 = 20_000;
+/// How soon it is handed up again after a part of it was placed.
+const AGAIN_MICROSECONDS: u64 = 10_000;
+/// How soon it is handed up again if nobody could say where it goes.
+const REFUSED_MICROSECONDS: u64 = 200_000;
+
+/// How long a lease is used that was granted because the placer has said so.
+const OUTDATED_MICROSECONDS: u64 = 100_000;
+
+/// Where something that was handed up may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs here.
+    Here,
+    /// To the node that this process stands for.
+    There(ProcessSlot),
+    /// Nowhere as things are, for this reason; another verdict follows when that changes.
+    Later(String),
+    /// To a node that there is no link to yet.
+    Unlinked,
+    /// Nobody can say.
+    Unknown,
+}
+
+/// What a strategy means on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stance {
+    /// It may run here, and elsewhere if it has to wait.
+    Here,
+    /// It runs here, however long it waits.
+    Only,
+    /// It runs where the placer says, which may be here.
+    Ask,
+    /// It does not run here.
+    Never,
+}
+
+/// Something that this node has no place for, or not soon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HandUp {
+    /// It is handed up then.
+    Due(Time),
+    /// It was handed up, and is not answered yet.
+    Asked,
+    /// It was handed up, and no node can take it as things are; the text says why. The answer comes when that changes.
+    Waits(String),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Whether somebody answers what is handed up.
+    clustered: bool,
+    node: NodeId,
+    labels: Labels,
+    shapes: BTreeMap<ShapeId, HandUp>,
+    actors: BTreeMap<ActorId, HandUp>,
+    /// Which of the processes that stand for other nodes know which shapes.
+    told: BTreeSet<(ProcessSlot, ShapeId)>,
+    /// How many leases of shapes that run where the placer says may be granted here.
+    credit: BTreeMap<ShapeId, u32>,
+    /// Actors that live where the placer says, and are to live here.
+    guests: BTreeSet<ActorId>,
+}
+
+impl Places {
+    pub(super) fn new(node: NodeId, labels: Labels) -> Self {
+        Self { node, labels, ..Self::default() }
+    }
+
+    /// This node.
+    pub(super) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// What its operator says about it.
+    pub(super) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Whether there may be other nodes.
+    pub(super) fn is_clustered(&self) -> bool {
+        self.clustered
+    }
+
+    /// When something is handed up.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
+        self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
+            HandUp::Due(at) => Some(*at),
+            HandUp::Asked | HandUp::Waits(_) => None,
+        })
+    }
+
+    pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
+        self.told.retain(|(peer, _)| *peer != dead);
+    }
+
+    /// Whether somebody has yet to say where tasks of the shape can run. The answer will name its number.
+    pub(super) fn is_asked_for(&self, shape: ShapeId) -> bool {
+        matches!(self.shapes.get(&shape), Some(HandUp::Asked | HandUp::Waits(_)))
+    }
+
+    /// The number of the shape is used for another from now on.
+    pub(super) fn forget_shape(&mut self, shape: ShapeId) {
+        self.told.retain(|(_, told)| *told != shape);
+        self.shapes.remove(&shape);
+        self.credit.remove(&shape);
+    }
+
+    /// A lease of this shape was granted here.
+    pub(super) fn spend(&mut self, shape: ShapeId) {
+        if let Some(credit) = self.credit.get_mut(&shape) {
+            *credit = credit.saturating_sub(1);
+        }
+    }
+
+    /// Nothing of this shape waits: what was said of it is old by the time something does.
+    pub(super) fn expire(&mut self, shape: ShapeId) {
+        self.credit.remove(&shape);
+    }
+
+    fn stance(&self, strategy: &Strategy) -> Stance {
+        let all = |rules: &[LabelRule]| rules.iter().all(|rule| rule.holds(&self.labels));
+        let stance = match strategy {
+            Strategy::Default => Stance::Here,
+            Strategy::Spread => Stance::Ask,
+            Strategy::Node { node, soft: false } if *node == self.node => Stance::Only,
+            Strategy::Node { soft: false, .. } => Stance::Never,
+            Strategy::Node { node, .. } if *node == self.node => Stance::Here,
+            Strategy::Node { .. } => Stance::Ask,
+            Strategy::Labels { hard, .. } if !all(hard) => Stance::Never,
+            Strategy::Labels { soft, .. } if !all(soft) => Stance::Ask,
+            Strategy::Labels { .. } => Stance::Here,
+        };
+        match stance {
+            // There is nobody to ask.
+            Stance::Ask if !self.clustered => Stance::Here,
+            stance => stance,
+        }
+    }
+}
+
+impl Node {
+    /// From now on there may be other nodes, and what is handed up is answered.
+    pub fn join_cluster(&mut self) {
+        self.places.clustered = true;
+    }
+
+    fn stance(&self, strategy: &Strategy, near: Option<Near>) -> Stance {
+        let stance = self.places.stance(strategy);
+        let elsewhere = near.and_then(|near| near.peer).is_some_and(|peer| {
+            // Unless that node is gone, and what it had with it.
+            self.roster.is_live(peer) && self.is_peer(peer)
+        });
+        match elsewhere && stance == Stance::Here && *strategy == Strategy::Default {
+            true => Stance::Ask,
+            false => stance,
+        }
+    }
+
+    pub(super) fn stance_of_shape(&self, shape: ShapeId) -> Stance {
+        let definition = self.leases.shape(shape);
+        self.stance(&definition.strategy, definition.near)
+    }
+
+    /// Whether leases of this shape may be granted here now, as far as its strategy goes.
+    pub(super) fn may_run_here(&self, shape: ShapeId) -> bool {
+        match self.stance_of_shape(shape) {
+            Stance::Here | Stance::Only => true,
+            Stance::Ask => self.places.credit.get(&shape).is_some_and(|credit| *credit > 0),
+            Stance::Never => false,
+        }
+    }
+
+    /// Whether an actor may live here, as far as its strategy goes.
+    pub(super) fn may_live_here(&self, actor: ActorId) -> bool {
+        let Some(spec) = self.actors.table.get(&actor).map(|known| &known.spec) else { return false };
+        match self.stance(&spec.strategy, spec.near) {
+            Stance::Here | Stance::Only => true,
+            Stance::Ask => self.places.guests.contains(&actor),
+            Stance::Never => false,
+        }
+    }
+
+    /// Why tasks of a shape get no place, if that has been said or is plain.
+    pub(super) fn place_text(&self, shape: ShapeId) -> Option<String> {
+        let definition = self.leases.shape(shape);
+        self.waiting_text(self.places.shapes.get(&shape), &definition.strategy, definition.near)
+    }
+
+    /// Why an actor gets no place, if that has been said or is plain.
+    pub(super) fn actor_place_text(&self, actor: ActorId) -> Option<String> {
+        let spec = &self.actors.table.get(&actor)?.spec;
+        self.waiting_text(self.places.actors.get(&actor), &spec.strategy, spec.near)
+    }
+
+    fn waiting_text(
+        &self,
+        hand_up: Option<&HandUp>,
+        strategy: &Strategy,
+        near: Option<Near>,
+    ) -> Option<String> {
+        if let Some(HandUp::Waits(reason)) = hand_up {
+            return Some(reason.clone());
+        }
+        match (self.stance(strategy, near), strategy) {
+            (Stance::Ask, _) => Some("a node is being chosen".to_owned()),
+            (Stance::Never, _) if self.places.clustered => Some("a node is being chosen".to_owned()),
+            (Stance::Never, Strategy::Node { node, .. }) => Some(format!("there is no node {node}")),
+            (Stance::Never, Strategy::Labels { hard, .. }) => {
+                Some(format!("there is no node with {}", rules_text(hard)))
+            }
+            _ => None,
+        }
+    }
+
+    /// What waits here for too long, or for ever, is handed up.
+    pub(super) fn hand_up(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        if !self.places.clustered {
+            return;
+        }
+        let mut shapes = std::mem::take(&mut self.places.shapes);
+        let mut actors = std::mem::take(&mut self.places.actors);
+        for claim in self.claims.clone() {
+            match claim {
+                Claim::Shape(shape) => self.hand_up_shape(now, shape, &mut shapes, out),
+                Claim::Actor(actor) => self.hand_up_actor(now, actor, &mut actors, out),
+                Claim::Group(_) => {}
+            }
+        }
+        // Those that were asked for and are not waited for now may be again, before the answer comes. Those for which
+        // the answer may take for ever are asked for no longer.
+        for (shape, hand_up) in shapes {
+            match hand_up {
+                HandUp::Due(_) => {}
+                HandUp::Asked => drop(self.places.shapes.insert(shape, hand_up)),
+                HandUp::Waits(_) => out.push(NodeEffect::Withdraw { shape }),
+            }
+        }
+        for (actor, hand_up) in actors {
+            match hand_up {
+                HandUp::Due(_) => {}
+                HandUp::Asked => drop(self.places.actors.insert(actor, hand_up)),
+                HandUp::Waits(_) => out.push(NodeEffect::WithdrawActor { actor }),
+            }
+        }
+    }
+
+    fn hand_up_shape(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        before: &mut BTreeMap<ShapeId, HandUp>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let is_own = |lane: &Lane| !self.is_peer(lane.submitter);
+        let wanted = self.leases.wanted_in(shape, is_own);
+        let definition = self.leases.shape(shape);
+        let want = self.leases.want(shape);
+        let Some(first) = self.first_try(now, self.stance_of_shape(shape), definition.group, &want) else {
+            return;
+        };
+        if wanted == 0 {
+            return;
+        }
+        let hand_up = before.remove(&shape).unwrap_or(HandUp::Due(first));
+        let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
+        if is_due {
+            let count = wanted.min(u64::from(u32::MAX)) as u32;
+            out.push(NodeEffect::Place { shape, definition: definition.clone(), count });
+        }
+        self.places.shapes.insert(shape, if is_due { HandUp::Asked } else { hand_up });
+    }
+
+    fn hand_up_actor(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        before: &mut BTreeMap<ActorId, HandUp>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(want) = self.waiting_actor(actor) else { return };
+        let spec = &self.actors.table[&actor].spec;
+        let (strategy, near) = (spec.strategy.clone(), spec.near);
+        let Some(first) = self.first_try(now, self.stance(&strategy, near), want.group, &want) else {
+            return;
+        };
+        let hand_up = before.remove(&actor).unwrap_or(HandUp::Due(first));
+        let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
+        if is_due {
+            let (needs, group) = (want.resources, want.group);
+            out.push(NodeEffect::PlaceActor { actor, needs, group, strategy, near });
+        }
+        self.places.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
+    }
+
+    /// When something that has just begun to wait is handed up, if ever.
+    fn first_try(
+        &self,
+        now: Time,
+        stance: Stance,
+        group: Option<GroupPlace>,
+        want: &super::stock::Want,
+    ) -> Option<Time> {
+        let feasible = self.stock.is_feasible(want);
+        let nowhere_else = group.is_some_and(|place| self.is_group_whole_here(place.group));
+        match stance {
+            Stance::Only => None,
+            Stance::Here if nowhere_else => None,
+            Stance::Here if feasible => Some(Time(now.0 + PATIENCE_MICROSECONDS)),
+            Stance::Here | Stance::Ask | Stance::Never => Some(now),
+        }
+    }
+
+    /// Nobody will answer what was handed up.
+    pub(super) fn on_places_lost(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        self.leases.tidy_due |= !self.leases.spare.is_empty();
+        let asked = |hand_up: &HandUp| !matches!(hand_up, HandUp::Due(_));
+        let shapes = self.places.shapes.iter().filter(|(_, hand_up)| asked(hand_up));
+        for shape in shapes.map(|(shape, _)| *shape).collect::<Vec<_>>() {
+            self.on_placed(now, shape, Verdict::Unknown, 0, out);
+        }
+        let actors = self.places.actors.iter().filter(|(_, hand_up)| asked(hand_up));
+        for actor in actors.map(|(actor, _)| *actor).collect::<Vec<_>>() {
+            self.on_actor_placed(now, actor, Verdict::Unknown, out);
+        }
+    }
+
+    pub(super) fn on_placed(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        verdict: Verdict,
+        count: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.leases.tidy_due |= !self.leases.spare.is_empty();
+        if self.leases.find_shape(shape).is_none() {
+            return;
+        }
+        if self.places.is_asked_for(shape) {
+            let next = match &verdict {
+                Verdict::Here | Verdict::There(_) => HandUp::Due(Time(now.0 + AGAIN_MICROSECONDS)),
+                Verdict::Later(reason) => HandUp::Waits(reason.clone()),
+                Verdict::Unlinked | Verdict::Unknown => HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS)),
+            };
+            self.places.shapes.insert(shape, next);
+        }
+        match verdict {
+            Verdict::There(peer) => self.lend_to_peer(now, shape, peer, count, out),
+            Verdict::Here => self.credit(now, shape, count, out),
+            Verdict::Later(_) | Verdict::Unlinked => {}
+            // While nobody says where, here is as good as anywhere.
+            Verdict::Unknown => self.credit(now, shape, u32::MAX, out),
+        }
+    }
+
+    fn credit(&mut self, now: Time, shape: ShapeId, count: u32, out: &mut Effects<NodeEffect>) {
+        if self.stance_of_shape(shape) == Stance::Ask {
+            let credit = self.places.credit.entry(shape).or_default();
+            *credit = credit.saturating_add(count);
+            self.serve(now, out);
+        }
+    }
+
+    /// What the placer has said of a shape that runs where it says does not hold for ever: leases that are old, or that have
+    /// nothing to do and would keep the next task from the next node, are asked back.
+    pub(super) fn revoke_outdated(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        queued: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.stance_of_shape(shape) != Stance::Ask {
+            return;
+        }
+        let spent = queued == 0 && self.leases.shape(shape).strategy == Strategy::Spread;
+        let is_outdated = |lease: &&Held| {
+            lease.shape == shape && (spent || now.0 >= lease.granted_at.0 + OUTDATED_MICROSECONDS)
+        };
+        let outdated = self.leases.leases.values().filter(is_outdated);
+        let holders: BTreeSet<ProcessSlot> = outdated.map(|lease| lease.holder).collect();
+        for holder in holders {
+            if self.roster.is_live(holder) {
+                self.revoke_all(now, holder, shape, out);
+            }
+        }
+    }
+
+    /// So many tasks of the shape may go to the node that this process stands for.
+    fn lend_to_peer(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        peer: ProcessSlot,
+        count: u32,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.roster.is_live(peer) || !self.is_peer(peer) {
+            return;
+        }
+        let definition = self.leases.shape(shape).clone();
+        if self.places.told.insert((peer, shape)) {
+            self.send(peer, FromNode::ShapeTold { shape, definition }, out);
+        }
+        let wanted = self.leases.wanted_in(shape, |lane| lane.submitter != peer);
+        for _ in 0..u64::from(count).min(wanted) {
+            self.grant(now, shape, peer, Allocation::default(), out);
+        }
+    }
+
+    pub(super) fn on_actor_placed(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        verdict: Verdict,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if !self.actors.is_waiting(actor) {
+            self.places.actors.remove(&actor);
+            return;
+        }
+        let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
+        match verdict {
+            Verdict::There(peer) if self.roster.is_live(peer) && self.is_peer(peer) => {
+                self.places.actors.remove(&actor);
+                self.place_on_peer(actor, peer, out);
+            }
+            Verdict::Later(reason) => {
+                self.places.actors.insert(actor, HandUp::Waits(reason));
+                self.serve(now, out);
+            }
+            Verdict::There(_) | Verdict::Unlinked => drop(self.places.actors.insert(actor, again)),
+            Verdict::Here | Verdict::Unknown => {
+                self.places.actors.insert(actor, again);
+                self.places.guests.insert(actor);
+                self.serve(now, out);
+            }
+        }
+    }
+
+    /// The actor has a host, or is gone.
+    pub(super) fn forget_place(&mut self, actor: ActorId) {
+        self.places.guests.remove(&actor);
+    }
+
+    pub(super) fn check_places(&self) {
+        for shape in self.places.credit.keys() {
+            assert!(self.leases.find_shape(*shape).is_some(), "{shape} has credit and is not known");
+        }
+        for actor in &self.places.guests {
+            assert!(self.actors.is_waiting(*actor), "{actor} is to live here and does not wait");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Which tasks and actors a node runs itself, and which it hands up; and what becomes of the answers.
+
+use aktis_logic::machine::node::{
+    Guest, Node, NodeConfig, NodeEffect, NodeInput, PATIENCE_MICROSECONDS, ProgramConfig,
+    SPILL_ABOVE_PERCENT_DEFAULT, Verdict,
+};
+use aktis_logic::{Machine, Time};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::resources::CPU;
+use aktis_protocol::{
+    Amount, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, Near, NodeId, ProcessSlot, ProgramId,
+    Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
+};
+
+const DRIVER: ProcessSlot = ProcessSlot(0);
+const WORKER: ProcessSlot = ProcessSlot(1);
+const ME: NodeId = NodeId::of_session(SessionId(1));
+const OTHER: NodeId = NodeId::of_session(SessionId(2));
+
+/// A node of a cluster with two CPUs, a driver, a worker, and a process that stands for another node.
+struct Story {
+    node: Node,
+    now: u64,
+    peer: ProcessSlot,
+    lanes: u32,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let program = ProgramConfig { program: ProgramId::default(), shared_worker: true };
+        let mut node = Node::new(NodeConfig {
+            node: ME,
+            labels: Labels::new(),
+            resources: cpus(2),
+            store_bytes: 1 << 20,
+            entries_max: 16,
+            spill_bytes_max: 0,
+            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
+            driver: Some(program),
+        });
+        node.join_cluster();
+        node.start(Time(0), &mut Vec::new());
+        let mut story = Self { node, now: 0, peer: ProcessSlot(0), lanes: 0 };
+        story.step(NodeInput::WorkerSpawned { process: WORKER, pid: 7 });
+        // What it has ahead of demand it gives back, so that all is free.
+        let ahead = story.hear(WORKER, ToNode::Started);
+        story.give_back(&ahead);
+        let admitted = story.step(NodeInput::Attached { guest: Guest::Peer, pid: 8 });
+        let place = admitted.iter().find_map(|effect| match effect {
+            NodeEffect::Admit { process } => Some(*process),
+            _ => None,
+        });
+        story.peer = place.expect("there is a place");
+        story.hear(story.peer, ToNode::Started);
+        story
+    }
+
+    fn step(&mut self, input: NodeInput) -> Vec<NodeEffect> {
+        let mut out = Vec::new();
+        self.node.step(Time(self.now), input, &mut out);
+        self.node.check();
+        out
+    }
+
+    fn hear(&mut self, from: ProcessSlot, message: ToNode) -> Vec<NodeEffect> {
+        self.step(NodeInput::Received { from, message })
+    }
+
+    /// The leases that these effects give are given back.
+    fn give_back(&mut self, effects: &[NodeEffect]) -> Vec<NodeEffect> {
+        let mut after = Vec::new();
+        for effect in effects {
+            if let NodeEffect::Send { to, message: FromNode::LeaseGranted { lease } } = effect {
+                after.extend(self.hear(*to, ToNode::LeaseReturned { lease: lease.lease }));
+            }
+        }
+        after
+    }
+
+    /// Somebody submits so many tasks of a shape; gives its number, and what follows.
+    fn submit(&mut self, by: ProcessSlot, shape: Shape, count: u32) -> (ShapeId, Vec<NodeEffect>) {
+        let opened = self.hear(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) });
+        let shape = opened.iter().find_map(|effect| match effect {
+            NodeEffect::OpenLane { shape, .. } => Some(*shape),
+            _ => None,
+        });
+        let lane = LaneId(self.lanes);
+        self.lanes += 1;
+        let effects = self.step(NodeInput::LaneDemand { lane, queued: count });
+        (shape.expect("a new lane"), effects)
+    }
+
+    /// Time passes, and the lane is as full as before.
+    fn wait(&mut self, count: u32) -> Vec<NodeEffect> {
+        self.now += PATIENCE_MICROSECONDS;
+        let lane = LaneId(self.lanes - 1);
+        self.step(NodeInput::LaneDemand { lane, queued: count })
+    }
+}
+
+fn cpus(count: u64) -> Resources {
+    Resources::none().with(CPU, Amount::units(count))
+}
+
+/// Tasks that need a little of the node, and may run there.
+fn with(strategy: Strategy) -> Shape {
+    Shape { resources: Resources::none().with(CPU, Amount(1000)), strategy, ..Shape::default() }
+}
+
+/// How many leases these effects give to a process.
+fn leases(effects: &[NodeEffect], to: ProcessSlot) -> usize {
+    let granted = |effect: &&NodeEffect| matches!(effect, NodeEffect::Send { to: holder, message: FromNode::LeaseGranted { .. } } if *holder == to);
+    effects.iter().filter(granted).count()
+}
+
+/// How many tasks are handed up.
+fn handed_up(effects: &[NodeEffect]) -> u32 {
+    let count = |effect: &NodeEffect| match effect {
+        NodeEffect::Place { count, .. } => Some(*count),
+        _ => None,
+    };
+    effects.iter().filter_map(count).sum()
+}
+
+/// What the placer is told.
+fn told(effects: Vec<NodeEffect>) -> Vec<ToPlacer> {
+    let message = |effect| match effect {
+        NodeEffect::TellPlacer { message } => Some(message),
+        _ => None,
+    };
+    effects.into_iter().filter_map(message).collect()
+}
+
+#[test]
+fn tasks_run_where_their_strategy_says() {
+    let here = [
+        Strategy::Default,
+        Strategy::Node { node: ME, soft: false },
+        Strategy::Node { node: ME, soft: true },
+    ];
+    for strategy in here {
+        let (_, effects) = Story::begin().submit(DRIVER, with(strategy.clone()), 1);
+        assert_eq!((handed_up(&effects), leases(&effects, WORKER)), (0, 1), "{strategy:?}");
+    }
+    let elsewhere = [
+        Strategy::Spread,
+        Strategy::Node { node: OTHER, soft: false },
+        Strategy::Node { node: OTHER, soft: true },
+    ];
+    for strategy in elsewhere {
+        let mut story = Story::begin();
+        let (shape, effects) = story.submit(DRIVER, with(strategy.clone()), 3);
+        assert_eq!((handed_up(&effects), leases(&effects, WORKER)), (3, 0), "{strategy:?}");
+        let peer = story.peer;
+        let there = story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 2 });
+        assert_eq!((leases(&there, peer), leases(&there, WORKER)), (2, 0), "{strategy:?}");
+    }
+}
+
+#[test]
+fn what_runs_where_the_placer_says_runs_here_on_credit_only() {
+    let mut story = Story::begin();
+    let (shape, effects) = story.submit(DRIVER, with(Strategy::Spread), 5);
+    assert_eq!(leases(&effects, WORKER), 0);
+    let effects = story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 2 });
+    assert_eq!(leases(&effects, WORKER), 2);
+    let effects = story.wait(3);
+    assert_eq!((leases(&effects, WORKER), handed_up(&effects)), (0, 3));
+    let effects = story.step(NodeInput::PlacesLost);
+    assert_eq!(leases(&effects, WORKER), 3, "nobody says where: here is as good as anywhere");
+}
+
+#[test]
+fn what_another_node_has_sent_is_not_handed_up() {
+    let mut story = Story::begin();
+    let peer = story.peer;
+    let wide = Shape { resources: cpus(2), ..Shape::default() };
+    story.submit(peer, wide.clone(), 5);
+    assert_eq!(handed_up(&story.wait(5)), 0, "it would go in rings");
+    story.submit(DRIVER, wide, 3);
+    assert_eq!(handed_up(&story.wait(3)), 3, "those of this node are");
+}
+
+#[test]
+fn tasks_that_read_much_elsewhere_are_handed_up_while_that_node_is_there() {
+    let mut story = Story::begin();
+    let near = |peer| Shape { near: Near::new(Some(peer), 8 << 20), ..with(Strategy::Default) };
+    let (_, effects) = story.submit(DRIVER, near(story.peer), 1);
+    assert_eq!(handed_up(&effects), 1);
+    let (_, effects) = story.submit(DRIVER, near(ProcessSlot(77)), 1);
+    assert_eq!(handed_up(&effects), 0, "nobody has it");
+}
+
+#[test]
+fn a_reason_to_wait_is_told_and_the_question_withdrawn_when_nobody_waits() {
+    let mut story = Story::begin();
+    let (shape, effects) = story.submit(DRIVER, with(Strategy::Node { node: OTHER, soft: false }), 1);
+    assert_eq!(handed_up(&effects), 1);
+    let reason = "the cluster has no such node".to_owned();
+    story.step(NodeInput::Placed { shape, verdict: Verdict::Later(reason.clone()), count: 0 });
+    let explained = story.hear(DRIVER, ToNode::ShapeQuestion { request: 1, lane: LaneId(0) });
+    assert!(explained.iter().any(|effect| matches!(
+        effect,
+        NodeEffect::Send { message: FromNode::ShapeExplained { text, .. }, .. } if text.ends_with(&reason)
+    )));
+    assert_eq!(handed_up(&story.wait(1)), 0, "the answer is still to come");
+    let effects = story.wait(0);
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::Withdraw { .. })), "{effects:?}");
+}
+
+#[test]
+fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
+    let mut story = Story::begin();
+    let group = GroupId::created_by(TaskId::root(SessionId(3)).child(1));
+    let spec = GroupSpec { group, bundles: vec![cpus(1), cpus(1)], ..GroupSpec::default() };
+    let wanted = told(story.hear(DRIVER, ToNode::GroupWanted { spec: spec.clone() }));
+    assert_eq!(wanted, [ToPlacer::GroupWanted { spec: spec.clone() }]);
+    let bundles = vec![(1, cpus(1))];
+    let reserve = FromPlacer::Reserve { group, spec: spec.clone(), creator: ME, attempt: 4, bundles };
+    let effects = story.step(NodeInput::GroupTold { message: reserve });
+    assert_eq!(told(effects), [ToPlacer::Reserved { group, attempt: 4, outcome: Ok(()) }]);
+    story.step(NodeInput::GroupTold { message: FromPlacer::Commit { group, attempt: 4 } });
+    let nodes = vec![OTHER, ME];
+    let ready = FromPlacer::GroupChanged { group, spec: Some(spec.clone()), state: GroupState::Ready, nodes };
+    let effects = story.step(NodeInput::GroupTold { message: ready });
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        NodeEffect::Send { to: DRIVER, message: FromNode::GroupChanged { state: GroupState::Ready, .. } }
+    )));
+    // Its own bundle is used at once, the other one through the placer.
+    let inside = |bundle| Shape {
+        resources: cpus(1),
+        group: Some(GroupPlace { group, bundle: Some(bundle) }),
+        ..Shape::default()
+    };
+    let (_, effects) = story.submit(DRIVER, inside(1), 1);
+    assert_eq!((leases(&effects, WORKER), handed_up(&effects)), (1, 0));
+    let lease = effects.clone();
+    let (_, effects) = story.submit(DRIVER, inside(0), 1);
+    assert_eq!((leases(&effects, WORKER), handed_up(&effects)), (0, 1));
+    // A placer that comes back is told what is here and wanted.
+    let kept = ToPlacer::GroupKept { spec: spec.clone(), creator: ME, bundles: vec![1] };
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), [kept, ToPlacer::GroupWanted { spec }]);
+    // Its bundle is returned once nobody uses it.
+    let asked_back = FromPlacer::Return { group, bundles: vec![1] };
+    assert_eq!(told(story.step(NodeInput::GroupTold { message: asked_back })), []);
+    assert_eq!(told(story.give_back(&lease)), [ToPlacer::Returned { group }]);
+}
