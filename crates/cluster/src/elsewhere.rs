@@ -2,6 +2,7 @@
 
 mod names;
 mod questions;
+mod stand_in;
 
 use crate::host::NodeHost;
 use crate::member::Member;
@@ -16,6 +17,7 @@ use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
 use questions::{AskedFor, Asker, Questions};
+use stand_in::StandIn;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -52,6 +54,8 @@ pub(crate) struct Elsewhere {
     places: Mutex<Places>,
     names: Mutex<Names>,
     questions: Mutex<Questions>,
+    /// While the control process is away.
+    stand_in: Mutex<Option<StandIn>>,
 }
 
 #[derive(Default)]
@@ -74,6 +78,7 @@ impl Elsewhere {
             places: Mutex::default(),
             names: Mutex::default(),
             questions: Mutex::default(),
+            stand_in: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -162,8 +167,8 @@ impl Elsewhere {
     }
 
     fn tell_placer(&self, message: ToPlacer) -> bool {
-        let member = self.member.get().and_then(Weak::upgrade);
-        member.is_some_and(|member| member.send_placer(message))
+        let Some(member) = self.member.get().and_then(Weak::upgrade) else { return false };
+        member.send_placer(message.clone()) || self.tell_stand_in(&member, message)
     }
 
     /// Says something to the control process; false if it is away.
@@ -212,8 +217,15 @@ impl Elsewhere {
 
     /// The control process is back, or there for the first time: what was asked of the placer is forgotten there.
     pub(crate) fn on_control_back(&self) {
+        self.stand_in.lock().take();
         self.on_control_away();
         self.ask_again();
+    }
+
+    /// Time has passed while the control process is away.
+    pub(crate) fn on_time_alone(&self) {
+        self.give_up_waiting();
+        self.wake_stand_in();
     }
 
     /// The control process is away: the placer will not answer what it was asked.
