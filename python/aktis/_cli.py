@@ -3,12 +3,20 @@
 import os
 import sys
 
+PARENT_SECONDS = 0.5
 
-def command() -> list[str]:
-    """How to start this command once more, with this very package, wherever the program found it."""
+
+def command(before: str = "") -> list[str]:
+    """How to start this command once more, with this very package, wherever the program found it; `before` is a
+    statement that comes first."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = f"import sys; sys.path.insert(0, {home!r}); from aktis import _cli; sys.exit(_cli.main())"
-    return [sys.executable, "-c", program]
+    lines = [
+        f"import sys; sys.path.insert(0, {home!r})",
+        "from aktis import _cli",
+        before,
+        "sys.exit(_cli.main())",
+    ]
+    return [sys.executable, "-c", "; ".join(line for line in lines if line)]
 
 
 def main() -> int:
@@ -16,6 +24,22 @@ def main() -> int:
     from aktis._engine import native
 
     return native.cli(["aktis", *sys.argv[1:]], command())
+
+
+def end_with_parent() -> None:
+    """Has this process end soon after the one that started it, however that ends."""
+    import signal
+    import threading
+    import time
+
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="aktis-parent", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -83,8 +83,12 @@ pub struct ActorSpec {
     pub detached: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
+    /// How often it lived before, as far as its creator knows.
+    pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
@@ -293,6 +297,18 @@ pub enum ToNode {
         /// How.
         cause: DeathCause,
     },
+    /// An actor in the care of the node that the sender stands for takes no calls for now: those that it had are lost.
+    ActorAway {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// It takes calls again.
+    ActorBack {
+        /// The actor.
+        actor: ActorId,
+    },
     /// A handle of an actor that only its creator knew has been written into a value; it lives in `host`.
     ActorEscaped {
         /// The actor.
@@ -468,6 +484,25 @@ pub enum FromNode {
     Sought {
         /// The object.
         object: ObjectId,
+    },
+    /// The process of an actor died, which lived here for the node that you stand for.
+    ActorLost {
+        /// The actor.
+        actor: ActorId,
+        /// How.
+        cause: DeathCause,
+    },
+    /// An actor lived here for the node that you stand for, and is held here still: that has to keep it for this one.
+    ActorWanted {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// Somebody here wants an actor ended now, which the node that you stand for has in its care.
+    KillActor {
+        /// The actor.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
     },
     /// This actor is known here without the node that you stand for: that need not keep it for this one.
     ActorKnown {

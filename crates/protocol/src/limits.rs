@@ -7,6 +7,9 @@ pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of all arguments of a call together that travel inside messages; further ones go into the object store.
 pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of a value, a failure or all arguments of a call inside a message between two nodes: as much as a message
+/// between two processes holds, with what comes before it.
+pub const PEER_VALUE_BYTES_MAX: usize = 255 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Programs that one node serves at the same time.

@@ -219,6 +219,9 @@ impl Inner {
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }
             | FromNode::ActorKnown { .. }
+            | FromNode::ActorLost { .. }
+            | FromNode::ActorWanted { .. }
+            | FromNode::KillActor { .. }
             | FromNode::ShapeTold { .. }
             | FromNode::Shutdown => match self.bridge.get() {
                 Some(queue) => {

@@ -99,7 +99,7 @@ impl Shell {
                     SubmitterEffect::Drop(payload) => later.payloads.push(payload),
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
                     SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
-                    SubmitterEffect::Rest(key) => runtime.rests.add(runtime, key),
+                    SubmitterEffect::Rest(key) => runtime.alarms.add_rest(runtime, key),
                     SubmitterEffect::Fail(payload, task, failure) => {
                         let failure = failure.at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
@@ -435,6 +435,9 @@ impl Inner {
         let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });
+        if let Some(allowed) = options.deadline {
+            self.set_deadline(key, allowed);
+        }
         self.tend_after_submit(key, count)?;
         Ok(key)
     }

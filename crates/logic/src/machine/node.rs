@@ -561,7 +561,9 @@ impl Node {
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
-            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
+            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, from, actor, restart, out),
+            ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, &reason, out),
+            ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
 
