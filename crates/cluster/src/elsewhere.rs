@@ -4,6 +4,7 @@ mod names;
 mod places;
 mod questions;
 mod speeds;
+mod stand_in;
 
 use crate::host::NodeHost;
 use crate::member::Member;
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use places::Places;
 use questions::{AskedFor, Asker, Questions};
 use speeds::Speeds;
+use stand_in::StandIn;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -52,6 +54,8 @@ pub(crate) struct Elsewhere {
     names: Mutex<Names>,
     speeds: Mutex<Speeds>,
     questions: Mutex<Questions>,
+    /// While the control process is away.
+    stand_in: Mutex<Option<StandIn>>,
 }
 
 impl Elsewhere {
@@ -69,6 +73,7 @@ impl Elsewhere {
             names: Mutex::default(),
             speeds: Mutex::default(),
             questions: Mutex::default(),
+            stand_in: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -140,8 +145,8 @@ impl Elsewhere {
     }
 
     fn tell_placer(&self, message: ToPlacer) -> bool {
-        let member = self.member.get().and_then(Weak::upgrade);
-        member.is_some_and(|member| member.send_placer(message))
+        let Some(member) = self.member.get().and_then(Weak::upgrade) else { return false };
+        member.send_placer(message.clone()) || self.tell_stand_in(&member, message)
     }
 
     /// How the node stands, for the placer.
@@ -162,9 +167,16 @@ impl Elsewhere {
 
     /// The control process is there, and may know nothing of what this node has told it before.
     pub(crate) fn on_control_back(&self) {
+        self.stand_in.lock().take();
         self.on_control_away();
         self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
+    }
+
+    /// Time has passed while the control process is away.
+    pub(crate) fn on_time_alone(&self) {
+        self.give_up_waiting();
+        self.wake_stand_in();
     }
 
     fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {

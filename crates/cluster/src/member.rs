@@ -103,6 +103,15 @@ impl Member {
         self.state.lock().nodes.values().cloned().collect()
     }
 
+    /// This node and the others, as far as it was told, if it is a member.
+    pub(crate) fn known(&self) -> Option<(NodeInfo, Vec<NodeInfo>)> {
+        let state = self.state.lock();
+        let (node, epoch) = (self.endpoint.upgrade()?.node(), state.epoch?);
+        let About { address, labels, resources } = self.about.clone();
+        let own = NodeInfo { node, epoch, address, labels, resources };
+        Some((own, state.nodes.values().cloned().collect()))
+    }
+
     /// How long the control process has been away, if it is.
     pub(crate) fn away(&self) -> Option<Duration> {
         let state = self.state.lock();
@@ -184,7 +193,7 @@ impl Member {
                 if self.state.lock().link.is_none() {
                     self.dial(&endpoint);
                 }
-                self.elsewhere.on_time();
+                self.elsewhere.on_time_alone();
                 continue;
             };
             let Some(epoch) = epoch else { continue };

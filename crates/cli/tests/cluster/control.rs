@@ -36,6 +36,10 @@ fn work_goes_on_while_the_control_process_is_down() {
     until("both nodes have noticed", || {
         cluster.machines.iter().all(|machine| status(machine).contains("the control process is down"))
     });
+    let created = Counter::options().cpus(1).remote(5);
+    assert_eq!(created.add(1).get_timeout(PATIENCE).unwrap(), 6, "what is new finds another node");
+    drop(created);
+    assert_eq!(add::remote(3, 4).get_timeout(PATIENCE).unwrap(), 7, "and so do tasks");
     let other = cluster.machines[1].session();
     {
         let _entered = other.enter();

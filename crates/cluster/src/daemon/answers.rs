@@ -82,7 +82,7 @@ impl Admin for Answers {
         let parts = &self.0;
         let head_lost = parts.member.away().map(|away| {
             format!(
-                "it has been away for {} s; what runs goes on, and what is new stays on its node",
+                "it has been away for {} s; work goes on, but no node can join, and no name or key be given",
                 away.as_secs()
             )
         });

@@ -101,8 +101,8 @@ impl Elsewhere {
         }
     }
 
-    /// Time has passed while the control process is away.
-    pub(crate) fn on_time(&self) {
+    /// Answers those who have waited for too long.
+    pub(super) fn give_up_waiting(&self) {
         let mut questions = self.questions.lock();
         let is_old = |asked: &Asked| asked.since.elapsed() > PATIENCE;
         let old = questions.asked.extract_if(.., |_, asked| is_old(asked)).map(|(_, asked)| asked.asker);
