@@ -35,7 +35,7 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
     _refuse_get(object_refs)
 
 
-def put(value: T, *, _owner: Any = None, **_: Any) -> ObjectRef[T]:
+def put(value: T, *, _owner: Any = None, _tensor_transport: Any = None) -> ObjectRef[T]:
     """Makes an object of a value, which tasks and actors can share without copies."""
     if type(value) is ObjectRef:
         raise TypeError(

@@ -45,6 +45,8 @@ WRONG_TYPES: list[dict[str, Any]] = [
     {"priority": "high"},
 ]
 WRONG_VALUES: list[dict[str, Any]] = [
+    {"priority": 1 << 31},
+    {"priority": -(1 << 31) - 1},
     {"num_cpus": -1},
     {"num_cpus": float("nan")},
     {"num_cpus": float("inf")},

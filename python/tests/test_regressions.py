@@ -240,6 +240,17 @@ def test_code_lives_as_long_as_its_session() -> None:
     assert get(actor.pid.remote()) != pid
 
 
+def test_references_are_no_work_for_the_garbage_collector(session: Any) -> None:
+    """Each collection went through all references that there were, and found nothing."""
+
+    @aktis.remote
+    def several() -> list[Any]:
+        return [aktis.put(number) for number in range(3)]
+
+    ref = several.remote()
+    assert not any(gc.is_tracked(each) for each in (ref, aktis.put(1), *get(ref)))
+
+
 def test_the_memory_of_ended_sessions_is_given_back(run_script: Any) -> None:
     """Each function that had been used kept the shared memory of its session after `shutdown`: programs
     that started several sessions grew by a whole store each time."""

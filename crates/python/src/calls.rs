@@ -368,9 +368,9 @@ impl Given {
     fn into_python(self, py: Python<'_>, returns: Returned) -> PyResult<Py<PyAny>> {
         match (self, returns) {
             (_, Returned::None) => Ok(py.None()),
-            (Self::One(handle), _) => Ok(Py::new(py, ObjectRef::new(handle))?.into_any()),
+            (Self::One(handle), _) => Ok(ObjectRef::create(py, handle)?.into_any()),
             (Self::Several(handles), _) => {
-                let references = handles.into_iter().map(|handle| Py::new(py, ObjectRef::new(handle)));
+                let references = handles.into_iter().map(|handle| ObjectRef::create(py, handle));
                 Ok(PyList::new(py, references.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
             }
             (Self::Stream(stream), _) => Ok(Py::new(py, Stream::new(stream))?.into_any()),

@@ -228,7 +228,7 @@ pub(crate) fn decode(
         }
         REFERENCE => {
             let object = raw.object(0).ok_or_else(broken)?;
-            Ok(Py::new(py, ObjectRef::new(runtime.adopt_object(object)))?.into_any())
+            Ok(ObjectRef::create(py, runtime.adopt_object(object))?.into_any())
         }
         REFERENCES => {
             let objects = (0..raw.objects()).map(|index| raw.object(index).ok_or_else(broken));
@@ -237,7 +237,7 @@ pub(crate) fn decode(
                 Some(container) => runtime.adopt_objects(&objects, container),
                 None => objects.into_iter().map(|object| runtime.adopt_object(object)).collect(),
             };
-            let references = handles.into_iter().map(|handle| Py::new(py, ObjectRef::new(handle)));
+            let references = handles.into_iter().map(|handle| ObjectRef::create(py, handle));
             Ok(PyList::new(py, references.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
         }
         _ => decode_direct(py, raw.body()),

@@ -7,20 +7,27 @@ use crate::{callbacks, codec, failure, hooks, session};
 use aktis_protocol::ObjectId;
 use aktis_runtime::{Handle, Runtime, Value};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A counted reference to an object.
-// Without weak references the collector need not look at it, which many short-lived ones would pay for.
 #[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct ObjectRef {
     pub(crate) handle: Handle,
 }
 
 impl ObjectRef {
-    pub(crate) fn new(handle: Handle) -> Self {
-        Self { handle }
+    /// A new one, which the garbage collector does not look at: many of them live at a time, and none is part of a cycle.
+    #[allow(unsafe_code)]
+    pub(crate) fn create(py: Python<'_>, handle: Handle) -> PyResult<Py<Self>> {
+        let reference = Py::new(py, Self { handle })?;
+        // SAFETY: it is an object of a class that the collector knows, as all of pyo3's are. It refers to no object of
+        // Python's, and deallocation expects objects that are tracked as well as others.
+        unsafe { ffi::PyObject_GC_UnTrack(reference.as_ptr().cast()) };
+        Ok(reference)
     }
 }
 
@@ -104,21 +111,21 @@ impl ObjectRef {
 
 /// The reference with this number in the value that is being unpickled.
 #[pyfunction]
-pub(crate) fn load_ref(number: u32) -> PyResult<ObjectRef> {
-    Ok(ObjectRef::new(codec::attached_handle(number)?))
+pub(crate) fn load_ref(py: Python<'_>, number: u32) -> PyResult<Py<ObjectRef>> {
+    ObjectRef::create(py, codec::attached_handle(number)?)
 }
 
 /// A reference to an object that is known by its id.
 #[pyfunction]
-pub(crate) fn object_from_id(py: Python<'_>, binary: &[u8]) -> PyResult<ObjectRef> {
+pub(crate) fn object_from_id(py: Python<'_>, binary: &[u8]) -> PyResult<Py<ObjectRef>> {
     let object = ObjectId::from_words(id_words(binary)?);
     let runtime = session::current_or_start(py)?;
-    Ok(ObjectRef::new(runtime.adopt_object(object)))
+    ObjectRef::create(py, runtime.adopt_object(object))
 }
 
 /// Makes an object of a value.
 #[pyfunction]
-pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
+pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<Py<ObjectRef>> {
     let py = value.py();
     let runtime = session::current_or_start(py)?;
     let encoded = codec::encode(value)?;
@@ -127,7 +134,7 @@ pub(crate) fn put(value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
     } else {
         detached(py, || runtime.put(encoded))
     };
-    handle.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
+    ObjectRef::create(py, handle.map_err(|error| failure::to_exception(py, error))?)
 }
 
 /// The values of one reference or of a list of them.
@@ -230,8 +237,7 @@ pub(crate) fn wait<'py>(
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let py = refs.py();
     let timeout = timeout.map(seconds).transpose()?;
-    check_distinct(refs)?;
-    let positions = match ready_now(refs, num_returns) {
+    let positions = match ready_now(refs, num_returns)? {
         positions if positions.len() >= num_returns => positions,
         _ => {
             let handles = handles_of(refs)?;
@@ -276,34 +282,37 @@ fn extend<'py>(
     Ok(())
 }
 
-/// The positions of the first references that are ready now, at most `count`.
-fn ready_now(refs: &Bound<'_, PyList>, count: usize) -> Vec<usize> {
-    let ready = |item: &Bound<'_, PyAny>| {
-        item.cast_exact::<ObjectRef>().is_ok_and(|reference| reference.get().handle.has_outcome())
-    };
-    let positions = refs.iter().enumerate().filter(|(_, item)| ready(item));
-    positions.map(|(position, _)| position).take(count).collect()
+/// How many lists have been waited for.
+static LISTS: AtomicU32 = AtomicU32::new(0);
+
+/// The positions of the first references that are ready now, at most `count`. Refuses what is no reference, and
+/// references that come twice. Programs wait for long lists again and again: each element is looked at once.
+fn ready_now(refs: &Bound<'_, PyList>, count: usize) -> PyResult<Vec<usize>> {
+    let list = LISTS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let mut positions = Vec::new();
+    for (position, item) in refs.iter().enumerate() {
+        let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
+        let handle = &reference.get().handle;
+        check_open(item.py(), handle)?;
+        if handle.see_in(list) {
+            check_distinct(refs)?;
+        }
+        if positions.len() < count && handle.has_outcome() {
+            positions.push(position);
+        }
+    }
+    Ok(positions)
 }
 
-/// Refuses what is no reference, and references that come twice.
+/// Refuses references that come twice.
+#[cold]
 fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
-    // A table of addresses with open places: a set of Python's would cost ten times as much per element.
-    let mask = (refs.len() * 2).next_power_of_two().max(4) - 1;
-    let mut table = vec![0_usize; mask + 1];
-    for item in refs.iter() {
-        let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
-        check_open(item.py(), &reference.get().handle)?;
-        let address = reference.get().handle.address();
-        let mut place = (address >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20 & mask;
-        while table[place] != 0 {
-            if table[place] == address {
-                return Err(PyValueError::new_err("a reference comes twice in the list to wait for"));
-            }
-            place = (place + 1) & mask;
-        }
-        table[place] = address;
+    let mut addresses: Vec<usize> = handles_of(refs)?.iter().map(Handle::address).collect();
+    addresses.sort_unstable();
+    match addresses.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(PyValueError::new_err("a reference comes twice in the list to wait for")),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Cancels the task that makes an object.

@@ -215,7 +215,7 @@ impl Runtime {
         strategy: &str,
         name: &str,
         detached: bool,
-    ) -> PyResult<(Bound<'py, PyBytes>, ObjectRef)> {
+    ) -> PyResult<(Bound<'py, PyBytes>, Py<ObjectRef>)> {
         let bundles = bundles.into_iter().map(crate::calls::resources_from).collect::<PyResult<_>>()?;
         let strategy = match strategy {
             "PACK" => GroupStrategy::Pack,
@@ -231,14 +231,14 @@ impl Runtime {
             self.runtime.create_group(bundles, labels, strategy, name, detached, ready)
         });
         let (group, handle) = created.map_err(|error| failure::to_exception(py, error))?;
-        Ok((PyBytes::new(py, &id_bytes(group.to_words())), ObjectRef::new(handle)))
+        Ok((PyBytes::new(py, &id_bytes(group.to_words())), ObjectRef::create(py, handle)?))
     }
 
-    fn watch_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<ObjectRef> {
+    fn watch_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<Py<ObjectRef>> {
         let group = GroupId::from_words(id_words(group)?);
         let ready = crate::codec::encode(py.None().bind(py))?;
         let watched = detached(py, || self.runtime.watch_group(group, ready));
-        watched.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
+        ObjectRef::create(py, watched.map_err(|error| failure::to_exception(py, error))?)
     }
 
     fn remove_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<()> {

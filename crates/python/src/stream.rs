@@ -27,11 +27,11 @@ impl Stream {
 #[pymethods]
 impl Stream {
     #[pyo3(signature = (timeout=None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<ObjectRef>> {
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<ObjectRef>>> {
         let timeout: Option<Duration> = timeout.map(seconds).transpose()?;
         let next = detached(py, || self.stream.next(timeout));
         let item = next.map_err(|error| failure::to_exception(py, error))?;
-        Ok(item.map(ObjectRef::new))
+        item.map(|handle| ObjectRef::create(py, handle)).transpose()
     }
 
     fn poll(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Py<PyAny>> {
@@ -39,16 +39,16 @@ impl Stream {
         let polled = detached(py, || self.stream.poll_next(&waker));
         match polled {
             Poll::Pending => Ok(PyBool::new(py, true).to_owned().into_any().unbind()),
-            Poll::Ready(Ok(Some(handle))) => Ok(Py::new(py, ObjectRef::new(handle))?.into_any()),
+            Poll::Ready(Ok(Some(handle))) => Ok(ObjectRef::create(py, handle)?.into_any()),
             Poll::Ready(Ok(None)) => Ok(py.None()),
             Poll::Ready(Err(error)) => Err(failure::to_exception(py, error)),
         }
     }
 
     /// A reference that is resolved when the last item was given.
-    fn completed(&self, py: Python<'_>) -> PyResult<ObjectRef> {
+    fn completed(&self, py: Python<'_>) -> PyResult<Py<ObjectRef>> {
         let ready = crate::codec::encode(py.None().bind(py))?;
-        Ok(ObjectRef::new(detached(py, || self.stream.completed(ready))))
+        ObjectRef::create(py, detached(py, || self.stream.completed(ready)))
     }
 
     fn is_finished(&self, py: Python<'_>) -> bool {

@@ -15,7 +15,7 @@ use aktis_protocol::{
     EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskKey,
 };
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::Thread;
@@ -138,6 +138,8 @@ pub(crate) struct Entry {
     borrowed: AtomicBool,
     /// Whether the node was not asked for its value yet, and has to be.
     unasked: AtomicBool,
+    /// The number of the last list in which it was seen.
+    seen_in: AtomicU32,
     outcome: OnceLock<Outcome>,
     waiters: Mutex<Option<Box<Waiters>>>,
 }
@@ -155,6 +157,7 @@ impl Entry {
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
             unasked: AtomicBool::new(false),
+            seen_in: AtomicU32::new(0),
             outcome: OnceLock::new(),
             waiters: Mutex::new(None),
         }
@@ -177,6 +180,7 @@ impl Entry {
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
             unasked: AtomicBool::new(false),
+            seen_in: AtomicU32::new(0),
             outcome: OnceLock::from(Outcome::Refused(Box::new(error))),
             waiters: Mutex::new(None),
         }
@@ -235,6 +239,14 @@ impl Entry {
     /// Whether the node has to be asked now.
     pub(crate) fn take_unasked(&self) -> bool {
         self.unasked.load(Ordering::Acquire) && self.unasked.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes in which list it was seen, and says whether that was the last one before as well.
+    #[inline]
+    pub(crate) fn see_in(&self, list: u32) -> bool {
+        let before = self.seen_in.load(Ordering::Relaxed);
+        self.seen_in.store(list, Ordering::Relaxed);
+        before == list
     }
 
     pub(crate) fn outcome(&self) -> Option<&Outcome> {

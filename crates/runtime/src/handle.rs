@@ -109,6 +109,14 @@ impl Handle {
         Arc::as_ptr(&self.entry) as usize
     }
 
+    /// Notes that the object is in the list with this number, and says whether it has been seen there before. Who goes through
+    /// lists at the same time as others may be told that it has not; who has had so many lists that their numbers
+    /// come again, that it has.
+    #[inline]
+    pub fn see_in(&self, list: u32) -> bool {
+        self.entry.see_in(list)
+    }
+
     /// Whether its session is over.
     #[inline]
     pub fn is_closed(&self) -> bool {

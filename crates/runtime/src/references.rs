@@ -9,22 +9,38 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// Objects that are in no other table: small values that nobody else knows. Those that are gone are forgotten when the
-/// list would grow.
+/// Objects that are in no other table: small values that nobody else knows. Those that are gone are forgotten when there are
+/// as many of them as of others.
 #[derive(Default)]
 pub(crate) struct Unlisted {
-    entries: Mutex<Vec<Weak<Entry>>>,
+    list: Mutex<List>,
 }
+
+#[derive(Default)]
+struct List {
+    entries: Vec<Weak<Entry>>,
+    /// How many there are when those that are gone are looked for again.
+    sweep_at: usize,
+}
+
+/// So few that are gone are worth no look. Not more: what they are kept in is the memory that the next ones would be made in.
+const SWEEP_MIN: usize = 7;
 
 impl Unlisted {
     pub(crate) fn add(&self, entry: &Arc<Entry>) {
-        let mut entries = self.entries.lock();
-        if entries.len() == entries.capacity() {
-            entries.retain(|entry| entry.strong_count() > 0);
-            let living = entries.len();
-            entries.reserve(living.max(64));
+        let mut list = self.list.lock();
+        if list.entries.len() >= list.sweep_at {
+            list.sweep();
         }
-        entries.push(Arc::downgrade(entry));
+        list.entries.push(Arc::downgrade(entry));
+    }
+}
+
+impl List {
+    fn sweep(&mut self) {
+        self.entries.retain(|entry| entry.strong_count() > 0);
+        self.sweep_at = (2 * self.entries.len()).max(SWEEP_MIN);
+        self.entries.shrink_to(2 * self.sweep_at);
     }
 }
 
@@ -95,7 +111,7 @@ impl Inner {
     pub(crate) fn reference_counts(self: &Arc<Self>) -> Vec<ReferenceCount> {
         let mut census = Census::default();
         self.known.lock().values().for_each(|entry| census.add(entry.upgrade()));
-        self.unlisted.entries.lock().iter().for_each(|entry| census.add(entry.upgrade()));
+        self.unlisted.list.lock().entries.iter().for_each(|entry| census.add(entry.upgrade()));
         for shard in self.submitter.all() {
             shard.lock().machine.records().for_each(|(_, record)| census.add_record(record));
         }

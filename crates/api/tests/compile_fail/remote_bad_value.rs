@@ -18,4 +18,16 @@ fn flag() {}
 #[remote(name = "")]
 fn unnamed() {}
 
+#[remote(priority = 0.5)]
+fn half_urgent() {}
+
+#[remote(priority = -3000000000)]
+fn not_urgent_at_all() {}
+
+#[remote(deadline = 0)]
+fn too_late() {}
+
+#[remote(deadline = "soon")]
+fn soon() {}
+
 fn main() {}
