@@ -49,7 +49,9 @@ impl Stage {
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => self.perform_on_actor(line, by),
+            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => {
+                self.perform_on_actor(line, by)
+            }
             _ => self.perform_on_object(line, by),
         }
     }
