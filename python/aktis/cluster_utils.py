@@ -6,17 +6,20 @@
     cluster.shutdown()
 
 Every node is a process of the command `aktis`, with a directory, workers and an object store of its own, as
-on a machine of its own.
+on a machine of its own. The head's is the child of another one, the control process of the cluster.
 """
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
+
+from aktis import _cli
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -94,7 +97,7 @@ class ClusterNode:
         environment = {name: value for name, value in os.environ.items() if name != "AKTIS_ADDRESS"}
         with open(self._log_path(), "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                _command(self.directory, options, "_cli.end_with_parent(); "),
+                _command(self.directory, options, "_cli.end_with_parent()"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -138,6 +141,7 @@ class ClusterNode:
             self.process.kill()
             self.process.wait()
         self.process = None
+        _kill_daemon(self.directory)
 
     def __repr__(self) -> str:
         return f"ClusterNode({'head' if self.head else 'worker'}, {self.directory})"
@@ -313,9 +317,23 @@ def remove_node(node_id: str, graceful: bool) -> bool:
 
 
 def _command(directory: str, arguments: list[str], before: str = "") -> list[str]:
-    """The command line of `aktis` for a directory, with this very package, wherever the program found it."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = (
-        f"import sys; sys.path.insert(0, {home!r}); from aktis import _cli; {before}sys.exit(_cli.main())"
-    )
-    return [sys.executable, "-c", program, "--directory", directory, *arguments]
+    """The command line of `aktis` for a directory; `before` is a statement that comes first."""
+    return [*_cli.command(before), "--directory", directory, *arguments]
+
+
+def _kill_daemon(directory: str) -> None:
+    """Kills the daemon of a directory, whose lock it has for as long as it lives. A head's outlives its parent."""
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(os.path.join(directory, "lock"), encoding="ascii") as lock,
+    ):
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                with contextlib.suppress(ValueError, ProcessLookupError):
+                    os.kill(int(lock.read()), signal.SIGKILL)
+                time.sleep(POLL_SECONDS)
+            else:
+                return

@@ -10,6 +10,7 @@ use crate::ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
     ShardIndex, TaskId, TaskKey,
 };
+use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,8 @@ pub struct ActorSpec {
     pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
@@ -376,37 +379,12 @@ pub enum ToNode {
         group: GroupId,
     },
 
-    /// Keep a value under a key, for all processes of the session. Answer: [`FromNode::KeyStored`].
-    KeyPut {
+    /// Something about the small values that all processes share. Answer: [`FromNode::KeyAnswered`].
+    KeyAsked {
         /// Matches the answer.
         request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-        /// The value.
-        value: Vec<u8>,
-        /// Whether it replaces one that is there.
-        overwrite: bool,
-    },
-    /// What is under this key? Answer: [`FromNode::KeyFound`].
-    KeyGet {
-        /// Matches the answer.
-        request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// Forget what is under this key. Answer: [`FromNode::KeyDeleted`].
-    KeyDelete {
-        /// Matches the answer.
-        request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// Which keys begin like this? Answer: [`FromNode::Keys`].
-    KeyList {
-        /// Matches the answer.
-        request: RequestId,
-        /// How they begin.
-        prefix: Vec<u8>,
+        /// The question.
+        question: KeyQuestion,
     },
 
     /// Kill the process that runs `task` in isolation (a forced cancel).
@@ -620,35 +598,12 @@ pub enum FromNode {
         /// How far it is.
         state: GroupState,
     },
-    /// The answer to [`ToNode::KeyPut`].
-    KeyStored {
+    /// The answer to [`ToNode::KeyAsked`].
+    KeyAnswered {
         /// Matches the question.
         request: RequestId,
-        /// Whether there was a value before, or why there is none now.
-        existed: Result<bool, Failure>,
-    },
-    /// The answer to [`ToNode::KeyGet`].
-    KeyFound {
-        /// Matches the question.
-        request: RequestId,
-        /// The value, if there is one.
-        value: Option<Vec<u8>>,
-    },
-    /// The answer to [`ToNode::KeyDelete`].
-    KeyDeleted {
-        /// Matches the question.
-        request: RequestId,
-        /// Whether there was a value.
-        existed: bool,
-    },
-    /// The answer to [`ToNode::KeyList`].
-    Keys {
-        /// Matches the question.
-        request: RequestId,
-        /// In order, as many as a message holds.
-        keys: Vec<Vec<u8>>,
-        /// How many there are besides.
-        left_out: u32,
+        /// The answer, or why there is none.
+        answer: Result<KeyAnswer, Failure>,
     },
     /// A process of this node died. Answer: [`ToNode::DeathHandled`].
     ProcessDied {

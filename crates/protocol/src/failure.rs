@@ -97,6 +97,8 @@ pub enum FailureKind {
     ActorDied,
     /// It was cancelled.
     Cancelled,
+    /// It was not done by its deadline, and was cancelled.
+    DeadlinePassed,
     /// The placement group that it was to run in was removed.
     GroupRemoved,
     /// An input of the task failed, so the task never ran.

@@ -25,6 +25,7 @@ impl Failure {
             FailureKind::WorkerDied(_) => "worker_died",
             FailureKind::ActorDied => "actor_died",
             FailureKind::Cancelled => "cancelled",
+            FailureKind::DeadlinePassed => "deadline",
             FailureKind::GroupRemoved => "group_removed",
             FailureKind::InputFailed => "input_failed",
             FailureKind::UnknownFunction => "unknown_function",

@@ -115,6 +115,7 @@ impl Inner {
             restarts_max: options.restarts,
             lives: 0,
             group: options.group,
+            priority: options.priority,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,
@@ -258,6 +259,9 @@ impl Inner {
         // A stream that was partly consumed cannot begin anew without repeating items.
         let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
         let key = self.record_call(task, actor.index, payload, count, retries);
+        if let Some(allowed) = options.deadline {
+            self.set_deadline(key, allowed);
+        }
         self.tend_after_submit(key, count)?;
         Ok(key)
     }

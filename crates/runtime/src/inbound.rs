@@ -3,11 +3,11 @@
 use crate::bridge::{BridgeAnswer, BridgeEvent};
 use crate::codec::Value;
 use crate::entry::{Entry, Later, Outcome};
-use crate::payload::Returns;
+use crate::payload::{Payload, Returns};
 use crate::runtime::Inner;
 use crate::submit::Shell;
 use crate::worker::context::TaskContext;
-use aktis_logic::machine::submitter::{Route, Stage};
+use aktis_logic::machine::submitter::{Cancelled, Place, Route, Stage, Submitter, SubmitterEffect};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{
     CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, Message, MessageKind, Stored, ValueForm,
@@ -17,6 +17,7 @@ use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 /// How often a cancel is tried when there is no room for it.
@@ -374,18 +375,32 @@ impl Inner {
         force: bool,
         recursive: bool,
     ) -> Option<ProcessSlot> {
-        use aktis_logic::machine::submitter::Cancelled;
+        self.end_early(key, force, recursive, |machine, out| machine.on_cancelled(key, out))
+    }
+
+    /// A task was not done in the time that it had: it is cancelled, with what it has submitted.
+    pub(crate) fn on_deadline_passed(self: &Arc<Self>, key: TaskKey, allowed: Duration) {
+        self.end_early(key, false, true, |machine, out| machine.on_deadline_passed(key, allowed, out));
+    }
+
+    fn end_early(
+        self: &Arc<Self>,
+        key: TaskKey,
+        force: bool,
+        recursive: bool,
+        handler: impl FnOnce(&mut Submitter<Payload>, &mut Vec<SubmitterEffect<Payload>>) -> Cancelled,
+    ) -> Option<ProcessSlot> {
         let mut later = Later::default();
         let mut shell = self.submitter.of(key).lock();
         let task = shell.machine.record(key).map(|record| record.task());
-        let found = shell.step(self, &mut later, |machine, out| machine.on_cancelled(key, out));
+        let found = shell.step(self, &mut later, handler);
         let sent_to = match found {
             Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
                 self.who_runs(key)
             }
             Cancelled::Taken => Some(self.me),
             Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
-                aktis_logic::machine::submitter::Place::Alive(process) => Some(*process),
+                Place::Alive(process) => Some(*process),
                 _ => None,
             },
             _ => None,

@@ -197,10 +197,7 @@ impl Inner {
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }
             | FromNode::Names { request, .. }
-            | FromNode::KeyStored { request, .. }
-            | FromNode::KeyFound { request, .. }
-            | FromNode::KeyDeleted { request, .. }
-            | FromNode::Keys { request, .. }
+            | FromNode::KeyAnswered { request, .. }
             | FromNode::StateTold { request, .. }
             | FromNode::LookedUp { request, .. }
             | FromNode::ImportedAs { request, .. }

@@ -122,11 +122,12 @@ impl Stage {
         match line.command() {
             "lane" => {
                 let shape = Shape {
-                    resources: resources(line, &["env", "group", "bundle", "program"])?,
+                    resources: resources(line, &["env", "group", "bundle", "program", "priority"])?,
                     isolated: line.says("isolated"),
                     environment: environment(line),
                     group: group_place(line)?,
                     program: self.program_for(line, by)?,
+                    priority: priority(line)?,
                 };
                 self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
@@ -339,6 +340,11 @@ fn environment(line: &Line) -> String {
     line.option("env").unwrap_or_default().to_owned()
 }
 
+/// `priority=NUMBER`.
+fn priority(line: &Line) -> Result<i32, String> {
+    line.option("priority").map_or(Ok(0), |text| text.parse().map_err(|_| format!("{text:?} is no priority")))
+}
+
 fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
     Ok(ActorSpec {
         groups: Vec::new(),
@@ -351,7 +357,7 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         name: line.option("name").map(str::to_owned),
         resources: resources(
             line,
-            &["name", "restarts", "env", "placed-cpus", "group", "bundle", "program"],
+            &["name", "restarts", "env", "placed-cpus", "group", "bundle", "program", "priority"],
         )?,
         placement: Resources::none().with(CPU, Amount::units(line.number("placed-cpus", 0)?)),
         environment: environment(line),
@@ -360,6 +366,7 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         restarts_max: line.number("restarts", 0)? as u32,
         lives: 0,
         group: group_place(line)?,
+        priority: priority(line)?,
         concurrency: 1,
         details: name.as_bytes().to_vec(),
     })

@@ -104,6 +104,7 @@ impl Hosting {
             environment: some_environment(around),
             group: self.some_group(around),
             program: self.some_program(around),
+            priority: some_priority(around),
         };
         let shard = ShardIndex(around.random.below(2) as u32);
         self.lanes_wanted += 1;
@@ -178,6 +179,7 @@ impl Hosting {
             restarts_max: around.random.below(3) as u32,
             lives: 0,
             group: self.some_group(around),
+            priority: some_priority(around),
             concurrency: 1,
             details: Vec::new(),
         };
@@ -317,6 +319,10 @@ fn ask(around: &mut Around<'_>) {
 
 fn some_environment(around: &mut Around<'_>) -> String {
     if around.random.chance(20) { "another".into() } else { String::new() }
+}
+
+fn some_priority(around: &mut Around<'_>) -> i32 {
+    if around.random.chance(20) { around.random.below(3) as i32 - 1 } else { 0 }
 }
 
 fn some_resources(around: &mut Around<'_>) -> Resources {

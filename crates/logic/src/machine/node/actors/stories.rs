@@ -111,8 +111,8 @@ impl Node {
         }
         if want.takes_any(kept_back) || !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
-            self.ask_back_for(now, &want, None, &lacking, out);
-            let text = self.lacking_text(&want);
+            self.ask_back_for(now, Claim::Actor(actor), &want, &lacking, out);
+            let text = self.lacking_text(&want) + self.behind_text(Claim::Actor(actor), &want);
             let _ = self.put_off(actor, text, out);
             return Served::Waits(want.lacks(lacking));
         }
@@ -141,6 +141,11 @@ impl Node {
             }
             None => self.put_off(actor, "all places for processes are taken".into(), out),
         }
+    }
+
+    /// What an actor needs to be placed.
+    pub(in super::super) fn wanted_by_actor(&self, actor: ActorId) -> Option<Want> {
+        self.actors.table.get(&actor).map(|known| needed(&known.spec))
     }
 
     /// What an actor without a host needs, and whether this node has all of it.
