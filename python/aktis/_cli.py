@@ -7,8 +7,8 @@ PARENT_SECONDS = 0.5
 
 
 def command(before: str = "") -> list[str]:
-    """How to start this command once more, with this very package, wherever the program found it; `before` is a
-    statement that comes first."""
+    """How to start this command once more, with this very package, wherever the program found it; `before`
+    is a statement that comes first."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     lines = [
         f"import sys; sys.path.insert(0, {home!r})",

@@ -45,7 +45,7 @@ def on_interrupt(number: int, frame: FrameType | None) -> None:
     from aktis._engine import native
 
     asynchronous = sys.modules.get("aktis._async")
-    if native.is_cancelled() and (asynchronous is None or asynchronous.is_interruptible()):
+    if native.is_interrupted() and (asynchronous is None or asynchronous.is_interruptible()):
         raise KeyboardInterrupt
 
 

@@ -322,7 +322,8 @@ def _command(directory: str, arguments: list[str], before: str = "") -> list[str
 
 
 def _kill_daemon(directory: str) -> None:
-    """Kills the daemon of a directory, whose lock it has for as long as it lives. A head's outlives its parent."""
+    """Kills the daemon of a directory, whose lock it has for as long as it lives. A head's outlives its
+    parent."""
     with (
         contextlib.suppress(FileNotFoundError),
         open(os.path.join(directory, "lock"), encoding="ascii") as lock,

@@ -323,6 +323,7 @@ def test_many_calls_keep_their_order() -> None:
 # --- 16: resources --------------------------------------------------------------------------------
 
 
+@pytest.mark.one_node("a node is not told what is free on others")
 def test_an_actor_holds_no_cpu_unless_it_says_so(session: Any) -> None:
     actors = [Counter.remote(n) for n in range(4)]
     assert aktis.get([actor.add.remote() for actor in actors]) == [1, 2, 3, 4]

@@ -347,6 +347,23 @@ def test_the_cluster_is_seen_from_inside(cluster: Cluster) -> None:
     assert labels == {"0", "1", "2"}
 
 
+def test_keys_are_the_same_everywhere() -> None:
+    @aktis.remote(num_cpus=0)
+    def change(key: str) -> bytes | None:
+        found = debug.kv_get(key)
+        debug.kv_put(key, f"from {where()}")
+        return found
+
+    assert debug.kv_put("key", b"first")
+    assert get(change.options(resources=on(1)).remote("key")) == b"first"
+    found = get(change.options(resources=on(2)).remote("key"))
+    assert found is not None and found.startswith(b"from ")
+    assert debug.kv_get("key") not in (b"first", found)
+    assert debug.kv_list("k") == [b"key"]
+    assert debug.kv_del("key") == 1
+    assert not debug.kv_exists("key")
+
+
 def test_a_node_that_is_killed(cluster: Cluster, latch: Latch) -> None:
     node = cluster.add_node(num_cpus=0, resources={"doomed": 1})
 

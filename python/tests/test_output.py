@@ -112,6 +112,7 @@ aktis.get([(odd if number % 2 else even).remote(number) for number in range(100)
     ]
 
 
+@pytest.mark.one_node("what workers print on another node goes into its log")
 def test_words_from_outside_of_python_are_named_too(
     shared_session: Any, capsys: pytest.CaptureFixture[str], latch: Latch
 ) -> None:
@@ -153,6 +154,7 @@ def test_streams_of_workers_are_streams(shared_session: Any) -> None:
 # --- what is printed when ---------------------------------------------------------------------
 
 
+@pytest.mark.one_node("what workers print on another node goes into its log")
 def test_a_line_appears_while_its_task_runs(
     shared_session: Any, capsys: pytest.CaptureFixture[str], latch: Latch
 ) -> None:
@@ -297,6 +299,7 @@ def collect(capsys: pytest.CaptureFixture[str], words: str, error: bool = False)
     return "".join(seen)
 
 
+@pytest.mark.one_node("what workers print on another node goes into its log")
 def test_a_replaced_stream_gets_the_lines(shared_session: Any, capsys: pytest.CaptureFixture[str]) -> None:
     @aktis.remote
     def talk(number: int) -> None:

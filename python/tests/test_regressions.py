@@ -99,6 +99,7 @@ def test_references_of_an_ended_session(no_session: None) -> None:
     assert get(others) == [3, b"x" * MEBIBYTE, 4]
 
 
+@pytest.mark.one_node("its placement groups count on the driver's node")
 def test_a_group_that_gets_ready_as_an_argument(session: Any) -> None:
     """A task that was given `ready()` of a group that was not yet ready never started."""
     first = placement_group([{"CPU": 2}])

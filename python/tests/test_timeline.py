@@ -11,7 +11,10 @@ import pytest
 
 import aktis
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [
+    pytest.mark.usefixtures("session"),
+    pytest.mark.one_node("a node knows the times of what ran on it"),
+]
 
 
 @aktis.remote

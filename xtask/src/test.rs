@@ -14,11 +14,24 @@ usage: cargo xtask test
 
 steps: format, tidy, clippy, tests (cargo-nextest if it is installed, else cargo test), documentation
 tests, documentation, examples, quickstart; and for Python: environment, Python format, Python lint, types,
-package, Python tests, Python quickstart. Nothing is installed outside of `target`; see `cargo xtask python
---help` about the environment in there.
+package, Python tests, Python tests on two nodes, Python quickstart. Nothing is installed outside of
+`target`; see `cargo xtask python --help` about the environment in there.
 
 The last line is `N passed, M failed`, summed over the test runners. A step that fails without a
 failed test, such as clippy, counts as one failure.";
+
+/// Tests that also run with the driver on one node and its work on another: what is hardest to keep true between two.
+const ON_TWO_NODES: &[&str] = &[
+    "-m",
+    "pytest",
+    "--quiet",
+    "--nodes",
+    "python/tests/test_actors.py",
+    "python/tests/test_cancel.py",
+    "python/tests/test_failures.py",
+    "python/tests/test_generators.py",
+    "python/tests/test_wait_get.py",
+];
 
 /// One step, under the name that its heading shows.
 struct Step {
@@ -78,6 +91,7 @@ fn steps(nextest: bool) -> Vec<Step> {
         ("types", Python(&["-m", "mypy"])),
         ("package", Package),
         ("Python tests", PythonTests(&["-m", "pytest", "--quiet"])),
+        ("Python tests on two nodes", PythonTests(ON_TWO_NODES)),
         ("Python quickstart", Python(&["examples/python/quickstart.py"])),
     ]
     .into_iter()

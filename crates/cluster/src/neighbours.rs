@@ -3,12 +3,12 @@
 //! Of two nodes, the one with the lower id dials. Each link has a process of its own on both nodes, and ends with it.
 
 use crate::host::NodeHost;
-use crate::peer::{Doorway, Peer, Wire};
+use crate::peer::{Doorway, Peer, Wire, gone};
 use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::{ActorId, DeathCause, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, NodeId, ObjectId, ProcessSlot};
 use aktis_runtime::Value;
 use aktis_runtime::bridge::Bridge;
 use parking_lot::{Condvar, Mutex};
@@ -308,16 +308,6 @@ impl Neighbours {
             let _ =
                 std::thread::Builder::new().name("aktis-dial".into()).spawn(move || neighbours.dial(node));
         }
-    }
-}
-
-/// How a process ends that stood for another node.
-fn gone(why: &str) -> DeathCause {
-    DeathCause {
-        pid: 0,
-        signal: None,
-        exit_code: None,
-        stderr_tail: vec![format!("the node is gone: {why}")],
     }
 }
 

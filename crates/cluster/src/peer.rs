@@ -9,6 +9,7 @@
 //! 3. The thread waits for nothing that the other side has to do: that would be said to this very thread.
 
 mod actors;
+mod cancels;
 mod incoming;
 mod objects;
 mod outgoing;
@@ -16,13 +17,13 @@ mod programs;
 
 use actors::ActorsAcross;
 use aktis_protocol::control::ToNode;
-use aktis_protocol::hot::{Message, MessageKind, ValueForm};
+use aktis_protocol::hot::Message;
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, LeaseId, NodeId, ObjectId, ProcessSlot, Shape, ShapeId,
-    TaskId, TaskKey, control,
+    ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey,
 };
 use aktis_runtime::bridge::Bridge;
+use cancels::Cancels;
 pub(crate) use objects::Lent;
 use objects::ObjectsAcross;
 use parking_lot::Mutex;
@@ -96,6 +97,7 @@ struct Sent {
     /// Who submitted it; nobody if that process is dead.
     from: Option<ProcessSlot>,
     key: TaskKey,
+    attempt: u32,
     /// Whose call it is, if it is one.
     actor: Option<ActorId>,
     lease: Option<(ShapeId, LeaseId)>,
@@ -154,6 +156,7 @@ pub(crate) struct Peer {
     actors: ActorsAcross,
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
+    cancels: Cancels,
     unsent: VecDeque<Unsent>,
     /// Cells that say nothing.
     cells: Vec<usize>,
@@ -182,6 +185,7 @@ impl Peer {
             actors: ActorsAcross::default(),
             programs,
             programs_across: ProgramsAcross::default(),
+            cancels: Cancels::default(),
             unsent: VecDeque::new(),
         }
     }
@@ -293,8 +297,8 @@ impl Peer {
     }
 
     /// Forgets a task or call that was sent; its lease is free for another.
-    fn settle_sent(&mut self, ticket: Ticket) {
-        let Some(sent) = self.sent.remove(&ticket) else { return };
+    fn settle_sent(&mut self, ticket: Ticket) -> Option<Sent> {
+        let sent = self.sent.remove(&ticket)?;
         self.forget_key(sent.from, sent.key, ticket);
         if let Some(cell) = sent.cell {
             self.bridge.clear_cell(cell);
@@ -304,6 +308,15 @@ impl Peer {
             let idle = self.idle.entry(shape).or_default();
             idle.leases.push(lease);
             idle.since = Some(Instant::now());
+        }
+        Some(sent)
+    }
+
+    /// The process of a task died there: its submitter decides whether it is run again.
+    fn lose(&mut self, sent: &Sent, cause: DeathCause) {
+        if let Some(submitter) = sent.from {
+            let (key, attempt) = (sent.key, sent.attempt);
+            self.tell_node(ToNode::TaskLost { submitter, key, attempt, cause });
         }
     }
 
@@ -329,18 +342,10 @@ impl Peer {
 
     /// The other node is gone, or counts as gone: what was sent there may be run again elsewhere.
     fn on_end(&mut self, why: &str) {
-        let text = format!("the node is gone: {why}");
-        let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![text.clone()] };
-        let failure = Failure { retriable: true, ..Failure::new(FailureKind::WorkerDied(cause), text) };
-        let bytes = control::encode(&failure);
         // Submitters find those with a cell by themselves when they hear of the death, as with any process.
         let unseen = |sent: &Sent| sent.lease.is_some() && sent.cell.is_none();
         for sent in std::mem::take(&mut self.sent).into_values().filter(unseen) {
-            let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
-            let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
-            if let Some(from) = sent.from {
-                self.post(from, message, bytes.clone());
-            }
+            self.lose(&sent, gone(why));
         }
         // The other side has given up what it had sent, too.
         for received in std::mem::take(&mut self.received).into_values() {
@@ -356,6 +361,12 @@ impl Peer {
             }
         }
     }
+}
+
+/// How a process ends that stood for another node.
+pub(crate) fn gone(why: &str) -> DeathCause {
+    let text = format!("the node is gone: {why}");
+    DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![text] }
 }
 
 impl Drop for Peer {

@@ -8,7 +8,7 @@ use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupPlace, GroupSpec, GroupState};
 use crate::ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
-    ShardIndex, TaskId,
+    ShardIndex, TaskId, TaskKey,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::placement::{Near, Strategy};
@@ -302,6 +302,17 @@ pub enum ToNode {
         /// How.
         cause: DeathCause,
     },
+    /// The process of a task died, which the sender has forwarded to the node that it stands for.
+    TaskLost {
+        /// Who submitted it.
+        submitter: ProcessSlot,
+        /// The task, in the submitter's table.
+        key: TaskKey,
+        /// How often it was sent before.
+        attempt: u32,
+        /// How the process died.
+        cause: DeathCause,
+    },
     /// An actor in the care of the node that the sender stands for takes no calls for now: those that it had are lost.
     ActorAway {
         /// The actor.
@@ -489,6 +500,17 @@ pub enum FromNode {
     Sought {
         /// The object.
         object: ObjectId,
+    },
+    /// The process of a task died, on another node. What it had answered before has been sent.
+    TaskLost {
+        /// Who had the task.
+        process: ProcessSlot,
+        /// The task.
+        key: TaskKey,
+        /// How often it was sent before.
+        attempt: u32,
+        /// How the process died.
+        cause: DeathCause,
     },
     /// The process of an actor died, which lived here for the node that you stand for.
     ActorLost {

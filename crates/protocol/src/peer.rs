@@ -168,6 +168,13 @@ pub enum Frame {
         /// Why it failed, if it did.
         failure: Option<Failure>,
     },
+    /// The process of a task died, with what the task had not returned.
+    TaskLost {
+        /// The task.
+        ticket: Ticket,
+        /// How.
+        cause: DeathCause,
+    },
     /// The consumer of a stream has taken so many items.
     StreamCredit {
         /// The task.

@@ -63,5 +63,5 @@ mod _native {
     #[pymodule_export]
     use crate::template::{run_template, run_worker};
     #[pymodule_export]
-    use crate::worker::{Completion, loop_turn, wake_loop};
+    use crate::worker::{Completion, is_interrupted, loop_turn, wake_loop};
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -316,6 +316,7 @@ impl Drop for Generator {
         let runtime = Runtime::current().ok();
         let _span = runtime.as_ref().map(|runtime| Span::since(runtime, self.kind, &self.name, self.begin));
         // A generator that is not used up runs its `finally` blocks here, where it ran before.
+        CLOSING.store(true, Ordering::SeqCst);
         Python::attach(|py| {
             let closed = match self.iterator.getattr(py, "close") {
                 Ok(close) => close.call0(py).map(|_| ()),
@@ -325,7 +326,18 @@ impl Drop for Generator {
                 error.write_unraisable(py, None);
             }
         });
+        CLOSING.store(false, Ordering::SeqCst);
     }
+}
+
+/// Whether a generator that nobody wants runs its `finally` blocks.
+static CLOSING: AtomicBool = AtomicBool::new(false);
+
+/// Whether what runs on the main thread is to be interrupted: it was cancelled, and does not end already.
+#[pyfunction]
+pub(crate) fn is_interrupted() -> bool {
+    let cancelled = Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
+    cancelled && !CLOSING.load(Ordering::SeqCst)
 }
 
 /// The class of the actor of this process, if there is one.

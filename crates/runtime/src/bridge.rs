@@ -7,7 +7,7 @@
 //! Invariant: nothing is done about an event where it happens, since locks of the runtime may be held there.
 
 use crate::codec::{Arguments, Value, inside};
-use crate::entry::{Entry, Outcome};
+use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::inbound::cancel_index;
@@ -19,7 +19,7 @@ use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, SharedValue, ToNo
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{
-    ActorId, EntryRef, Failure, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey,
+    ActorId, EntryRef, Failure, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey,
 };
 use aktis_store::LaneConsumer;
 use parking_lot::Mutex;
@@ -297,7 +297,7 @@ impl Bridge {
         Payload {
             function: Some(foreign_function(call.function)),
             arguments: self.arguments(&call.arguments),
-            returns: Returns::Foreign(self.queue.clone(), ticket),
+            returns: Returns::Foreign(self.queue.clone(), ticket, call.attempt),
             name: None,
             verb,
             group,
@@ -335,6 +335,13 @@ impl Bridge {
         Some((untold, Self::answer_message(MessageKind::Cancel, form, false, index, key)))
     }
 
+    /// Has the worker killed that runs a task which was submitted here and cancelled, if one still does.
+    pub fn kill_worker_of(&self, task: TaskId, key: TaskKey) {
+        if let Some(process) = self.runtime.0.who_runs(key) {
+            self.send(ToNode::WorkerKilled { process, task });
+        }
+    }
+
     /// Holds an object that this node knows.
     pub fn hold(&self, object: ObjectId) -> Handle {
         self.runtime.0.hold_object(object)
@@ -366,10 +373,20 @@ impl Bridge {
             BridgeAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
         };
         let inner = &self.runtime.0;
+        let mut known = inner.known.lock();
+        if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+            // It was named before it had a value, or comes again. The node counts this process as a holder once.
+            drop(known);
+            let mut later = Later::default();
+            entry.set_known();
+            entry.resolve(outcome, &mut later);
+            later.run(inner);
+            return Handle { entry };
+        }
         let entry = Arc::new(Entry::with_outcome(object, inner.clone(), outcome));
         entry.set_known();
         entry.set_escaped();
-        inner.known.lock().insert(object, Arc::downgrade(&entry));
+        known.insert(object, Arc::downgrade(&entry));
         Handle { entry }
     }
 

@@ -203,13 +203,14 @@ impl Inner {
         }
         if let Outcome::Failed(failure) = &outcome
             && failure.retriable
-            && self.on_attempt_failed(shell, kind, key, failure, later)
+            && kind == MessageKind::Returned
+            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
         {
             return;
         }
         let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) else { return };
         let entry = match (&payload.returns, kind) {
-            (Returns::Foreign(queue, ticket), _) => {
+            (Returns::Foreign(queue, ticket, _), _) => {
                 let answer = BridgeAnswer::new(arrived.form, arrived.contains, arrived.payload);
                 queue.push(BridgeEvent::Answer { ticket: *ticket, from, kind, index, answer });
                 if kind != MessageKind::StreamItem {
@@ -257,31 +258,6 @@ impl Inner {
         shell.on_returned(self, key, failed, later);
     }
 
-    /// An attempt failed, and another may succeed. True if the task is tried again, or its failure has been dealt with.
-    fn on_attempt_failed(
-        self: &Arc<Self>,
-        shell: &mut Shell,
-        kind: MessageKind,
-        key: TaskKey,
-        failure: &Failure,
-        later: &mut Later,
-    ) -> bool {
-        if let FailureKind::WorkerDied(cause) = &failure.kind
-            && let Some(record) = shell.machine.record(key)
-            && let Route::Lane(_) = record.route()
-        {
-            // It was forwarded, and its process died on the other node: it is lost as if that had happened here.
-            let attempt = record.attempt();
-            if let Some(payload) = record.payload() {
-                payload.returns.hold(later);
-            }
-            shell.step(self, later, |machine, out| machine.on_lost(key, attempt, cause, out));
-            return true;
-        }
-        kind == MessageKind::Returned
-            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
-    }
-
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
         if held.is_some() {
             entry.set_known();
@@ -317,10 +293,7 @@ impl Inner {
             let mine = running.filter(|cell| cell.submitter == self.me && cell.key.shard() == shard.index);
             lost.extend(mine.map(|cell| (cell.key, cell.attempt)));
             for (key, attempt) in lost {
-                if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
-                    payload.returns.hold(&mut later);
-                }
-                shell.step(self, &mut later, |machine, out| machine.on_lost(key, attempt, cause, out));
+                self.lose(&mut shell, key, attempt, cause, &mut later);
             }
             if shard.index == self.submitter.first().index {
                 self.on_host_died(&mut shell, dead, cause, &mut later);
@@ -329,13 +302,52 @@ impl Inner {
             shell.wake_others(self);
         }
         // Who stands for another node has to see to what it has forwarded for the dead one first.
-        if !self.tell_bridge(|| BridgeEvent::ProcessDied(dead)) {
-            later.messages.push(ToNode::DeathHandled { process: dead });
+        match self.bridge.get() {
+            Some(queue) => {
+                queue.push(BridgeEvent::ProcessDied(dead));
+                queue.wake();
+            }
+            None => later.messages.push(ToNode::DeathHandled { process: dead }),
         }
         later.run(self);
         if let Some(executor) = &self.executor {
             executor.on_process_died(self, dead);
         }
+    }
+
+    /// The process of a task of this one died on another node; `process` had forwarded it.
+    pub(crate) fn on_task_lost(
+        self: &Arc<Self>,
+        process: ProcessSlot,
+        key: TaskKey,
+        attempt: u32,
+        cause: &DeathCause,
+    ) {
+        // What it had answered before it died counts.
+        self.drain_process(process);
+        let mut later = Later::default();
+        let mut shell = self.submitter.of(key).lock();
+        self.lose(&mut shell, key, attempt, cause, &mut later);
+        shell.flush(self, &mut later);
+        drop(shell);
+        later.run(self);
+        if let Some(queue) = self.bridge.get() {
+            queue.wake();
+        }
+    }
+
+    fn lose(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        key: TaskKey,
+        attempt: u32,
+        cause: &DeathCause,
+        later: &mut Later,
+    ) {
+        if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
+            payload.returns.hold(later);
+        }
+        shell.step(self, later, |machine, out| machine.on_lost(key, attempt, cause, out));
     }
 
     /// Cancels what a task has submitted and what is not finished: its children up to the one with the number `last`.

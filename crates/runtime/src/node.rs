@@ -216,6 +216,9 @@ impl Inner {
             }
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
+            FromNode::TaskLost { process, key, attempt, cause } => {
+                self.on_task_lost(process, key, attempt, &cause);
+            }
             FromNode::SharedWorker { process } => self.on_shared_worker(process),
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }

@@ -21,8 +21,8 @@ pub(crate) enum Returns {
     Several(Box<[Weak<Entry>]>),
     /// To a stream.
     Stream(Weak<StreamState>),
-    /// To another node, on whose behalf it was submitted.
-    Foreign(Arc<BridgeQueue>, Ticket),
+    /// To another node, on whose behalf it was submitted, after so many attempts.
+    Foreign(Arc<BridgeQueue>, Ticket, u32),
     /// Nowhere.
     Nothing,
 }
@@ -115,6 +115,14 @@ impl Payload {
 }
 
 impl Returns {
+    /// How often the task was sent before it was submitted here.
+    pub(crate) fn attempts_before(&self) -> u32 {
+        match self {
+            Self::Foreign(.., attempts) => *attempts,
+            _ => 0,
+        }
+    }
+
     /// The process that ran the task died, maybe after it had given a return value to the store, held by
     /// this process: the node is told when it is not wanted any more.
     pub(crate) fn hold(&self, later: &mut Later) {
@@ -153,7 +161,7 @@ impl Returns {
                     later.streams.push(stream);
                 }
             }
-            Self::Foreign(queue, ticket) => {
+            Self::Foreign(queue, ticket, _) => {
                 let failure = (**failure).clone();
                 queue.push(BridgeEvent::Failed { ticket: *ticket, failure });
             }

@@ -485,7 +485,8 @@ impl Inner {
         // Before the lock is taken: this flushes the outbox.
         inputs.iter().for_each(|handle| self.announce(&handle.entry));
         let bytes = (payload.arguments.size_bytes() + size_of::<Payload>()) as u32;
-        let submission = Submission { task, route, returns, retries, bytes, payload };
+        let attempt = payload.returns.attempts_before();
+        let submission = Submission { task, route, returns, retries, attempt, bytes, payload };
         let mut later = Later::default();
         let mut shell = shard.lock();
         let key = if inputs.is_empty() {

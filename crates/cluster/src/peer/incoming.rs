@@ -45,16 +45,16 @@ impl Peer {
                 }
             }
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
+            Frame::TaskLost { ticket, cause } => {
+                if let Some(sent) = self.settle_sent(ticket) {
+                    self.lose(&sent, cause);
+                }
+            }
             Frame::StreamCredit { ticket, index } => {
                 self.tell_producer(ticket, MessageKind::StreamCredit, index)
             }
             Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
-            Frame::Cancel { ticket, recursive, force } => {
-                match self.received.get(&ticket).map(|received| received.key) {
-                    Some(key) => self.cancel(key, force, recursive),
-                    None => self.cancel_put_off(ticket),
-                }
-            }
+            Frame::Cancel { ticket, recursive, force } => self.on_cancel(ticket, recursive, force),
             Frame::ValueWanted { object } => self.on_value_wanted(object),
             Frame::Value { object, value } => self.on_value(object, value),
             Frame::Sought { object } => self.on_sought(object),

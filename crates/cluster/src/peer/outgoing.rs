@@ -84,9 +84,9 @@ impl Peer {
             self.bridge.set_cell(cell, submitter, &header);
         }
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
-        let sent = Sent { from, key, actor, lease: lease_held, cell, returns_left, streams };
-        self.sent.insert(ticket, sent);
         let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
+        let sent = Sent { from, key, attempt, actor, lease: lease_held, cell, returns_left, streams };
+        self.sent.insert(ticket, sent);
         let Some(arguments) = self.arguments_to_send(ticket, &arguments) else { return };
         let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
         self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
@@ -97,8 +97,9 @@ impl Peer {
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((from, key), ticket);
         let (actor, lease, cell) = (Some(header.actor), None, None);
-        self.sent.insert(ticket, Sent { from: Some(from), key, actor, lease, cell, returns_left, streams });
         let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
+        let sent = Sent { from: Some(from), key, attempt, actor, lease, cell, returns_left, streams };
+        self.sent.insert(ticket, sent);
         let Some(arguments) = self.arguments_to_send(ticket, arguments) else { return };
         let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
         let (actor, group, aways) = (header.actor, header.group as u16, self.actors.aways_heard);
@@ -138,7 +139,7 @@ impl Peer {
         match kind {
             MessageKind::Cancel => {
                 let (recursive, force) = (index & CANCEL_RECURSIVE != 0, index & CANCEL_FORCE != 0);
-                self.wire.send(&Frame::Cancel { ticket, recursive, force });
+                self.send_cancel(from, ticket, recursive, force);
             }
             MessageKind::StreamCredit => self.wire.send(&Frame::StreamCredit { ticket, index }),
             MessageKind::StreamClosed => self.wire.send(&Frame::StreamClosed { ticket }),
@@ -188,7 +189,7 @@ impl Peer {
 
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
-    fn send_failure(&mut self, ticket: Ticket, mut failure: Failure) {
+    fn send_failure(&mut self, ticket: Ticket, failure: Failure) {
         let Some(Received { task, returns_left, streams, actor, .. }) = self.received.remove(&ticket) else {
             return;
         };
@@ -196,9 +197,9 @@ impl Peer {
         if of_life && actor.is_some_and(|actor| self.on_call_lost(actor, &failure)) {
             return;
         }
-        if let FailureKind::WorkerDied(_) = failure.kind {
-            failure.retriable = true;
+        if let FailureKind::WorkerDied(cause) = failure.kind {
             self.release_unanswered(task, returns_left);
+            return self.wire.send(&Frame::TaskLost { ticket, cause });
         }
         let frame = match streams {
             true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
@@ -215,6 +216,7 @@ impl Peer {
             self.by_key.remove(&(process, sent.key));
             self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: true });
         }
+        self.end_cancelled(process);
         self.unsent.retain(|unsent| !unsent.is_to(process));
         self.bridge.send(ToNode::DeathHandled { process });
     }

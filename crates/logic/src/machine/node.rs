@@ -580,6 +580,11 @@ impl Node {
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
             ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, from, actor, restart, out),
+            ToNode::TaskLost { submitter, key, attempt, cause } => {
+                if self.roster.is_live(submitter) {
+                    self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);
+                }
+            }
             ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, &reason, out),
             ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),

@@ -53,6 +53,8 @@ pub struct Submission<P> {
     pub returns: u32,
     /// How often it may be run again; [`limits::FOR_EVER`] is no limit.
     pub retries: u32,
+    /// How often it was sent before, by another submitter.
+    pub attempt: u32,
     /// Size of the payload, for the bound on lineage.
     pub bytes: u32,
     /// What it is.
@@ -297,7 +299,7 @@ impl<P> Submitter<P> {
             returns_missing: submission.returns,
             handles: submission.returns,
             retries: submission.retries,
-            attempt: 0,
+            attempt: submission.attempt,
             bytes: submission.bytes,
             lineage_users: 0,
             edges: None,

@@ -137,7 +137,7 @@ impl Trial {
         let (task, route, returns, retries, bytes) =
             (order.task, order.route, order.returns, order.retries, order.bytes);
         let payload = Ticket(self.oracle.errands.len());
-        let submission = Submission { task, route, returns, retries, bytes, payload };
+        let submission = Submission { task, route, returns, retries, attempt: 0, bytes, payload };
         let key = self.machine.on_submitted(submission, &self.inputs(&order.needs));
         let failed = order.needs.iter().any(|need| self.oracle.fate(*need) == Fate::Failed);
         let number = self.oracle.on_submitted(order.clone(), key);

@@ -19,8 +19,15 @@ impl Story {
     }
 
     fn submit_to(&mut self, route: Route, name: &'static str, retries: u32, inputs: &[Input]) -> TaskKey {
-        let submission =
-            Submission { task: TaskId::default(), route, returns: 1, retries, bytes: 100, payload: name };
+        let submission = Submission {
+            task: TaskId::default(),
+            route,
+            returns: 1,
+            retries,
+            attempt: 0,
+            bytes: 100,
+            payload: name,
+        };
         let key = self.machine.on_submitted(submission, inputs);
         self.machine.check();
         key
@@ -238,8 +245,15 @@ fn calls_keep_their_order_when_inputs_come_late_and_when_the_actor_restarts() {
 fn a_lost_task_owes_all_its_returns_again() {
     let mut story = Story::new(LINEAGE);
     let route = Route::Lane(story.lane);
-    let submission =
-        Submission { task: TaskId::default(), route, returns: 2, retries: 1, bytes: 100, payload: "a" };
+    let submission = Submission {
+        task: TaskId::default(),
+        route,
+        returns: 2,
+        retries: 1,
+        attempt: 0,
+        bytes: 100,
+        payload: "a",
+    };
     let a = story.machine.on_submitted(submission, &[]);
     story.send_all();
     assert!(story.returned(a, false));
