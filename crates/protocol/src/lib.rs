@@ -14,6 +14,7 @@ pub mod output;
 pub mod peer;
 pub mod placement;
 pub mod program;
+pub mod questions;
 pub mod records;
 pub mod resources;
 pub mod slots;

@@ -11,7 +11,6 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +21,6 @@ const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 #[pyclass(frozen, module = "aktis._native", weakref)]
 pub(crate) struct Runtime {
     runtime: aktis_runtime::Runtime,
-    /// Where the node listens that it is attached to.
-    directory: Option<PathBuf>,
 }
 
 thread_local! {
@@ -94,7 +91,7 @@ impl Runtime {
             Ok(runtime)
         });
         let runtime = started.map_err(|error| failure::to_exception(py, error))?;
-        Ok(Self { runtime, directory: None })
+        Ok(Self { runtime })
     }
 
     /// Attaches to the node of this machine that an address means.
@@ -115,7 +112,7 @@ impl Runtime {
             attached.map(|runtime| (runtime, directory)).map_err(|error| error.to_string())
         });
         let (runtime, directory) = attached.map_err(PyConnectionError::new_err)?;
-        Ok(Self { runtime, directory: Some(directory) })
+        Ok(Self { runtime })
     }
 
     fn session_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -123,7 +120,7 @@ impl Runtime {
     }
 
     fn directory(&self) -> Option<OsString> {
-        self.directory.clone().map(OsString::from)
+        self.runtime.directory().map(OsString::from)
     }
 
     fn number(&self) -> u64 {
@@ -285,7 +282,7 @@ pub(crate) fn resources_to_python<'py>(
 #[pyfunction]
 pub(crate) fn current() -> Option<Runtime> {
     let runtime = aktis_runtime::Runtime::current().ok()?;
-    Some(Runtime { runtime, directory: None })
+    Some(Runtime { runtime })
 }
 
 /// The current session; if there is none, one is started.

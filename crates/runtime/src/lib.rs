@@ -24,6 +24,7 @@ pub mod registry;
 mod rests;
 pub mod runtime;
 mod shards;
+mod standing;
 mod stream;
 mod submit;
 mod wait;

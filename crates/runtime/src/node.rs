@@ -214,6 +214,15 @@ impl Inner {
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
             FromNode::SharedWorker { process } => self.on_shared_worker(process),
+            FromNode::Asked { question, what } => {
+                let answer = self.answer(&what);
+                self.send_to_node(ToNode::Answered { question, answer });
+            }
+            FromNode::Printed { lines, missed } => {
+                if let Some(printer) = self.printer.get() {
+                    printer.print(lines, missed);
+                }
+            }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HostActor { .. }

@@ -95,6 +95,8 @@ impl Peer {
             }
             Frame::ActorKnown { actor } => self.on_actor_known(actor),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
+            // They do not come this way.
+            Frame::Asked { .. } | Frame::Told { .. } | Frame::Listening { .. } | Frame::Printed { .. } => {}
         }
     }
 

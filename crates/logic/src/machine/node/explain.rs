@@ -23,35 +23,39 @@ impl Node {
     }
 
     fn shape_text(&self, shape: ShapeId) -> String {
-        let queued = self.leases.queued(shape);
-        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
-        let want = self.leases.want(shape);
-        let wanted = &want.resources;
+        let (queued, wanted) = (self.leases.queued(shape), &self.leases.shape(shape).resources);
         let are_queued = match queued {
             0 => format!("no task is queued for {wanted}"),
             1 => format!("1 task is queued for {wanted}"),
             _ => format!("{queued} tasks are queued for {wanted}"),
         };
+        format!("{are_queued}; {}", self.shape_reason(shape))
+    }
+
+    /// What tasks of a shape wait for.
+    pub(super) fn shape_reason(&self, shape: ShapeId) -> String {
+        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
+        let want = self.leases.want(shape);
         if !self.stock.is_feasible(&want) {
-            return format!("{are_queued}; {}", self.infeasible_text(&want));
+            return self.infeasible_text(&want);
         }
         if !isolated && self.roster.shared(program).is_none() {
-            return format!("{are_queued}; {}", self.shared_text(program));
+            return self.shared_text(program);
         }
         if self.leases.starting(shape, &self.roster) > 0 {
-            return format!("{are_queued}; a worker process is being started");
+            return "a worker process is being started".to_owned();
         }
         if let Some(failures) = self.leases.start_failures.get(&shape) {
-            return format!("{are_queued}; {}", start_text(failures.count, &failures.last));
+            return start_text(failures.count, &failures.last);
         }
         let leases = self.leases.count(shape);
         if leases > 0 {
-            return format!("{are_queued}; at most {leases} may run at a time now");
+            return format!("at most {leases} may run at a time now");
         }
         if !self.leases.has_room(shape) || self.stock.fits(&want) {
-            return format!("{are_queued}; they are about to be served");
+            return "they are about to be served".to_owned();
         }
-        format!("{are_queued}; {}", self.lacking_text(&want))
+        self.lacking_text(&want)
     }
 
     /// What the node, or the group, does not have at all.
