@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod control;
 pub mod failure;
+pub mod fuzz;
 pub mod groups;
 pub mod hot;
 pub mod ids;
