@@ -4,6 +4,7 @@
 
 mod machines;
 mod views;
+mod wire;
 
 use aktis::Error;
 use aktis::prelude::*;
