@@ -13,6 +13,7 @@ mod member;
 mod neighbours;
 mod peer;
 mod printing;
+pub mod testing;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
