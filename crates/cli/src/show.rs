@@ -102,8 +102,12 @@ pub(crate) fn stop(
     cluster: bool,
     patience: Duration,
 ) -> Result<(), Failed> {
-    let scope = if cluster { StopScope::Cluster } else { StopScope::Node };
-    if !Client::connect(directory)?.stop(scope, patience)? {
+    // Nodes end each other; a control process ends the node of its machine.
+    let (client, scope) = match cluster {
+        true => (Client::connect(directory)?, StopScope::Cluster),
+        false => (Client::connect_to_control(directory)?, StopScope::Node),
+    };
+    if !client.stop(scope, patience)? {
         let log = directory.join(aktis_cluster::directory::LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }

@@ -118,10 +118,16 @@ mod tests {
         let report = NodeReport { available: resources.clone(), ..NodeReport::default() };
         let prefix = "abcdef".parse::<IdPrefix>().expect("digits");
         vec![
-            encode(&ToControl::Joined { address, labels, resources, names: vec![named] }),
+            encode(&ToControl::Joined {
+                held: Some(Epoch(6)),
+                address,
+                labels,
+                resources,
+                names: vec![named],
+            }),
             encode(&ToControl::Placer { epoch: Epoch(7), message: ToPlacer::Reported { report } }),
             encode(&FromControl::Welcome { epoch: Epoch(7), nodes: vec![info] }),
-            encode(&FromControl::NameFound { request: 3, found: Some((node, found)) }),
+            encode(&FromControl::NameClaimed { name: "hits".to_owned(), actor: found.actor, granted: true }),
             encode(&Frame::Returned { ticket: Ticket(1), index: 0, value: PeerValue::Failed(failure) }),
             encode(&Frame::Released { object: ObjectId::from_words([5, 6]), count: 9 }),
             encode(&Frame::Asked { question: 1, what: NodeQuestion::List(query.clone()) }),

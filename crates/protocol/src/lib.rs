@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod groups;
 pub mod hot;
 pub mod ids;
+pub mod keys;
 pub mod limits;
 pub mod member;
 pub mod output;

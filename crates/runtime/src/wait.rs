@@ -47,7 +47,9 @@ impl Inner {
         entry: &Arc<Entry>,
         timeout: Option<Duration>,
     ) -> Result<Value, Error> {
-        if entry.outcome().is_none() {
+        if entry.outcome().is_some() {
+            self.pump.passed();
+        } else {
             self.check_usable()?;
             self.announce(entry);
             if TaskContext::is_task(entry.id.task()) {

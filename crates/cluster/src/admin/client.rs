@@ -2,6 +2,7 @@
 
 use super::wire::{WireError, read_message, write_message};
 use super::{Refusal, SOCKET_NAME};
+use crate::control::control_directory;
 use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine,
     LogQuery, StopScope,
@@ -126,6 +127,14 @@ impl Client {
         Ok(client)
     }
 
+    /// Connects to the control process, if it is on this machine; else to the daemon in `directory`.
+    pub fn connect_to_control(directory: &Path) -> Result<Self, ClientError> {
+        match Self::connect(&control_directory(directory)) {
+            Err(ClientError::NoDaemon { .. }) => Self::connect(directory),
+            connected => connected,
+        }
+    }
+
     fn greet(&mut self) -> Result<(), ClientError> {
         // If the daemon has closed already, what it said before is still to be read.
         let _ = self.stream.write_all(&[ADMIN_VERSION]);
@@ -193,6 +202,11 @@ impl Client {
         }
     }
 
+    /// Has the daemon end, and does not wait for it.
+    pub(crate) fn begin_stop(mut self) -> Result<(), ClientError> {
+        self.ask(&AdminRequest::Stop(StopScope::Node)).map(|_| ())
+    }
+
     /// Ends the daemon, or all of them, and waits until this one is gone; false if it is not after `patience`.
     pub fn stop(mut self, scope: StopScope, patience: Duration) -> Result<bool, ClientError> {
         let AdminReply::Stopping = self.ask(&AdminRequest::Stop(scope))? else {
@@ -244,8 +258,9 @@ fn nonsense() -> WireError {
 
 /// Whether the error means that nobody listens there.
 fn is_absence(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | ConnectionRefused | NotADirectory)
+    use io::ErrorKind::{ConnectionRefused, InvalidInput, NotADirectory, NotFound};
+    // The last is a path that is too long for a socket.
+    matches!(error.kind(), NotFound | ConnectionRefused | NotADirectory | InvalidInput)
 }
 
 /// Whether a process of this user is one of ours, or may do anything anyhow.

@@ -1,7 +1,7 @@
 //! What the daemon answers the command line: what it knows, and what the other nodes say.
 
 use super::{Parts, merge};
-use crate::admin::{Admin, LogPage, LogPosition, Refusal};
+use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use aktis_io::Link;
 use aktis_protocol::admin::{
     Account, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer,
@@ -13,7 +13,7 @@ use aktis_protocol::state::ResourceRow;
 use aktis_protocol::{Amount, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long the end of other nodes is waited for before this one ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -94,6 +94,15 @@ impl Parts {
                 std::thread::sleep(STOP_AGAIN);
             }
         }
+        self.stop_machine();
+    }
+
+    /// Ends this node, and the control process if it is on this machine.
+    pub(super) fn stop_machine(&self) {
+        if self.is_head {
+            // If it is down, or is about to end, that is as good.
+            let _ = Client::connect_to_control(&self.directory).and_then(Client::begin_stop);
+        }
         self.stop();
     }
 }
@@ -101,8 +110,12 @@ impl Parts {
 impl Admin for Answers {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
         let parts = &self.0;
-        let head_lost = (!parts.member.is_connected())
-            .then(|| "its control process does not answer at the moment".to_owned());
+        let head_lost = parts.member.away().map(|away| {
+            format!(
+                "it has been away for {} s; what runs goes on, and what is new stays on its node",
+                away.as_secs()
+            )
+        });
         let statuses = parts.statuses();
         let drivers = statuses.iter().map(|status| status.drivers).sum();
         let totals: Vec<Resources> = statuses.iter().map(|status| totals(&status.row)).collect();
@@ -193,18 +206,14 @@ impl Admin for Answers {
         Ok(log_page(query, first, position, pages))
     }
 
-    fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {
-        let parts = &self.0;
-        let Some(authority) = &parts.authority else {
-            return Err(Refusal::new("only the head gives out tokens".to_owned()));
+    fn token(&self, _lifetime: Duration) -> Result<JoinToken, Refusal> {
+        let (what, hint) = match self.0.is_head {
+            true => {
+                ("the control process, which gives out tokens, is down", "start it with `aktis start --head`")
+            }
+            false => ("only the control process gives out tokens", "run `aktis token` on the head's machine"),
         };
-        let token = authority.token(lifetime);
-        let expires = token.expires().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(JoinToken {
-            token: token.to_string(),
-            address: parts.head.to_string(),
-            expires_unix_seconds: expires.as_secs(),
-        })
+        Err(Refusal::new(what).with_hint(hint))
     }
 }
 

@@ -25,7 +25,7 @@ impl Parts {
             NodeQuestion::Explain(id) => self.own_accounts(&id).map_or_else(refused, NodeAnswer::Accounts),
             NodeQuestion::Logs { query, position } => NodeAnswer::Logs(self.own_logs(&query, position)),
             NodeQuestion::Stop => {
-                self.stop();
+                self.stop_machine();
                 NodeAnswer::Stopping
             }
         }
@@ -54,7 +54,7 @@ impl Parts {
         };
         NodeRow {
             node: self.node,
-            is_head: self.authority.is_some(),
+            is_head: self.is_head,
             state: NodeState::Alive,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             address: self.about.address.to_string(),

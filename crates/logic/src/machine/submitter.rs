@@ -23,6 +23,7 @@ pub use lanes::LaneIndex;
 use lanes::Lanes;
 use lineage::Lineage;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Where a task goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -460,6 +461,19 @@ impl<P> Submitter<P> {
 
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
     pub fn on_cancelled(&mut self, key: TaskKey, out: &mut Out<P>) -> Cancelled {
+        self.end_early(key, || Failure::new(FailureKind::Cancelled, "it was cancelled"), out)
+    }
+
+    /// The time that a task had is over: it ends as if somebody had cancelled it. Tries of it share that time.
+    pub fn on_deadline_passed(&mut self, key: TaskKey, allowed: Duration, out: &mut Out<P>) -> Cancelled {
+        let failure = || {
+            let message = format!("it was not done within its deadline of {allowed:?}, and was cancelled");
+            Failure::new(FailureKind::DeadlinePassed, message)
+        };
+        self.end_early(key, failure, out)
+    }
+
+    fn end_early(&mut self, key: TaskKey, failure: impl FnOnce() -> Failure, out: &mut Out<P>) -> Cancelled {
         let Some(record) = self.tasks.get(key) else { return Cancelled::TooLate };
         let found = match record.stage {
             Stage::Finished => return Cancelled::TooLate,
@@ -467,8 +481,7 @@ impl<P> Submitter<P> {
             Stage::Sent { position } => Cancelled::Sent(record.route, position),
             Stage::Taken => Cancelled::Taken,
         };
-        let failure = Failure::new(FailureKind::Cancelled, "it was cancelled");
-        self.fail(key, failure, out);
+        self.fail(key, failure(), out);
         found
     }
 
