@@ -61,14 +61,17 @@ impl Inquiries {
         self.others.lock().take();
     }
 
-    /// Asks other nodes, and gives what they answer in time.
-    pub(crate) fn ask(&self, nodes: &[(NodeId, Link)], what: &NodeQuestion) -> BTreeMap<NodeId, NodeAnswer> {
+    /// Asks other nodes, each what is said, and gives what they answer in time.
+    pub(crate) fn ask(
+        &self,
+        nodes: &[(NodeId, Link)],
+        what: impl Fn(NodeId) -> NodeQuestion,
+    ) -> BTreeMap<NodeId, NodeAnswer> {
         let until = Instant::now() + PATIENCE;
         let asked = nodes.iter().map(|(node, _)| *node).collect();
         let (question, answers) = self.own.lock().open(asked);
-        let frame = encode(&Frame::Asked { question, what: what.clone() });
         for (node, link) in nodes {
-            if link.send(frame.clone()).is_err() {
+            if link.send(encode(&Frame::Asked { question, what: what(*node) })).is_err() {
                 self.own.lock().on_died(node);
             }
         }

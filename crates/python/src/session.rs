@@ -69,18 +69,13 @@ impl Runtime {
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
-        let output = aktis_daemon::OutputOptions {
-            forward: forward_output,
-            deduplicate: deduplicate_output,
-            write: crate::output::write,
-        };
         let config = Config {
             resources: crate::calls::resources_from(resources)?,
             store_bytes,
             spill_directory: spill_directory.into(),
             spill_bytes_max,
             spill_above_percent,
-            output,
+            output: output(forward_output, deduplicate_output),
             ..config(&tuning, template, environment)?
         };
         let started = py.detach(|| {
@@ -97,22 +92,24 @@ impl Runtime {
 
     /// Attaches to the node of this machine that an address means.
     #[staticmethod]
-    #[pyo3(signature = (*, address, tuning, template, environment))]
+    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment))]
     fn attach(
         py: Python<'_>,
         address: &str,
+        forward_output: bool,
+        deduplicate_output: bool,
         tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
-        let config = config(&tuning, template, environment)?;
+        let output = output(forward_output, deduplicate_output);
+        let config = Config { output, ..config(&tuning, template, environment)? };
         let attached = py.detach(|| {
             let directory = aktis_runtime::find_local(address).map_err(|error| error.to_string())?;
-            let attached = aktis_runtime::Runtime::attach(&directory, config);
-            attached.map(|runtime| (runtime, directory)).map_err(|error| error.to_string())
+            aktis_runtime::Runtime::attach(&directory, config).map_err(|error| error.to_string())
         });
-        let (runtime, directory) = attached.map_err(PyConnectionError::new_err)?;
+        let runtime = attached.map_err(PyConnectionError::new_err)?;
         Ok(Self { runtime })
     }
 
@@ -249,6 +246,11 @@ impl Runtime {
         let state = if self.runtime.is_closed() { "closed" } else { "open" };
         format!("Runtime({:016x}, {state})", self.runtime.session().0)
     }
+}
+
+/// What becomes of what workers print.
+fn output(forward: bool, deduplicate: bool) -> aktis_daemon::OutputOptions {
+    aktis_daemon::OutputOptions { forward, deduplicate, write: crate::output::write }
 }
 
 /// What a session that starts a node and one that attaches to one have in common.

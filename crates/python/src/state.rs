@@ -62,7 +62,7 @@ pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyRes
         "actors" => StateKind::Actors,
         "objects" => StateKind::Objects,
         "groups" => StateKind::Groups,
-        "store" => StateKind::Store,
+        "store" | "own store" => StateKind::Store,
         other => return Err(PyValueError::new_err(format!("nothing is known about {other}"))),
     };
     match ask(py, runtime, kind)? {

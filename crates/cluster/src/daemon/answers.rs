@@ -35,7 +35,7 @@ impl Parts {
     fn ask(&self, question: &NodeQuestion) -> Told {
         let members: Vec<NodeId> = self.others().iter().map(|info| info.node).collect();
         let links: Vec<_> = self.links_of(&members);
-        let answers = self.inquiries.ask(&links, question);
+        let answers = self.inquiries.ask(&links, |_| question.clone());
         let silent = members.into_iter().filter(|node| !answers.contains_key(node)).collect();
         Told { answers, silent }
     }
@@ -88,7 +88,7 @@ impl Parts {
         let (heads, members): (Vec<_>, Vec<_>) = self.statuses().into_iter().skip(1).partition(is_head);
         for statuses in [members, heads] {
             let nodes: Vec<NodeId> = statuses.iter().map(|status| status.row.node).collect();
-            self.inquiries.ask(&self.links_of(&nodes), &NodeQuestion::Stop);
+            self.inquiries.ask(&self.links_of(&nodes), |_| NodeQuestion::Stop);
             let until = Instant::now() + STOP_PATIENCE;
             while !self.links_of(&nodes).is_empty() && Instant::now() < until {
                 std::thread::sleep(STOP_AGAIN);
@@ -189,16 +189,15 @@ impl Admin for Answers {
         }
         let others: Vec<NodeId> =
             parts.others().iter().map(|info| info.node).filter(|node| meant(*node)).collect();
-        for (node, link) in parts.links_of(&others) {
-            // Those who come later are asked for what is new to all.
+        let told = parts.inquiries.ask(&parts.links_of(&others), |node| {
+            // Of those who come later, all is new.
             let from = position.0.get(&node).copied().or((!first).then_some(0));
-            let question = NodeQuestion::Logs { query: query.clone(), position: from };
-            if let Some(NodeAnswer::Logs(part)) =
-                parts.inquiries.ask(&[(node, link)], &question).remove(&node)
-            {
-                pages.push((node, part));
-            }
-        }
+            NodeQuestion::Logs { query: query.clone(), position: from }
+        });
+        pages.extend(told.into_iter().filter_map(|(node, answer)| match answer {
+            NodeAnswer::Logs(part) => Some((node, part)),
+            _ => None,
+        }));
         if first && pages.is_empty() {
             let hint = "`aktis list nodes` shows which there are";
             return Err(Refusal::new("there is no such node, or it does not answer").with_hint(hint));

@@ -110,11 +110,14 @@ pub(super) fn accounts(mut accounts: Vec<Account>) -> Result<String, Vec<String>
     let mut ids: Vec<String> = accounts.iter().map(|account| task_digits(&account.id)).collect();
     ids.dedup();
     if ids.len() != 1 {
-        return Err(accounts.iter().map(|account| format!("{:?} {}", account.kind, account.id)).collect());
+        return Err(accounts
+            .iter()
+            .map(|account| format!("{} {}", account.kind.word(), account.id))
+            .collect());
     }
     let mut text = String::new();
     for of_kind in accounts.chunk_by(|left, right| left.kind == right.kind && left.id == right.id) {
-        let kind = format!("{:?}", of_kind[0].kind).to_lowercase();
+        let kind = of_kind[0].kind.word();
         if !text.is_empty() {
             text.push('\n');
         }

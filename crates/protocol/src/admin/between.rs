@@ -80,6 +80,18 @@ pub enum AccountKind {
     Node,
 }
 
+impl AccountKind {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Actor => "actor",
+            Self::Object => "object",
+            Self::Node => "node",
+        }
+    }
+}
+
 /// Some lines of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPart {
