@@ -41,7 +41,13 @@ class Runtime:
 
     @staticmethod
     def attach(
-        *, address: str, tuning: dict[str, int], template: Sequence[str], environment: dict[str, str]
+        *,
+        address: str,
+        forward_output: bool,
+        deduplicate_output: bool,
+        tuning: dict[str, int],
+        template: Sequence[str],
+        environment: dict[str, str],
     ) -> Runtime:
         """Attaches to the node of this machine that the address means; ConnectionError if there is none."""
 
@@ -69,7 +75,11 @@ class Runtime:
         """What workers have run of late: kind, name, task, process, begin and duration in seconds."""
 
     def state(self, what: str) -> list[dict[str, Any]]:
-        """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store"."""
+        """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store".
+
+        In a driver that is attached to a cluster they are about all of its nodes, but for groups; "own store" is
+        about the node that it is attached to.
+        """
     def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:
         """True if it was new."""
     def key_get(self, key: bytes) -> bytes | None: ...

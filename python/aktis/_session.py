@@ -131,15 +131,18 @@ class Session:
         _load_ahead()
         # The last argument is room for the titles of workers, which take the place of all arguments.
         template = [sys.executable, "-c", _template_program(), " " * 160]
+        forward_output = bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER")
         if self.address is not None:
             self.runtime = Runtime.attach(
                 address=self.address,
+                forward_output=forward_output,
+                deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
                 tuning=self.settings.tuning,
                 template=template,
                 # Which GPUs there are, if any, is up to each node.
                 environment={_runtime_env.JOB_VARIABLE: self._job(), "CUDA_VISIBLE_DEVICES": ""},
             )
-            self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
+            self.object_store_bytes = int(self.runtime.state("own store")[0]["capacity_bytes"])
             # The daemon is asked in its own directory, around that where drivers attach.
             self.daemon_directory = os.path.dirname(self.runtime.directory() or "") or None
         else:
@@ -152,7 +155,7 @@ class Session:
                 spill_directory=_machine.spill_directory(object_spilling_directory, configuration),
                 spill_bytes_max=self.settings.spill_bytes_max,
                 spill_above_percent=self.settings.spill_above_percent,
-                forward_output=bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER"),
+                forward_output=forward_output,
                 deduplicate_output=_switch("AKTIS_DEDUP_LOGS"),
                 labels=self.labels,
                 tuning=self.settings.tuning,

@@ -2,8 +2,11 @@
 
 use crate::failed::Failed;
 use crate::values;
-use aktis_protocol::admin::{IdPrefix, ListKind, ListQuery, LogQuery, NodeState, ObjectPlace, TaskState};
-use aktis_protocol::state::{ActorState, WorkerState};
+use aktis_protocol::admin::{
+    IdPrefix, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace, OnNode, TaskRow,
+    TaskState,
+};
+use aktis_protocol::state::{ActorRow, ActorState, ObjectRow, WorkerRow, WorkerState};
 use aktis_protocol::{Amount, limits};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
@@ -45,7 +48,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         form: Form,
     },
-    /// Print what tasks and actors have printed
+    /// Print what tasks, actors and daemons have printed, on all nodes
     Logs(Logs),
     /// Print a new token, with which a machine can join the cluster
     #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
@@ -141,7 +144,7 @@ What there is, and its states:
   tasks    tasks and calls of actors, also finished ones that are still on record:
            waiting (for inputs), queued, running, finished, failed
   actors   actors that somebody can still reach: pending, alive, restarting, dead
-  objects  objects in the stores of the nodes: writing, memory, disk
+  objects  objects in the stores of the nodes: writing, memory, disk, elsewhere
   nodes    nodes of the cluster: joining, alive, silent, dead
   workers  worker processes: starting, idle, busy, leaving")]
 pub(crate) struct List {
@@ -156,6 +159,9 @@ pub(crate) struct List {
     /// Only those with this name: of the function, of the actor, or of the node's machine
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Only those of which a field has this value, such as kind=method; can be repeated
+    #[arg(long = "filter", value_name = "FIELD=VALUE", value_parser = values::filter)]
+    pub(crate) filters: Vec<(String, String)>,
     /// How many at most
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=i64::from(limits::LISTED_ROWS_MAX)))]
     pub(crate) limit: u32,
@@ -184,19 +190,35 @@ impl What {
             Self::Workers => ("workers", ListKind::Workers, WorkerState::WORDS),
         }
     }
+
+    /// What it can be filtered by.
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Tasks => OnNode::<TaskRow>::FIELDS,
+            Self::Actors => OnNode::<ActorRow>::FIELDS,
+            Self::Objects => OnNode::<ObjectRow>::FIELDS,
+            Self::Nodes => NodeRow::FIELDS,
+            Self::Workers => OnNode::<WorkerRow>::FIELDS,
+        }
+    }
 }
 
 impl List {
     /// The question to the daemon.
     pub(crate) fn query(self) -> Result<ListQuery, Failed> {
-        let (name, what, words) = self.what.kind();
+        let ((name, what, words), fields) = (self.what.kind(), self.what.fields());
         if let Some(word) = self.state.as_ref().filter(|state| !words.contains(&state.as_str())) {
             return Err(Failed::NoSuchState { what: name, word: word.clone(), words });
         }
         if self.name.is_some() && matches!(what, ListKind::Objects | ListKind::Workers) {
             return Err(Failed::NoSuchFilter(name, "names", "--name"));
         }
-        Ok(ListQuery { what, limit: self.limit, node: self.node, state: self.state, name: self.name })
+        if let Some((field, _)) = self.filters.iter().find(|(field, _)| !fields.contains(&field.as_str())) {
+            let field = field.clone();
+            return Err(Failed::NoSuchField { what: name, field, fields });
+        }
+        let Self { limit, node, state, name, filters, .. } = self;
+        Ok(ListQuery { what, limit, node, state, name, filters })
     }
 }
 
@@ -206,7 +228,7 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "ID", value_parser = values::id)]
     pub(crate) node: Option<IdPrefix>,
     /// Only those of the process with this id
-    #[arg(long, value_name = "PID")]
+    #[arg(long, visible_alias = "worker", value_name = "PID")]
     pub(crate) process: Option<u32>,
     /// Only those of this actor: its id, or the first digits of it
     #[arg(long, value_name = "ID", value_parser = values::id)]

@@ -2,7 +2,7 @@
 
 use crate::record::Record;
 use aktis_protocol::admin::{LogLine, LogStream, NodeRow, OnNode, Rows, TaskRow};
-use aktis_protocol::state::{ActorRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow};
+use aktis_protocol::state::{ActorRow, ObjectRow, ResourceRow, StoreRow, WorkerRow};
 use aktis_protocol::{Amount, NodeId, Resources, resources};
 use serde_json::{Map, Value, json};
 
@@ -63,17 +63,13 @@ fn object(OnNode { node, row }: &OnNode<ObjectRow>) -> Record {
 }
 
 fn worker(OnNode { node, row }: &OnNode<WorkerRow>) -> Record {
-    let (role, actor) = match row.role {
-        WorkerRole::Shared => ("shared", None),
-        WorkerRole::Tasks => ("tasks", None),
-        WorkerRole::Actor(actor) => ("actor", Some(actor.to_string())),
-    };
+    let actor = row.role.actor().map(|actor| actor.to_string());
     Record::default()
         .field("node", node.to_string())
         .column("NODE", short(*node))
         .both("process", "PROCESS", row.process.0)
         .both("pid", "PID", (row.pid != 0).then_some(row.pid))
-        .both("role", "ROLE", role)
+        .both("role", "ROLE", row.role.word())
         .both("state", "STATE", row.state.word())
         .field("resources", amounts(&row.resources))
         .column("RESOURCES", resources_text(&row.resources))

@@ -105,6 +105,11 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     pair(text, "zone=a")
 }
 
+/// A field and the value that it must have: `state=running`.
+pub(crate) fn filter(text: &str) -> Result<(String, String), String> {
+    pair(text, "kind=method")
+}
+
 fn pair(text: &str, example: &str) -> Result<(String, String), String> {
     let wrong = || format!("`{text}` is no name with a value\nhint: write them as in {example}");
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;

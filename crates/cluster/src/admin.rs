@@ -18,9 +18,11 @@ pub use client::{Client, ClientError};
 pub use server::{AdminServer, serve_connection};
 pub use wire::{WireError, read_message, write_message};
 
+use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
     AdminReply, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The name of the socket in the daemon's directory.
@@ -53,11 +55,11 @@ pub trait Admin: Send + Sync {
     fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal>;
 }
 
-/// A place among all lines that were ever printed. What it counts is up to the one that answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogPosition(pub u64);
+/// A place among all lines that were ever printed, on each node that was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogPosition(pub BTreeMap<NodeId, u64>);
 
-/// Some lines, at most [`LOG_LINES_MAX`](aktis_protocol::limits::LOG_LINES_MAX).
+/// Some lines: of each node at most [`LOG_LINES_MAX`](aktis_protocol::limits::LOG_LINES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPage {
     /// The lines, oldest first.

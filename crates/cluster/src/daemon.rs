@@ -4,19 +4,26 @@
 //! control process, which is a process of its own; for tests it can be in this one.
 
 mod answers;
+mod merge;
+mod own;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
 use crate::control::{Control, ControlConfig, ControlError, control_directory};
 use crate::directory::{Directory, DirectoryError};
 use crate::elsewhere::Elsewhere;
+use crate::files;
 use crate::host::NodeHost;
+use crate::inquiries::Inquiries;
+use crate::log::Log;
 use crate::member::{About, Member};
-use crate::neighbours::{Accepting, Neighbours, Serving};
+use crate::neighbours::{Accepting, Asides, Neighbours, Serving};
+use crate::printing::Printing;
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
     random_node_id,
 };
+use aktis_protocol::admin::NodeAnswer;
 use aktis_protocol::{Amount, NodeId, Resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
@@ -24,6 +31,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -95,6 +103,19 @@ pub enum DaemonError {
         /// What it said.
         source: io::Error,
     },
+    /// Too few files may be open.
+    #[error(
+        "this process may have {limit} files open, and {workers} workers take about {wanted}\n\
+         hint: raise the limit (ulimit -n {wanted}), or start the node with fewer CPUs (--cpus)"
+    )]
+    OpenFiles {
+        /// How many may be open.
+        limit: u64,
+        /// How many there will be.
+        wanted: u64,
+        /// How many workers there may be.
+        workers: u64,
+    },
     /// Who it is in its cluster cannot be read, written or made.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -139,12 +160,6 @@ pub enum DaemonError {
     /// The daemon has no place in its own node.
     #[error("the node did not start: {0}")]
     Runtime(#[from] aktis_runtime::Error),
-    /// This build cannot do that.
-    #[error("this build of aktis cannot {what} yet")]
-    Absent {
-        /// What it was to do.
-        what: &'static str,
-    },
 }
 
 /// A daemon that runs in this process.
@@ -164,11 +179,15 @@ pub(crate) struct Parts {
     pub(crate) member: Arc<Member>,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) inquiries: Arc<Inquiries>,
+    pub(crate) printing: Arc<Printing>,
+    pub(crate) log: Arc<Log>,
     pub(crate) about: About,
     /// Where the head listens.
     pub(crate) head: SocketAddr,
     /// Whether the control process is on this machine, and has its directory in that of the daemon.
     pub(crate) is_head: bool,
+    pub(crate) directory: PathBuf,
     stopped: Mutex<bool>,
     changed: Condvar,
 }
@@ -184,6 +203,7 @@ impl Daemon {
     /// Starts a daemon. When this returns, it is ready.
     pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
+        files::raise_limit(&offered(&config))?;
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control } = belong(&config, directory.path())?;
@@ -201,10 +221,19 @@ impl Daemon {
         })?;
         let host = NodeHost::new(host)?;
         let node = identity.node();
-        let neighbours = Neighbours::new(host.clone(), node);
+        let log = Arc::new(Log::new(node));
+        let printing = Printing::start(&host, log.clone()).map_err(system("a thread"))?;
+        let inquiries = Arc::<Inquiries>::default();
+        let asides = Asides { inquiries: inquiries.clone(), printing: printing.clone() };
+        let neighbours = Neighbours::new(host.clone(), node, asides);
+        printing.set_neighbours(&neighbours);
         let elsewhere = Elsewhere::start(host.clone(), node, neighbours.clone());
         let options = EndpointOptions {
             objects: Some(Arc::new(Serving(neighbours.clone()))),
+            log: Some({
+                let log = log.clone();
+                Arc::new(move |line: &str| log.say(line))
+            }),
             ..EndpointOptions::default()
         };
         let accepting = Arc::new(Accepting(neighbours.clone()));
@@ -220,12 +249,17 @@ impl Daemon {
             member,
             neighbours,
             elsewhere,
+            inquiries,
+            printing,
+            log,
             about,
             head: head.1,
             is_head: control_directory(directory.path()).exists(),
+            directory: directory.path().to_owned(),
             stopped: Mutex::default(),
             changed: Condvar::new(),
         });
+        parts.serve_others().map_err(system("a thread"))?;
         let (server, endpoint, control) = (Mutex::default(), Mutex::new(Some(endpoint)), Mutex::new(control));
         let daemon = Self { parts, server, endpoint, control, directory };
         let welcome = daemon.parts.member.wait_welcome(JOIN_PATIENCE);
@@ -302,6 +336,29 @@ impl Stopper {
 }
 
 impl Parts {
+    /// Answers other nodes, and processes of this one that ask about other nodes.
+    fn serve_others(self: &Arc<Self>) -> io::Result<()> {
+        let weak = Arc::downgrade(self);
+        self.inquiries.serve(move |question| match weak.upgrade() {
+            Some(parts) => parts.answer(question),
+            None => NodeAnswer::Refused("the node ends".to_owned()),
+        })?;
+        let (questions, asked) = channel();
+        let weak = Arc::downgrade(self);
+        let run = move || {
+            for (process, request, id) in asked {
+                let Some(parts) = weak.upgrade() else { return };
+                let text = parts.explain_elsewhere(&id);
+                parts.host.host().tell_explanation(process, request, text);
+            }
+        };
+        std::thread::Builder::new().name("aktis-explain".into()).spawn(run)?;
+        self.host.host().set_explainer(Box::new(move |process, request, id| {
+            let _ = questions.send((process, request, id));
+        }));
+        Ok(())
+    }
+
     pub(crate) fn stop(&self) {
         *self.stopped.lock() = true;
         self.changed.notify_all();
@@ -314,6 +371,8 @@ impl Drop for Daemon {
         // Who finds the socket gone knows that nobody is there; one that is left behind does no harm.
         let _ = self.directory.remove(SOCKET_NAME);
         self.parts.member.close();
+        self.parts.inquiries.close();
+        self.parts.printing.close();
         self.parts.neighbours.close();
         self.parts.elsewhere.close();
         self.parts.host.own().shutdown();

@@ -5,10 +5,15 @@ pub mod control;
 pub mod daemon;
 pub mod directory;
 mod elsewhere;
+mod files;
 mod host;
+mod inquiries;
+mod log;
 mod member;
 mod neighbours;
 mod peer;
+mod printing;
+pub mod testing;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;

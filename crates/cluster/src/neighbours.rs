@@ -3,14 +3,16 @@
 //! Of two nodes, the one with the lower id dials. Each link has a process of its own on both nodes, and ends with it.
 
 use crate::host::NodeHost;
+use crate::inquiries::Inquiries;
 use crate::peer::{Doorway, Peer, Wire, gone};
+use crate::printing::Printing;
 use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{ActorId, NodeId, ObjectId, ProcessSlot};
-use aktis_runtime::Value;
 use aktis_runtime::bridge::Bridge;
+use aktis_runtime::{Runtime, Value};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,6 +35,14 @@ pub(crate) struct Neighbours {
     endpoint: OnceLock<Weak<Endpoint>>,
     table: Mutex<Table>,
     changed: Condvar,
+    asides: Asides,
+}
+
+/// What nodes say to each other besides the work that crosses: it does not pass through the peers.
+#[derive(Clone)]
+pub(crate) struct Asides {
+    pub(crate) inquiries: Arc<Inquiries>,
+    pub(crate) printing: Arc<Printing>,
 }
 
 #[derive(Default)]
@@ -61,10 +71,11 @@ struct Linked {
 }
 
 impl Neighbours {
-    pub(crate) fn new(host: NodeHost, me: NodeId) -> Arc<Self> {
+    pub(crate) fn new(host: NodeHost, me: NodeId, asides: Asides) -> Arc<Self> {
         Arc::new(Self {
             host,
             me,
+            asides,
             endpoint: OnceLock::new(),
             table: Mutex::default(),
             changed: Condvar::new(),
@@ -158,6 +169,21 @@ impl Neighbours {
     /// How many nodes there are links to.
     pub(crate) fn linked(&self) -> usize {
         self.table.lock().nodes.values().filter(|neighbour| neighbour.linked.is_some()).count()
+    }
+
+    /// The links that there are.
+    pub(crate) fn links(&self) -> Vec<(NodeId, Link)> {
+        let table = self.table.lock();
+        let linked =
+            table.nodes.iter().filter_map(|(node, neighbour)| Some((*node, neighbour.linked.as_ref()?)));
+        linked.map(|(node, linked)| (node, linked.link.clone())).collect()
+    }
+
+    /// The runtimes of the processes that stand for other nodes: they know what those have submitted here.
+    pub(crate) fn runtimes(&self) -> Vec<Runtime> {
+        let table = self.table.lock();
+        let linked = table.nodes.values().filter_map(|neighbour| neighbour.linked.as_ref());
+        linked.map(|linked| linked.bridge.runtime().clone()).collect()
     }
 
     /// The process that stands for a node, if there is a link to it.
@@ -261,6 +287,7 @@ impl Neighbours {
         }
         neighbour.linked = Some(linked);
         drop(table);
+        self.asides.printing.on_linked(link);
         let peer = Peer::new(
             bridge.clone(),
             Arc::new(LinkWire(link.clone())),
@@ -285,7 +312,7 @@ impl Neighbours {
             self.forget(node);
             return Err(format!("a thread could not be started: {error}"));
         }
-        Ok(Box::new(PeerLink { doorway, link: link.clone() }))
+        Ok(Box::new(PeerLink { node, doorway, link: link.clone(), asides: self.asides.clone() }))
     }
 
     /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
@@ -302,6 +329,8 @@ impl Neighbours {
             }
         }
         drop(table);
+        self.asides.inquiries.on_unlinked(node);
+        self.asides.printing.on_unlinked(node);
         self.changed.notify_all();
         if again {
             let neighbours = self.clone();
@@ -372,16 +401,23 @@ impl Wire for LinkWire {
 }
 
 struct PeerLink {
+    node: NodeId,
     doorway: Arc<Doorway>,
     link: Link,
+    asides: Asides,
 }
 
 impl LinkEvents for PeerLink {
     fn on_frames(&mut self, frames: Frames<'_>) {
         let mut decoded = Vec::with_capacity(frames.len());
         for frame in frames {
+            let Asides { inquiries, printing } = &self.asides;
             let frame = decode::<Frame>(frame).map_err(|error| format!("it could not be decoded: {error}"));
             match frame.and_then(|frame| frame.check().map(|()| frame).map_err(str::to_owned)) {
+                Ok(Frame::Asked { question, what }) => inquiries.on_asked(&self.link, question, what),
+                Ok(Frame::Told { question, answer }) => inquiries.on_told(self.node, question, answer),
+                Ok(Frame::Listening { programs }) => printing.on_listening(self.node, programs),
+                Ok(Frame::Printed { program, lines }) => printing.on_printed(program, &lines),
                 Ok(frame) => decoded.push(frame),
                 Err(problem) => {
                     self.link.close(&format!("a message was refused: {problem}"));

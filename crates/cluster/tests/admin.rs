@@ -61,13 +61,18 @@ impl Admin for Fixed {
         patience: Duration,
     ) -> Result<LogPage, Refusal> {
         let first = self.lines.saturating_sub(query.tail.map_or(self.lines, u64::from));
-        let start = position.map_or(first, |position| position.0);
+        let start = position.map_or(first, |position| position.0[&NodeId::default()]);
         let end = self.lines.min(start + limits::LOG_LINES_MAX as u64);
         if start == end {
             std::thread::park_timeout(patience.min(Duration::from_millis(1)));
         }
         let lines = (start..end).map(line).collect();
-        Ok(LogPage { lines, missed: 0, next: LogPosition(end), is_last: end == self.lines })
+        Ok(LogPage {
+            lines,
+            missed: 0,
+            next: LogPosition([(NodeId::default(), end)].into()),
+            is_last: end == self.lines,
+        })
     }
 
     fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {
@@ -121,7 +126,7 @@ fn fixed() -> Fixed {
 }
 
 fn nodes(limit: u32) -> ListQuery {
-    ListQuery { what: ListKind::Nodes, limit, node: None, state: None, name: None }
+    ListQuery { what: ListKind::Nodes, limit, node: None, state: None, name: None, filters: Vec::new() }
 }
 
 #[test]

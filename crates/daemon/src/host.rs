@@ -8,12 +8,14 @@ use crate::bell::Bell;
 use crate::delivery::{Deliver, Delivery};
 use crate::embedded::OutputOptions;
 use crate::node_thread::{NodeThread, Shared};
-use crate::output::Forwarder;
+use crate::output::{Forwarder, OutputEvents};
 use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
-use crate::shell::{Elsewhere, HOST, Shell};
+use crate::shell::{Elsewhere, Explainer, HOST, Shell};
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
-use aktis_protocol::control::ToNode;
+use aktis_protocol::admin::LogLine;
+use aktis_protocol::control::{RequestId, ToNode};
 use aktis_protocol::placement::NodeReport;
+use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::{
     DeathCause, Labels, NodeId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
 };
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
 
 /// What a node in a daemon starts with.
 #[derive(Clone, Debug)]
@@ -119,6 +122,8 @@ pub struct Host {
     thread: Mutex<Option<JoinHandle<()>>>,
     thread_id: ThreadId,
     pid: u32,
+    /// What workers print, unless nobody wants it.
+    forwarder: Option<Forwarder>,
 }
 
 impl Host {
@@ -178,12 +183,12 @@ impl Host {
         let forwarder =
             output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
         let shared = Arc::new(Shared { shell: Mutex::new(shell), bell, closing: AtomicBool::new(false) });
-        let node_thread = NodeThread::new(shared.clone(), inbox, session, forwarder);
+        let node_thread = NodeThread::new(shared.clone(), inbox, session, forwarder.clone());
         let builder = std::thread::Builder::new().name("aktis-node".to_owned());
         let thread = builder.spawn(move || node_thread.run()).map_err(system("a thread"))?;
         let (thread_id, pid) = (thread.thread().id(), std::process::id());
         let (thread, door) = (Mutex::new(Some(thread)), Mutex::new(None));
-        Ok(Self { session, control, arena, shared, door, thread, thread_id, pid })
+        Ok(Self { session, control, arena, shared, door, thread, thread_id, pid, forwarder })
     }
 
     /// The session: a random number.
@@ -245,6 +250,43 @@ impl Host {
     /// Something that other nodes have to do with has happened.
     pub fn feed(&self, input: NodeInput) {
         self.shared.with_shell(|shell| shell.on_elsewhere(input));
+    }
+
+    /// Hands what workers print to `events` from now on, unless it is not forwarded at all.
+    pub fn set_output_events(&self, events: Arc<dyn OutputEvents>) {
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.hand_on(events.clone());
+            self.shared.shell.lock().set_output_events(events);
+        }
+    }
+
+    /// Tells the drivers of a program what its workers, on any node, have printed.
+    pub fn print_to_drivers(&self, program: ProgramId, lines: &[LogLine]) {
+        self.shared.with_shell(|shell| shell.print_to_drivers(program, lines));
+    }
+
+    /// Has questions about what other nodes know answered by `explainer`, from now on.
+    pub fn set_explainer(&self, explainer: Explainer) {
+        self.shared.shell.lock().set_explainer(explainer);
+    }
+
+    /// What other nodes know about something, for the process that has asked.
+    pub fn tell_explanation(&self, to: ProcessSlot, request: RequestId, text: String) {
+        self.shared.with_shell(|shell| shell.tell_explanation(to, request, text));
+    }
+
+    /// Asks all worker and driver processes something, and gives what they answer within `patience`.
+    pub fn ask_processes(
+        &self,
+        what: &ProcessQuestion,
+        patience: Duration,
+    ) -> Vec<(ProcessSlot, ProcessAnswer)> {
+        let until = Instant::now() + patience;
+        let (question, answers) = self.shared.with_shell(|shell| shell.ask_all(what));
+        let next = || answers.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let told = std::iter::from_fn(next).collect();
+        self.shared.shell.lock().forget_question(question);
+        told
     }
 
     /// The object store.

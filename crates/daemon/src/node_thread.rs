@@ -133,7 +133,7 @@ impl NodeThread {
         for news in news {
             match news {
                 TemplateNews::Added(of, Launch::Template { program, status }) => {
-                    self.templates.push((of, Keeper::new(program, self.session, status)));
+                    self.templates.push((of, Keeper::new(of, program, self.session, status)));
                 }
                 TemplateNews::Added(..) => {}
                 TemplateNews::Forgotten(program) => {

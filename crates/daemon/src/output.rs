@@ -1,17 +1,21 @@
 //! What worker processes print: forwarded line by line, each with who printed it, and the last lines kept.
 //!
 //! The node's thread reads ([`Output`]), another thread writes ([`Forwarder`]): a driver whose output is blocked does
-//! not stop its node.
+//! not stop its node. A driver that has attached to a daemon is told the lines, and has a [`Printer`] for them.
 
 mod forwarder;
 mod lines;
+mod listeners;
 mod marks;
+mod printer;
 mod repeats;
 
 pub(crate) use forwarder::Forwarder;
-pub use forwarder::{WriteOutput, write_directly};
+pub use forwarder::{OutputEvents, PrintedLine, WriteOutput, write_directly};
+pub(crate) use listeners::Listeners;
+pub use printer::Printer;
 
-use aktis_protocol::limits;
+use aktis_protocol::{NodeId, ProgramId, limits};
 use forwarder::Line;
 use lines::Lines;
 use marks::{Marks, Part};
@@ -43,6 +47,10 @@ pub enum Stream {
 pub(crate) struct Source {
     pub(crate) stream: Stream,
     pub(crate) pid: u32,
+    /// What the process runs.
+    pub(crate) program: ProgramId,
+    /// Its node, if that is another one.
+    pub(crate) node: Option<NodeId>,
 }
 
 /// One output of one process that was started.
@@ -54,9 +62,9 @@ pub(crate) struct Output {
     kind: &'static str,
     marks: Marks,
     lines: Lines,
-    /// Before the line that is being printed.
-    prefix: Arc<str>,
-    /// Before lines in the name that was marked last, if there is one.
+    /// In whose name the line is that is being printed.
+    name: Arc<str>,
+    /// The name that was marked last, if there is one.
     named: Option<Arc<str>>,
     /// Complete lines that are to be forwarded.
     ready: Vec<Line>,
@@ -66,16 +74,22 @@ pub(crate) struct Output {
 
 impl Output {
     /// The output of a process, which is a `kind` of process.
-    pub(crate) fn new(pipe: OwnedFd, stream: Stream, kind: &'static str, pid: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        pipe: OwnedFd,
+        stream: Stream,
+        kind: &'static str,
+        program: ProgramId,
+        pid: u32,
+    ) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(&pipe)?;
         rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
         Ok(Self {
             pipe: Some(pipe),
-            source: Source { stream, pid },
+            source: Source { stream, pid, program, node: None },
             kind,
             marks: Marks::default(),
             lines: Lines::default(),
-            prefix: prefix(kind, pid),
+            name: kind.into(),
             named: None,
             ready: Vec::new(),
             tail: VecDeque::new(),
@@ -112,11 +126,11 @@ impl Output {
             }
         }
         let words = self.marks.finish();
-        self.on_words(&words, self.prefix.clone());
+        self.on_words(&words, self.name.clone());
         if !self.lines.is_empty() {
             let mut lines = std::mem::take(&mut self.lines);
-            let prefix = self.prefix.clone();
-            lines.finish(|line| self.on_line(line, &prefix));
+            let name = self.name.clone();
+            lines.finish(|line| self.on_line(line, &name));
         }
         self.forward(forwarder);
     }
@@ -135,45 +149,44 @@ impl Output {
 
     fn on_bytes(&mut self, bytes: &[u8]) {
         let mut marks = std::mem::take(&mut self.marks);
-        // Before words without a name; looked up once.
+        // For words without a name; looked up once.
         let mut nameless: Option<Arc<str>> = None;
         marks.split(bytes, |part| match part {
             Part::Name(b"") => self.named = None,
             Part::Name(name) => {
-                let same = self.named.take().filter(|named| is_prefix_of(named, name));
-                self.named =
-                    Some(same.unwrap_or_else(|| prefix(&String::from_utf8_lossy(name), self.source.pid)));
+                let same = self.named.take().filter(|named| named.as_bytes() == name);
+                self.named = Some(same.unwrap_or_else(|| String::from_utf8_lossy(name).into()));
             }
             Part::Words(words) => {
-                let prefix = match &self.named {
+                let name = match &self.named {
                     Some(named) => named.clone(),
                     None => nameless.get_or_insert_with(|| self.nameless()).clone(),
                 };
-                self.on_words(words, prefix);
+                self.on_words(words, name);
             }
         });
         self.marks = marks;
     }
 
-    fn on_words(&mut self, words: &[u8], prefix: Arc<str>) {
+    fn on_words(&mut self, words: &[u8], name: Arc<str>) {
         let mut lines = std::mem::take(&mut self.lines);
-        let mut of_line = if lines.is_empty() { prefix.clone() } else { self.prefix.clone() };
+        let mut of_line = if lines.is_empty() { name.clone() } else { self.name.clone() };
         lines.take_in(words, Instant::now(), |line| {
             self.on_line(line, &of_line);
-            of_line = prefix.clone();
+            of_line = name.clone();
         });
-        (self.lines, self.prefix) = (lines, of_line);
+        (self.lines, self.name) = (lines, of_line);
     }
 
-    /// Before words of which it is not known in whose name they are: what the process runs now is a good guess.
+    /// For words of which it is not known in whose name they are: what the process runs now is a good guess.
     fn nameless(&self) -> Arc<str> {
         let title = std::fs::read(format!("/proc/{}/cmdline", self.source.pid)).unwrap_or_default();
         let title = String::from_utf8_lossy(title.split(|byte| *byte == 0).next().unwrap_or_default());
         let running = TITLES.iter().find_map(|start| title.strip_prefix(start)).filter(|name| *name != IDLE);
-        prefix(running.unwrap_or(self.kind), self.source.pid)
+        running.unwrap_or(self.kind).into()
     }
 
-    fn on_line(&mut self, line: &[u8], prefix: &Arc<str>) {
+    fn on_line(&mut self, line: &[u8], name: &Arc<str>) {
         if self.source.stream == Stream::Stderr {
             if self.tail.len() == limits::STDERR_LINES_KEPT {
                 self.tail.pop_front();
@@ -181,17 +194,8 @@ impl Output {
             let kept = &line[..line.len().min(limits::STDERR_LINE_BYTES_MAX)];
             self.tail.push_back(String::from_utf8_lossy(kept).into_owned());
         }
-        self.ready.push(Line { source: self.source, prefix: prefix.clone(), text: line.to_vec() });
+        self.ready.push(Line { source: self.source, name: name.clone(), text: line.to_vec() });
     }
-}
-
-fn prefix(name: &str, pid: u32) -> Arc<str> {
-    format!("({name} pid={pid}) ").into()
-}
-
-fn is_prefix_of(prefix: &str, name: &[u8]) -> bool {
-    let prefix = prefix.as_bytes();
-    prefix.get(1..=name.len()) == Some(name) && prefix[name.len() + 1..].starts_with(b" pid=")
 }
 
 #[cfg(test)]
@@ -205,7 +209,7 @@ mod tests {
 
     fn output(stream: Stream) -> (Output, File) {
         let (read, write) = rustix::pipe::pipe().expect("pipe");
-        (Output::new(read, stream, "worker", 7).expect("output"), write.into())
+        (Output::new(read, stream, "worker", ProgramId::default(), 7).expect("output"), write.into())
     }
 
     #[test]

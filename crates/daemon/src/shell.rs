@@ -15,23 +15,28 @@ use crate::delivery::Delivery;
 use crate::demand::Demand;
 use crate::disk::{Disk, DiskOrder};
 use crate::inbox::Inbox;
+use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
 use crate::programs::Launch;
+use crate::questions::{QuestionId, Questions};
 use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
-use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::admin::IdPrefix;
+use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::placement::NodeReport;
+use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::state::StateRows;
 use aktis_protocol::{
     DeathCause, Failure, FailureKind, LaneId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId,
 };
 use aktis_store::{Arena, Control, EntryState, Populator};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -82,11 +87,19 @@ pub(crate) struct Shell {
     closing: bool,
     /// Takes what other nodes have to do with.
     elsewhere: Option<Elsewhere>,
+    questions: Questions<ProcessSlot, ProcessAnswer>,
+    /// Finds out what no process of this node knows.
+    explainer: Option<Explainer>,
+    listeners: Listeners,
 }
 
 /// Carries out orders that other nodes have to do with: `Fetch`, `Place` and `PlaceActor`. It is called under the
 /// node's lock, and must not wait.
 pub type Elsewhere = Box<dyn Fn(NodeEffect) + Send>;
+
+/// Finds out what other nodes know about something, and has it told to the process by
+/// [`Host::tell_explanation`](crate::Host::tell_explanation). It is called under the node's lock, and must not wait.
+pub type Explainer = Box<dyn Fn(ProcessSlot, RequestId, IdPrefix) + Send>;
 
 /// What the node's thread is waiting for, as far as others may change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +154,9 @@ impl Shell {
             warned: false,
             closing: false,
             elsewhere: None,
+            questions: Questions::default(),
+            explainer: None,
+            listeners: Listeners::default(),
             control,
             arena,
         })
@@ -180,6 +196,11 @@ impl Shell {
         let now = self.now();
         let input = match message {
             ToNode::LaneActive { lane } => self.demand.on_lane_active(now, lane, &self.control),
+            ToNode::Answered { question, answer } => {
+                return self.questions.on_answered(from, question, answer);
+            }
+            ToNode::OutputWanted => return self.listeners.on_wanted(from),
+            ToNode::ExplainWanted { request, id } => return self.on_explain_wanted(from, request, &id),
             message => NodeInput::Received { from, message },
         };
         self.step(input);
@@ -220,6 +241,8 @@ impl Shell {
     pub(crate) fn on_process_died(&mut self, process: ProcessSlot, cause: DeathCause) {
         self.read_inbox();
         self.peers.remove(&process);
+        self.questions.on_died(&process);
+        self.listeners.on_left(process);
         self.control.mark_dead(process);
         self.arena.clear_pins(process);
         self.step(NodeInput::ProcessDied { process, cause });
@@ -295,6 +318,41 @@ impl Shell {
     /// A descriptor to wait on for messages of workers.
     pub(crate) fn inbox_descriptor(&self) -> io::Result<OwnedFd> {
         self.inbox.receiver()
+    }
+
+    /// Asks all worker and driver processes something. The answers come where the second says.
+    pub(crate) fn ask_all(
+        &mut self,
+        what: &ProcessQuestion,
+    ) -> (QuestionId, Receiver<(ProcessSlot, ProcessAnswer)>) {
+        let asked = self.processes().into_iter().map(|(process, _)| process).collect::<BTreeSet<_>>();
+        let (question, answers) = self.questions.open(asked.clone());
+        for process in asked {
+            self.send(process, FromNode::Asked { question, what: what.clone() });
+        }
+        (question, answers)
+    }
+
+    /// Has questions about what other nodes know answered by `explainer`, from now on.
+    pub(crate) fn set_explainer(&mut self, explainer: Explainer) {
+        self.explainer = Some(explainer);
+    }
+
+    fn on_explain_wanted(&mut self, from: ProcessSlot, request: RequestId, id: &IdPrefix) {
+        match &self.explainer {
+            Some(explainer) => explainer(from, request, id.clone()),
+            None => self.tell_explanation(from, request, "there are no other nodes".to_owned()),
+        }
+    }
+
+    /// What other nodes know, for one who has asked.
+    pub(crate) fn tell_explanation(&mut self, to: ProcessSlot, request: RequestId, text: String) {
+        self.send(to, FromNode::ShapeExplained { request, text });
+    }
+
+    /// Nobody waits for the answers any more.
+    pub(crate) fn forget_question(&mut self, question: QuestionId) {
+        self.questions.close(question);
     }
 
     /// The worker processes that run.

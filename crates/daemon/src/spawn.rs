@@ -119,7 +119,7 @@ impl WorkerProcess {
             .stderr(Stdio::piped());
         command.envs(order.variables());
         let mut child = command.spawn()?;
-        match watch(&mut child, "worker") {
+        match watch(&mut child, "worker", order.program) {
             Ok((stdout, stderr, pidfd)) => {
                 let (pid, pidfd, socket) = (child.id(), Arc::new(pidfd), Arc::new(ours));
                 let parent = Parent::Node(child);
@@ -255,14 +255,18 @@ pub(crate) fn end_group(leader: u32) {
 }
 
 /// What tells of a child's words and its end.
-pub(crate) fn watch(child: &mut Child, kind: &'static str) -> io::Result<(Output, Output, OwnedFd)> {
+pub(crate) fn watch(
+    child: &mut Child,
+    kind: &'static str,
+    program: ProgramId,
+) -> io::Result<(Output, Output, OwnedFd)> {
     let pid = child.id();
     let missing = || io::Error::other("its output is not a pipe");
     let (stdout, stderr) =
         (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
     Ok((
-        Output::new(stdout.into(), Stream::Stdout, kind, pid)?,
-        Output::new(stderr.into(), Stream::Stderr, kind, pid)?,
+        Output::new(stdout.into(), Stream::Stdout, kind, program, pid)?,
+        Output::new(stderr.into(), Stream::Stderr, kind, program, pid)?,
         rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
     ))
 }

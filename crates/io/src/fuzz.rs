@@ -47,37 +47,11 @@ mod tests {
     use crate::frame::Kind;
     use crate::hello::{JoinRequest, LinkId};
     use crate::identity::{Role, random_node_id};
+    use aktis_protocol::fuzz::Mutations;
     use std::time::Duration;
 
     /// Inputs of one run: some tens of milliseconds each ten thousand.
     const INPUTS: usize = 120_000;
-
-    /// The same seed gives the same inputs (xorshift).
-    struct Mutations(u64);
-
-    impl Mutations {
-        fn below(&mut self, bound: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % bound.max(1) as u64) as usize
-        }
-
-        /// Changes a few bytes, cuts, repeats or inserts some.
-        fn mutate(&mut self, bytes: &mut Vec<u8>) {
-            for _ in 0..=self.below(4) {
-                let at = self.below(bytes.len());
-                match self.below(6) {
-                    0 => bytes.truncate(at),
-                    1 => bytes.splice(at..at, [0xff; 9]).for_each(drop),
-                    2 => bytes.extend_from_within(..at),
-                    3 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
-                    4 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
-                    _ => bytes.insert(at, self.below(256) as u8),
-                }
-            }
-        }
-    }
 
     fn good_inputs() -> Vec<Vec<u8>> {
         let directory = tempfile::tempdir().expect("a directory");
@@ -111,8 +85,7 @@ mod tests {
 
     #[test]
     fn nothing_that_strangers_send_does_harm() {
-        let seed = std::env::var("AKTIS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(2026);
-        let (mut mutations, good) = (Mutations(seed), good_inputs());
+        let (mut mutations, good) = (Mutations::of_tests(), good_inputs());
         for _ in 0..INPUTS {
             let mut input = good[mutations.below(good.len())].clone();
             mutations.mutate(&mut input);

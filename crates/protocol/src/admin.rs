@@ -9,14 +9,18 @@
 //!    before a byte of the message is read.
 //! 2. A refusal is an answer like any other ([`AdminReply::Refused`]), and the connection goes on.
 
+mod between;
+mod prefix;
 mod rows;
 
+pub use crate::state::DemandRow;
+pub use between::{Account, AccountKind, LogPart, NodeAnswer, NodeQuestion, NodeStatus};
+pub use prefix::IdPrefix;
 pub use rows::{
-    ClusterStatus, DemandRow, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow,
-    TaskState,
+    ClusterStatus, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow, TaskState,
 };
 
-use crate::ids::{NodeId, ParseIdError};
+use crate::ids::NodeId;
 use crate::limits;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +116,8 @@ pub struct ListQuery {
     pub state: Option<String>,
     /// Only those with this name.
     pub name: Option<String>,
+    /// Only those of which these fields have these values.
+    pub filters: Vec<(String, String)>,
 }
 
 impl ListQuery {
@@ -133,6 +139,7 @@ impl ListQuery {
         self.node.as_ref().is_none_or(|node| node.is_start_of(&row.node()))
             && self.state.as_ref().is_none_or(|state| state == row.state())
             && self.name.as_ref().is_none_or(|name| Some(name.as_str()) == row.name())
+            && self.filters.iter().all(|(field, value)| row.field(field).as_ref() == Some(value))
     }
 }
 
@@ -216,58 +223,10 @@ impl std::fmt::Debug for JoinToken {
     }
 }
 
-/// The first digits of an id, or all of them: enough for people to say which one they mean.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct IdPrefix(String);
-
-impl IdPrefix {
-    /// Fewer digits than this mean nobody in particular.
-    pub const DIGITS_MIN: usize = 4;
-    /// The digits of a whole id.
-    pub const DIGITS_MAX: usize = 32;
-
-    /// Whether `id`, as it is displayed, begins like this.
-    pub fn is_start_of(&self, id: &impl std::fmt::Display) -> bool {
-        id.to_string().starts_with(&self.0)
-    }
-}
-
-impl std::fmt::Display for IdPrefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::str::FromStr for IdPrefix {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        let length = (Self::DIGITS_MIN..=Self::DIGITS_MAX).contains(&text.len());
-        let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (length && digits).then(|| Self(text.to_ascii_lowercase())).ok_or(ParseIdError)
-    }
-}
-
-impl TryFrom<String> for IdPrefix {
-    type Error = ParseIdError;
-
-    fn try_from(text: String) -> Result<Self, ParseIdError> {
-        text.parse()
-    }
-}
-
-impl From<IdPrefix> for String {
-    fn from(prefix: IdPrefix) -> Self {
-        prefix.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::{decode, encode};
-    use crate::ids::{SessionId, TaskId};
 
     fn node_row(number: u64, state: NodeState) -> NodeRow {
         NodeRow { node: NodeId::from_words([number << 60, 0]), state, ..NodeRow::default() }
@@ -283,27 +242,20 @@ mod tests {
             node: None,
             state: Some("alive".into()),
             name: None,
+            filters: Vec::new(),
         };
         let (selected, left_out) = query.select(rows.clone());
         assert_eq!((selected.len(), left_out), (3, 2));
         assert!(selected.iter().all(|row| row.state == NodeState::Alive));
         query.node = Some("4000".parse().expect("digits"));
         assert_eq!(query.select(rows.clone()), (vec![node_row(4, NodeState::Alive)], 0));
+        query.filters = vec![("role".into(), "member".into()), ("pid".into(), "0".into())];
+        assert_eq!(query.select(rows.clone()).0.len(), 1);
+        query.filters.push(("address".into(), "10.0.0.1:1".into()));
+        assert_eq!(query.select(rows.clone()).0.len(), 0);
+        query.filters.clear();
         query.name = Some("elsewhere".into());
         assert_eq!(query.select(rows), (vec![], 0));
-    }
-
-    #[test]
-    fn the_start_of_an_id_is_some_hexadecimal_digits() {
-        let id = TaskId::root(SessionId(0xabcd_ef01_2345_6789));
-        for (text, means) in
-            [("abcd", true), ("ABCDEF", true), ("abce", false), (&*format!("{id}"), true), ("0000", false)]
-        {
-            assert_eq!(text.parse::<IdPrefix>().expect("digits").is_start_of(&id), means, "{text}");
-        }
-        for text in ["", "abc", "ghij", "12 34", &"1".repeat(33)] {
-            assert_eq!(text.parse::<IdPrefix>(), Err(ParseIdError), "{text}");
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! an order that respects cause and effect: what was sent before a completion is read before whatever
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
+use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupPlace, GroupSpec, GroupState};
 use crate::ids::{
@@ -12,6 +13,7 @@ use crate::ids::{
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::placement::{Near, Strategy};
+use crate::questions::{ProcessAnswer, ProcessQuestion};
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
@@ -411,6 +413,22 @@ pub enum ToNode {
         /// What is asked about.
         what: StateKind,
     },
+    /// The answer to [`FromNode::Asked`].
+    Answered {
+        /// Matches the question.
+        question: u64,
+        /// What the sender knows.
+        answer: ProcessAnswer,
+    },
+    /// The sender, a driver, wants to be told what workers of its program print: [`FromNode::Printed`].
+    OutputWanted,
+    /// What do other nodes know about this? Answer: [`FromNode::ShapeExplained`].
+    ExplainWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// What it is about.
+        id: IdPrefix,
+    },
     /// What does the node know about waiting tasks of this shape? Answer: [`FromNode::ShapeExplained`].
     ShapeQuestion {
         /// Matches the answer.
@@ -622,12 +640,26 @@ pub enum FromNode {
         /// Which.
         process: ProcessSlot,
     },
-    /// The answer to [`ToNode::ShapeQuestion`]: sentences for people.
+    /// The answer to [`ToNode::ShapeQuestion`] or [`ToNode::ExplainWanted`]: sentences for people.
     ShapeExplained {
         /// Matches the question.
         request: RequestId,
         /// What the tasks wait for.
         text: String,
+    },
+    /// The daemon asks all processes something. Answer: [`ToNode::Answered`].
+    Asked {
+        /// Matches the answer.
+        question: u64,
+        /// What.
+        what: ProcessQuestion,
+    },
+    /// Workers of the receiver's program, on any node, have printed this.
+    Printed {
+        /// The lines, oldest first.
+        lines: Vec<LogLine>,
+        /// Lines that came before these and were not sent: the receiver was too slow.
+        missed: u64,
     },
     /// The answer to [`ToNode::StateWanted`].
     StateTold {

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod control;
 pub mod failure;
+pub mod fuzz;
 pub mod groups;
 pub mod hot;
 pub mod ids;
@@ -15,6 +16,7 @@ pub mod output;
 pub mod peer;
 pub mod placement;
 pub mod program;
+pub mod questions;
 pub mod records;
 pub mod resources;
 pub mod slots;

@@ -68,6 +68,12 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 32;
 pub const LISTED_ROWS_MAX: u32 = 50_000;
 /// Lines of output in one message to a command line.
 pub const LOG_LINES_MAX: usize = 1000;
+/// Bytes of lines that a daemon keeps of what its workers have printed.
+pub const LOG_BYTES_KEPT: usize = 16 << 20;
+/// Bytes of one such line; the rest is cut.
+pub const LOG_LINE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of one daemon's answer to another that asks for a command line.
+pub const NODE_ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Nodes that one cluster may have at the same time.
 pub const NODES_MAX: usize = 4096;
 /// How long a node counts as alive after its last heartbeat.

@@ -4,6 +4,7 @@
 //! link. Counts of references: a side that names an object to the other holds it until the other has released it as
 //! often as it was named.
 
+use crate::admin::{LogLine, NodeAnswer, NodeQuestion};
 use crate::control::ActorSpec;
 use crate::failure::{DeathCause, Failure};
 use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
@@ -312,6 +313,33 @@ pub enum Frame {
         actor: ActorId,
         /// How often it was named.
         count: u64,
+    },
+
+    /// A question for a command line. Answer: [`Frame::Told`].
+    Asked {
+        /// Matches the answer.
+        question: u64,
+        /// What.
+        what: NodeQuestion,
+    },
+    /// The answer to [`Frame::Asked`].
+    Told {
+        /// Matches the question.
+        question: u64,
+        /// What.
+        answer: NodeAnswer,
+    },
+    /// The programs of which the sender has drivers that want to be told what workers print: these, and no others.
+    Listening {
+        /// The programs.
+        programs: Vec<ProgramId>,
+    },
+    /// Workers of a program have printed this.
+    Printed {
+        /// The program.
+        program: ProgramId,
+        /// The lines, oldest first.
+        lines: Vec<LogLine>,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use crate::control;
 use crate::groups::{GroupState, GroupStrategy};
-use crate::ids::{ActorId, EntryRef, GroupId, NodeId, ObjectId, ProcessSlot};
+use crate::ids::{ActorId, EntryRef, GroupId, NodeId, ObjectId, ProcessSlot, ProgramId};
 use crate::limits;
 use crate::resources::{Amount, Resources};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,10 @@ pub enum StateKind {
     Groups,
     /// The store as a whole.
     Store,
+    /// What tasks and actors wait for.
+    Demand,
+    /// Programs that are attached.
+    Drivers,
 }
 
 /// The answer.
@@ -39,6 +43,10 @@ pub enum StateRows {
     Groups(Vec<GroupRow>),
     /// The store as a whole.
     Store(StoreRow),
+    /// What tasks and actors wait for.
+    Demand(Vec<DemandRow>),
+    /// Programs that are attached.
+    Drivers(Vec<DriverRow>),
 }
 
 /// What a worker process is for.
@@ -135,6 +143,8 @@ pub struct ObjectRow {
     pub pinned: bool,
     /// Whether it is on disk and not in memory.
     pub spilled: bool,
+    /// Whether another node has it, and this one not yet.
+    pub elsewhere: bool,
 }
 
 /// One resource of the node.
@@ -186,6 +196,30 @@ pub struct StoreRow {
     pub restored_objects: u64,
     /// See `restored_objects`.
     pub restored_bytes: u64,
+}
+
+/// Something that is asked for and not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemandRow {
+    /// What one of them needs.
+    pub resources: Resources,
+    /// How many tasks and actors need it.
+    pub waiting: u64,
+    /// Whether no node could ever give it.
+    pub infeasible: bool,
+    /// Why it waits.
+    pub reason: String,
+}
+
+/// A program that is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverRow {
+    /// Its place.
+    pub process: ProcessSlot,
+    /// Its process id.
+    pub pid: u32,
+    /// What it is.
+    pub program: ProgramId,
 }
 
 /// What an answer takes besides its rows, at most.

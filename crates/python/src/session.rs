@@ -12,7 +12,6 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +22,6 @@ const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 #[pyclass(frozen, module = "aktis._native", weakref)]
 pub(crate) struct Runtime {
     runtime: aktis_runtime::Runtime,
-    /// Where the node listens that it is attached to.
-    directory: Option<PathBuf>,
 }
 
 thread_local! {
@@ -79,11 +76,6 @@ impl Runtime {
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
-        let output = aktis_daemon::OutputOptions {
-            forward: forward_output,
-            deduplicate: deduplicate_output,
-            write: crate::output::write,
-        };
         let config = Config {
             labels,
             resources: crate::calls::resources_from(resources)?,
@@ -91,7 +83,7 @@ impl Runtime {
             spill_directory: spill_directory.into(),
             spill_bytes_max,
             spill_above_percent,
-            output,
+            output: output(forward_output, deduplicate_output),
             ..config(&tuning, template, environment)?
         };
         let started = py.detach(|| {
@@ -103,28 +95,30 @@ impl Runtime {
             Ok(runtime)
         });
         let runtime = started.map_err(|error| failure::to_exception(py, error))?;
-        Ok(Self { runtime, directory: None })
+        Ok(Self { runtime })
     }
 
     /// Attaches to the node of this machine that an address means.
     #[staticmethod]
-    #[pyo3(signature = (*, address, tuning, template, environment))]
+    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment))]
     fn attach(
         py: Python<'_>,
         address: &str,
+        forward_output: bool,
+        deduplicate_output: bool,
         tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
-        let config = config(&tuning, template, environment)?;
+        let output = output(forward_output, deduplicate_output);
+        let config = Config { output, ..config(&tuning, template, environment)? };
         let attached = py.detach(|| {
             let directory = aktis_runtime::find_local(address).map_err(|error| error.to_string())?;
-            let attached = aktis_runtime::Runtime::attach(&directory, config);
-            attached.map(|runtime| (runtime, directory)).map_err(|error| error.to_string())
+            aktis_runtime::Runtime::attach(&directory, config).map_err(|error| error.to_string())
         });
-        let (runtime, directory) = attached.map_err(PyConnectionError::new_err)?;
-        Ok(Self { runtime, directory: Some(directory) })
+        let runtime = attached.map_err(PyConnectionError::new_err)?;
+        Ok(Self { runtime })
     }
 
     fn session_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -132,7 +126,7 @@ impl Runtime {
     }
 
     fn directory(&self) -> Option<OsString> {
-        self.directory.clone().map(OsString::from)
+        self.runtime.directory().map(OsString::from)
     }
 
     fn number(&self) -> u64 {
@@ -264,6 +258,11 @@ impl Runtime {
     }
 }
 
+/// What becomes of what workers print.
+fn output(forward: bool, deduplicate: bool) -> aktis_daemon::OutputOptions {
+    aktis_daemon::OutputOptions { forward, deduplicate, write: crate::output::write }
+}
+
 /// What a session that starts a node and one that attaches to one have in common.
 fn config(
     tuning: &BTreeMap<String, u64>,
@@ -298,7 +297,7 @@ pub(crate) fn resources_to_python<'py>(
 #[pyfunction]
 pub(crate) fn current() -> Option<Runtime> {
     let runtime = aktis_runtime::Runtime::current().ok()?;
-    Some(Runtime { runtime, directory: None })
+    Some(Runtime { runtime })
 }
 
 /// The current session; if there is none, one is started.

@@ -4,15 +4,18 @@ use crate::detached::detached;
 use crate::failure;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_protocol::admin::{ListKind, ListQuery, NodeRow, NodeState, Rows, TaskKind, TaskRow, TaskState};
 use aktis_protocol::state::{
     ActorRow, ActorState, GroupRow, ObjectRow, StateKind, StateRows, StoreRow, WorkerRole, WorkerRow,
     WorkerState,
 };
-use aktis_protocol::{GroupState, GroupStrategy, ProcessSlot, Resources};
+use aktis_protocol::{GroupState, GroupStrategy, ProcessSlot, Resources, limits};
 use aktis_runtime::Runtime;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use std::path::Path;
 
 /// What of the node's resources is free now.
 pub(crate) fn available<'py>(py: Python<'py>, runtime: &Runtime) -> PyResult<Bound<'py, PyDict>> {
@@ -36,9 +39,16 @@ fn resources(py: Python<'_>, runtime: &Runtime) -> PyResult<(Resources, Resource
     Ok((total, available))
 }
 
-/// Rows about workers, actors, objects, groups, the store, the node, or the tasks of this process.
+/// Rows about workers, actors, objects, groups, the store, the nodes or tasks. If this process has attached to a node
+/// of a cluster, they are about the whole of it, but for groups; else about the node of this process, and its own tasks.
 pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
+    if let Some(daemon) = runtime.directory().and_then(Path::parent)
+        && cluster_rows(py, &list, daemon, what)?
+    {
+        return Ok(list);
+    }
+    let session = runtime.session().0;
     let kind = match what {
         "tasks" => {
             add(&list, runtime.tasks().iter(), |row| task(py, row))?;
@@ -52,18 +62,94 @@ pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyRes
         "actors" => StateKind::Actors,
         "objects" => StateKind::Objects,
         "groups" => StateKind::Groups,
-        "store" => StateKind::Store,
+        "store" | "own store" => StateKind::Store,
         other => return Err(PyValueError::new_err(format!("nothing is known about {other}"))),
     };
     match ask(py, runtime, kind)? {
-        StateRows::Workers(rows) => add(&list, rows.iter(), |row| worker(py, runtime, row))?,
-        StateRows::Actors(rows) => add(&list, rows.iter(), |row| actor(py, runtime, row))?,
+        StateRows::Workers(rows) => add(&list, rows.iter(), |row| worker(py, session, row))?,
+        StateRows::Actors(rows) => add(&list, rows.iter(), |row| actor(py, session, row))?,
         StateRows::Objects(rows) => add(&list, rows.iter(), |row| object(py, row))?,
         StateRows::Groups(rows) => add(&list, rows.iter(), |row| group(py, row))?,
         StateRows::Store(row) => list.append(store(py, &row)?)?,
-        StateRows::Resources(_) => {}
+        StateRows::Resources(_) | StateRows::Demand(_) | StateRows::Drivers(_) => {}
     }
     Ok(list)
+}
+
+/// Adds the rows of all nodes, as the daemon in this directory tells them; false if it is no daemon of a cluster, or the
+/// rows are not of the cluster.
+fn cluster_rows<'py>(
+    py: Python<'py>,
+    list: &Bound<'py, PyList>,
+    daemon: &Path,
+    asked: &str,
+) -> PyResult<bool> {
+    let failed = |error: ClientError| PyConnectionError::new_err(error.to_string());
+    let what = match asked {
+        "tasks" => ListKind::Tasks,
+        "workers" => ListKind::Workers,
+        "actors" => ListKind::Actors,
+        "objects" => ListKind::Objects,
+        "nodes" | "store" => ListKind::Nodes,
+        _ => return Ok(false),
+    };
+    let query = ListQuery {
+        what,
+        limit: limits::LISTED_ROWS_MAX,
+        node: None,
+        state: None,
+        name: None,
+        filters: Vec::new(),
+    };
+    let stores = what == ListKind::Nodes && asked == "store";
+    let listing = py.detach(|| Client::connect(daemon)?.list(query));
+    let rows = match listing {
+        Ok(listing) => listing.rows,
+        // A node that is in no cluster has nobody who listens there.
+        Err(ClientError::NoDaemon { .. }) => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    match rows {
+        Rows::Tasks(rows) => add(list, rows.iter(), |row| {
+            let known = task(py, &row.row)?;
+            known.set_item("node", node_id(py, row.node.to_words()[0]))?;
+            Ok(known)
+        })?,
+        Rows::Workers(rows) => add(list, rows.iter(), |row| worker(py, row.node.to_words()[0], &row.row))?,
+        Rows::Actors(rows) => add(list, rows.iter(), |row| actor(py, row.node.to_words()[0], &row.row))?,
+        Rows::Objects(rows) => {
+            // What a node has of another is in the rows of that one.
+            let here = rows.iter().filter(|row| !row.row.elsewhere);
+            add(list, here, |row| {
+                let known = object(py, &row.row)?;
+                known.set_item("node", node_id(py, row.node.to_words()[0]))?;
+                Ok(known)
+            })?;
+        }
+        Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| store(py, &row.store))?,
+        Rows::Nodes(rows) => add(list, rows.iter(), |row| cluster_node(py, row))?,
+    }
+    Ok(true)
+}
+
+fn cluster_node<'py>(py: Python<'py>, node: &NodeRow) -> PyResult<Bound<'py, PyDict>> {
+    let (mut total, mut available) = (Resources::none(), Resources::none());
+    for resource in &node.resources {
+        total.set(&resource.name, resource.total);
+        available.set(&resource.name, resource.available);
+    }
+    let row = PyDict::new(py);
+    row.set_item("id", node_id(py, node.node.to_words()[0]))?;
+    row.set_item("state", if node.state == NodeState::Alive { "ALIVE" } else { "DEAD" })?;
+    row.set_item("resources", resources_to_python(py, &total)?)?;
+    row.set_item("available", resources_to_python(py, &available)?)?;
+    row.set_item("pid", node.pid)?;
+    row.set_item("labels", node.labels.clone())?;
+    row.set_item("head", node.is_head)?;
+    row.set_item("host", &node.host)?;
+    let address = node.address.rsplit_once(':').map_or(node.address.as_str(), |(host, _)| host);
+    row.set_item("address", address)?;
+    Ok(row)
 }
 
 fn add<'py, R>(
@@ -78,18 +164,19 @@ fn add<'py, R>(
 }
 
 /// The id of a process, as its own context shows it.
-fn worker_id<'py>(py: Python<'py>, runtime: &Runtime, process: ProcessSlot, pid: u32) -> Bound<'py, PyBytes> {
-    PyBytes::new(py, &id_bytes([runtime.session().0, u64::from(process.0) << 32 | u64::from(pid)]))
+fn worker_id(py: Python<'_>, session: u64, process: ProcessSlot, pid: u32) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &id_bytes([session, u64::from(process.0) << 32 | u64::from(pid)]))
 }
 
-fn node_id<'py>(py: Python<'py>, runtime: &Runtime) -> Bound<'py, PyBytes> {
-    PyBytes::new(py, &id_bytes([runtime.session().0, 0]))
+/// The id of a node, as contexts show it, which know the session of their node: that is the first half of its id.
+fn node_id(py: Python<'_>, session: u64) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &id_bytes([session, 0]))
 }
 
 fn node<'py>(py: Python<'py>, runtime: &Runtime) -> PyResult<Bound<'py, PyDict>> {
     let (total, available) = resources(py, runtime)?;
     let row = PyDict::new(py);
-    row.set_item("id", node_id(py, runtime))?;
+    row.set_item("id", node_id(py, runtime.session().0))?;
     row.set_item("state", "ALIVE")?;
     row.set_item("resources", resources_to_python(py, &total)?)?;
     row.set_item("available", resources_to_python(py, &available)?)?;
@@ -99,12 +186,24 @@ fn node<'py>(py: Python<'py>, runtime: &Runtime) -> PyResult<Bound<'py, PyDict>>
     Ok(row)
 }
 
-fn task<'py>(py: Python<'py>, task: &aktis_runtime::runtime::TaskRow) -> PyResult<Bound<'py, PyDict>> {
+fn task<'py>(py: Python<'py>, task: &TaskRow) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
     row.set_item("id", PyBytes::new(py, &id_bytes(task.task.to_words())))?;
     row.set_item("function", &task.name)?;
-    row.set_item("state", task.state)?;
-    row.set_item("kind", task.kind)?;
+    let state = match task.state {
+        TaskState::Waiting => "PENDING_ARGS",
+        TaskState::Queued => "PENDING",
+        TaskState::Running => "RUNNING",
+        TaskState::Finished => "FINISHED",
+        TaskState::Failed => "FAILED",
+    };
+    row.set_item("state", state)?;
+    let kind = match task.kind {
+        TaskKind::Function => "NORMAL_TASK",
+        TaskKind::Constructor => "ACTOR_CREATION_TASK",
+        TaskKind::Method => "ACTOR_TASK",
+    };
+    row.set_item("kind", kind)?;
     row.set_item("attempt", task.attempt)?;
     if let Some(pid) = task.pid {
         row.set_item("pid", pid)?;
@@ -118,9 +217,9 @@ fn task<'py>(py: Python<'py>, task: &aktis_runtime::runtime::TaskRow) -> PyResul
     Ok(row)
 }
 
-fn worker<'py>(py: Python<'py>, runtime: &Runtime, worker: &WorkerRow) -> PyResult<Bound<'py, PyDict>> {
+fn worker<'py>(py: Python<'py>, session: u64, worker: &WorkerRow) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
-    row.set_item("id", worker_id(py, runtime, worker.process, worker.pid))?;
+    row.set_item("id", worker_id(py, session, worker.process, worker.pid))?;
     row.set_item("pid", worker.pid)?;
     row.set_item("alive", worker.state != WorkerState::Leaving)?;
     row.set_item("kind", "WORKER")?;
@@ -131,7 +230,7 @@ fn worker<'py>(py: Python<'py>, runtime: &Runtime, worker: &WorkerRow) -> PyResu
         WorkerState::Leaving => "LEAVING",
     };
     row.set_item("state", state)?;
-    row.set_item("node", node_id(py, runtime))?;
+    row.set_item("node", node_id(py, session))?;
     row.set_item("resources", resources_to_python(py, &worker.resources)?)?;
     if let WorkerRole::Actor(actor) = worker.role {
         row.set_item("actor", PyBytes::new(py, &id_bytes(actor.to_words())))?;
@@ -139,7 +238,7 @@ fn worker<'py>(py: Python<'py>, runtime: &Runtime, worker: &WorkerRow) -> PyResu
     Ok(row)
 }
 
-fn actor<'py>(py: Python<'py>, runtime: &Runtime, actor: &ActorRow) -> PyResult<Bound<'py, PyDict>> {
+fn actor<'py>(py: Python<'py>, session: u64, actor: &ActorRow) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
     row.set_item("id", PyBytes::new(py, &id_bytes(actor.actor.to_words())))?;
     row.set_item("type_name", &actor.type_name)?;
@@ -153,8 +252,8 @@ fn actor<'py>(py: Python<'py>, runtime: &Runtime, actor: &ActorRow) -> PyResult<
     row.set_item("state", state)?;
     if let Some(process) = actor.process {
         row.set_item("pid", actor.pid)?;
-        row.set_item("worker", worker_id(py, runtime, process, actor.pid))?;
-        row.set_item("node", node_id(py, runtime))?;
+        row.set_item("worker", worker_id(py, session, process, actor.pid))?;
+        row.set_item("node", node_id(py, session))?;
     }
     row.set_item("restarts", actor.restarts)?;
     row.set_item("detached", actor.detached)?;

@@ -15,6 +15,7 @@ use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Shell};
 use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
+use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::control::{ActorPlace, ActorSpec, FoundActor, FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
@@ -575,6 +576,13 @@ impl Inner {
             Place::Pending => {
                 let reason = pending.as_deref().unwrap_or("its process is being started");
                 format!("actor {} is not running: {reason}", actor.id)
+            }
+            Place::Alive(process) if self.is_elsewhere(process) => {
+                let id = IdPrefix::of(actor.id.to_words());
+                let told = self.request(|request| ToNode::ExplainWanted { request, id });
+                let told =
+                    if let Ok(FromNode::ShapeExplained { text, .. }) = told { text } else { String::new() };
+                format!("actor {} lives on another node: {told}", actor.id)
             }
             Place::Alive(process) => {
                 format!("actor {} lives in process {}", actor.id, self.control.pid(process))

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::node::Link;
 use crate::options::Config;
 use crate::runtime::{Inner, Parts, Runtime};
-use aktis_daemon::{DriverLink, Host, LocalLink, LocalRole, ProgramSource, WorkerProgram};
+use aktis_daemon::{DriverLink, Host, LocalLink, LocalRole, Printer, ProgramSource, WorkerProgram};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{ProgramId, Resources};
 use std::path::Path;
@@ -42,12 +42,30 @@ impl Runtime {
             program: link.program(),
         })?;
         let _ = inner.link.set(Link::Attached(link.clone()));
+        let prints = config.output.forward;
+        if prints {
+            let printer = Printer::new(config.output, link.session())
+                .map_err(|error| Error::System(format!("cannot print what workers print: {error}")))?;
+            let _ = inner.printer.set(printer);
+        }
         let target = Arc::downgrade(&inner);
         std::thread::Builder::new()
             .name("aktis-link".into())
             .spawn(move || listen(&target, &link))
             .map_err(|error| Error::System(format!("cannot start a thread: {error}")))?;
-        begin(Self(inner))
+        let runtime = begin(Self(inner))?;
+        if prints {
+            runtime.0.send_to_node(ToNode::OutputWanted);
+        }
+        Ok(runtime)
+    }
+
+    /// Where the node listens that this process has attached to, if it has.
+    pub fn directory(&self) -> Option<&Path> {
+        match self.0.link.get()? {
+            Link::Attached(link) => Some(link.directory()),
+            Link::Embedded(_) | Link::Local(_) | Link::Worker(_) => None,
+        }
     }
 
     /// A runtime in a place of the node's own process. Its program is that of the tasks that it submits; they may name

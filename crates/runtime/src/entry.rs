@@ -260,6 +260,11 @@ impl Entry {
         }
         let Some(waiters) = self.waiters.lock().take() else { return };
         let failed = self.outcome.get().is_some_and(Outcome::is_failed);
+        if failed
+            && let (Some(runtime), Some(Outcome::Failed(failure))) = (self.runtime(), self.outcome.get())
+        {
+            runtime.failures.note(self.id, failure);
+        }
         if waiters.escaped {
             let value = self.outcome.get().expect("just set").to_shared();
             later.messages.push(ToNode::Resolved { object: self.id, value });

@@ -2,19 +2,15 @@
 
 use crate::actors::ActorEntry;
 use crate::codec::{Arguments, Value};
-use crate::entry::{Entry, Later, Outcome};
+use crate::entry::{Entry, Outcome};
 use crate::error::Error;
 use crate::options::CallOptions;
-use crate::payload::{Returns, Verb};
 use crate::registry::Function;
-use crate::runtime::{Inner, Runtime, TaskRow};
+use crate::runtime::Runtime;
 use crate::stream::StreamState;
-use crate::submit::Shell;
 use crate::wait::value_of;
 use crate::worker::context::TaskContext;
-use aktis_logic::machine::submitter::{Place, Route, Stage};
-use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{ActorId, Failure, FailureKind, LaneId, ObjectId, TaskKey};
+use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -168,138 +164,6 @@ impl Handle {
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Handle({})", self.id())
-    }
-}
-
-/// Where a pending task stands.
-enum Standing {
-    Waiting { inputs: Vec<ObjectId> },
-    InLane { lane: LaneId, ahead: u64, claimed: bool },
-    Taken,
-    WithActor(Place),
-}
-
-impl Inner {
-    /// The tasks and calls of this process that are on record.
-    pub(crate) fn task_rows(self: &Arc<Self>) -> Vec<TaskRow> {
-        let mut rows: Vec<(TaskKey, TaskRow)> = Vec::new();
-        let mut later = Later::default();
-        for shard in self.submitter.all() {
-            self.add_task_rows(&shard.lock(), &mut rows, &mut later);
-        }
-        later.run(self);
-        for (key, row) in rows.iter_mut().filter(|(_, row)| row.state == "PENDING") {
-            if let Some(process) = self.who_runs(*key) {
-                row.state = "RUNNING";
-                row.pid = Some(self.control.pid(process));
-            }
-        }
-        rows.into_iter().map(|(_, row)| row).collect()
-    }
-
-    fn add_task_rows(&self, shell: &Shell, rows: &mut Vec<(TaskKey, TaskRow)>, later: &mut Later) {
-        for (key, record) in shell.machine.records() {
-            let Some(payload) = record.payload() else { continue };
-            let (actor, kind) = match (record.route(), payload.verb) {
-                (Route::Lane(_), _) => (None, "NORMAL_TASK"),
-                (Route::Actor(index), Verb::Create) => (Some(index), "ACTOR_CREATION_TASK"),
-                (Route::Actor(index), _) => (Some(index), "ACTOR_TASK"),
-            };
-            let error = match &payload.returns {
-                Returns::One(entry) => entry.upgrade().and_then(|entry| {
-                    let failure = entry.outcome().and_then(Outcome::failure);
-                    later.entries.push(entry);
-                    Some(failure?.to_string())
-                }),
-                _ => None,
-            };
-            let state = match record.stage() {
-                Stage::Waiting => "PENDING_ARGS",
-                Stage::Queued | Stage::Resting | Stage::Sent { .. } => "PENDING",
-                Stage::Taken => "RUNNING",
-                Stage::Finished if error.is_some() => "FAILED",
-                Stage::Finished => "FINISHED",
-            };
-            let (task, name, attempt) = (record.task(), payload.name().to_owned(), record.attempt());
-            let actor = actor.map(|index| shell.actors[index.0 as usize].id);
-            let pid = (record.stage() == Stage::Taken).then(|| self.control.pid(self.me));
-            rows.push((key, TaskRow { task, name, state, kind, attempt, pid, actor, error }));
-        }
-    }
-
-    fn explain_pending(self: &Arc<Self>, entry: &Entry) -> String {
-        let Some(key) = entry.key() else {
-            return "it is made by another process, which has not said that it is done".to_owned();
-        };
-        let (name, standing) = {
-            let shell = self.submitter.of(key).lock();
-            let Some(record) = shell.machine.record(key) else {
-                drop(shell);
-                self.run_deferred();
-                return match entry.outcome() {
-                    Some(_) => "it has just come".to_owned(),
-                    None => "its task is not on record any more".to_owned(),
-                };
-            };
-            let name = record.payload().map_or(String::new(), |payload| payload.name().to_owned());
-            let (route, stage) = (record.route(), record.stage());
-            let standing = match (route, stage) {
-                (_, Stage::Waiting) => {
-                    let handles = record.payload().map_or(&[][..], |payload| payload.arguments.handles());
-                    let missing = handles.iter().filter(|handle| !handle.has_outcome());
-                    Standing::Waiting { inputs: missing.map(Handle::id).collect() }
-                }
-                (Route::Lane(lane), Stage::Sent { position }) => {
-                    let (lane, ahead) = shell.lane_position(lane, position);
-                    Standing::InLane { lane, ahead, claimed: ahead == 0 }
-                }
-                (_, Stage::Taken) => Standing::Taken,
-                (Route::Lane(lane), _) => {
-                    let ahead = shell.machine.lane_position(lane, key).unwrap_or(0) as u64;
-                    let (id, queue) = (shell.lane_id(lane), self.control.lane_queued(shell.lane_id(lane)));
-                    Standing::InLane { lane: id, ahead: ahead + u64::from(queue), claimed: false }
-                }
-                (Route::Actor(actor), _) => Standing::WithActor(shell.machine.actor_place(actor).clone()),
-            };
-            (name, standing)
-        };
-        self.run_deferred();
-        let text = match standing {
-            Standing::Waiting { inputs } => {
-                let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-                format!("waits for {} of its inputs: {}", inputs.len(), inputs.join(", "))
-            }
-            Standing::InLane { lane, ahead, claimed } => self.explain_in_lane(key, lane, ahead, claimed),
-            Standing::Taken => "is running in this process, on a thread that waits for it".to_owned(),
-            Standing::WithActor(Place::Pending) => "waits for its actor, which is not running yet".to_owned(),
-            Standing::WithActor(Place::Alive(process)) => {
-                format!("is with its actor, in process {}", self.control.pid(process))
-            }
-            Standing::WithActor(Place::Dead(failure)) => format!("cannot run: {failure}"),
-        };
-        format!("{name} {text}")
-    }
-
-    fn explain_in_lane(
-        self: &Arc<Self>,
-        key: aktis_protocol::TaskKey,
-        lane: LaneId,
-        ahead: u64,
-        claimed: bool,
-    ) -> String {
-        if let Some(process) = self.who_runs(key) {
-            return format!("is running in worker process {}", self.control.pid(process));
-        }
-        if claimed && self.control.lane_queued(lane) == 0 {
-            return "has just been taken by a worker".to_owned();
-        }
-        let mut text = format!("is queued behind {ahead} others");
-        if let Ok(FromNode::ShapeExplained { text: reason, .. }) =
-            self.request(|request| ToNode::ShapeQuestion { request, lane })
-        {
-            text = format!("{text}: {reason}");
-        }
-        text
     }
 }
 

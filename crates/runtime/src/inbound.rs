@@ -15,7 +15,7 @@ use aktis_protocol::hot::{
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
 use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use zerocopy::FromBytes;
@@ -454,11 +454,21 @@ impl Inner {
 
     /// The process that runs a task of this one now, if one does.
     pub(crate) fn who_runs(&self, key: TaskKey) -> Option<ProcessSlot> {
-        let runs_it = |cell: Running| cell.submitter == self.me && cell.key == key;
-        (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot).find(|&process| {
-            self.control.is_alive(process)
-                && self.control.cells(process).iter().filter_map(|cell| cell.get()).any(runs_it)
-        })
+        self.running().find(|(_, running)| running.key == key).map(|(process, _)| process)
+    }
+
+    /// All tasks of this process that run, and where.
+    pub(crate) fn all_running(&self) -> HashMap<TaskKey, ProcessSlot> {
+        self.running().map(|(process, running)| (running.key, process)).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = (ProcessSlot, Running)> {
+        let processes = (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot);
+        let alive = processes.filter(|process| self.control.is_alive(*process));
+        let cells =
+            alive.flat_map(|process| self.control.cells(process).iter().map(move |cell| (process, cell)));
+        let running = cells.filter_map(|(process, cell)| Some((process, cell.get()?)));
+        running.filter(|(_, running)| running.submitter == self.me)
     }
 
     /// Appends a message to the channel to another process; false if there is no room, or no channel yet.

@@ -24,6 +24,7 @@ mod references;
 pub mod registry;
 pub mod runtime;
 mod shards;
+mod standing;
 mod stream;
 mod submit;
 mod wait;

@@ -220,6 +220,15 @@ impl Inner {
                 self.on_task_lost(process, key, attempt, &cause);
             }
             FromNode::SharedWorker { process } => self.on_shared_worker(process),
+            FromNode::Asked { question, what } => {
+                let answer = self.answer(&what);
+                self.send_to_node(ToNode::Answered { question, answer });
+            }
+            FromNode::Printed { lines, missed } => {
+                if let Some(printer) = self.printer.get() {
+                    printer.print(lines, missed);
+                }
+            }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HostActor { .. }

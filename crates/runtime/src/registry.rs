@@ -64,6 +64,11 @@ pub struct Function {
 #[linkme::distributed_slice]
 pub static FUNCTIONS: [Function];
 
+/// What else this program can be started again as. Each is called before `main`, looks at the arguments, and does not
+/// return if they mean it.
+#[linkme::distributed_slice]
+pub static MODES: [fn()];
+
 /// One call that is being run: where its arguments come from.
 pub struct Call {
     arguments: crate::codec::ArgumentReader,

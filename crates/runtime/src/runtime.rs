@@ -14,9 +14,10 @@ use crate::pump::Pump;
 use crate::references::{ReferenceCount, Unlisted};
 use crate::registry::Function;
 use crate::shards::Shards;
+use crate::standing::Failures;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions};
+use aktis_daemon::{EmbeddedNode, NodeOptions, Printer};
 use aktis_protocol::control::{FoundActor, ToNode};
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     /// Objects that others may know too, by id.
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
     pub(crate) unlisted: Unlisted,
+    pub(crate) failures: Failures,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
     pub(crate) groups: Groups,
     /// What detached actors were constructed with.
@@ -67,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) tuning: Tuning,
     /// What happens in a process that stands for another node.
     pub(crate) bridge: OnceLock<Arc<BridgeQueue>>,
+    /// Prints what workers print, in a driver that has attached and wants that.
+    pub(crate) printer: OnceLock<Printer>,
     pub(crate) session: SessionId,
     /// See [`Runtime::number`].
     number: u64,
@@ -130,6 +134,7 @@ impl Inner {
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
             unlisted: Unlisted::default(),
+            failures: Failures::default(),
             actors: Mutex::default(),
             groups: Groups::default(),
             kept: Mutex::default(),
@@ -144,6 +149,7 @@ impl Inner {
             )),
             tuning: Tuning { queued_tasks_max: parts.tuning.queued_tasks_max.max(1), ..parts.tuning },
             bridge: OnceLock::new(),
+            printer: OnceLock::new(),
             session: parts.session,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             // The driver's children come from the root itself, those of stray threads of a worker from a
@@ -229,7 +235,10 @@ impl Inner {
         self.alarms.stop();
         match self.link.get() {
             Some(Link::Embedded(node)) => node.shutdown(),
-            Some(Link::Attached(_) | Link::Local(_)) => self.send_to_node(ToNode::Detached),
+            Some(Link::Attached(_) | Link::Local(_)) => {
+                self.printer.get().inspect(|printer| printer.finish());
+                self.send_to_node(ToNode::Detached);
+            }
             Some(Link::Worker(_)) | None => {}
         }
         // A reference made between the first sweep and the end of the node.
@@ -544,11 +553,6 @@ impl Runtime {
         sum
     }
 
-    /// The tasks and calls of this process that are on record.
-    pub fn tasks(&self) -> Vec<TaskRow> {
-        self.0.task_rows()
-    }
-
     /// The time that runs are told in: nanoseconds of the machine's monotonic clock.
     pub fn clock() -> u64 {
         nanoseconds_now()
@@ -600,27 +604,6 @@ impl Runtime {
             _ => Vec::new(),
         }
     }
-}
-
-/// A task or call of this process, for people to see.
-#[derive(Clone, Debug)]
-pub struct TaskRow {
-    /// The task.
-    pub task: TaskId,
-    /// Its name.
-    pub name: String,
-    /// How far it is, in one word.
-    pub state: &'static str,
-    /// What it is, in one word.
-    pub kind: &'static str,
-    /// How often it was started before.
-    pub attempt: u32,
-    /// The process that runs it.
-    pub pid: Option<u32>,
-    /// The actor that it is a call of.
-    pub actor: Option<ActorId>,
-    /// What went wrong.
-    pub error: Option<String>,
 }
 
 fn nanoseconds_now() -> u64 {

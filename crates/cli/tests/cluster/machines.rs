@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is not about time.
@@ -59,6 +59,11 @@ impl Machine {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid() as i32).expect("a process"), signal).expect("it runs");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("it has run")
     }
 
     /// Kills it as a machine dies: it can say nothing any more.

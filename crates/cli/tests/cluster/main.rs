@@ -5,6 +5,8 @@
 mod control;
 mod machines;
 mod placement;
+mod views;
+mod wire;
 
 use aktis::Error;
 use aktis::prelude::*;

@@ -127,7 +127,7 @@ impl Admin for Fixed {
         let tail = query.tail.map_or(lines.len(), |tail| tail as usize).min(lines.len());
         let lines = lines[lines.len() - tail..].to_vec();
         let missed = if query.tail.is_none() { 3 } else { 0 };
-        Ok(LogPage { lines, missed, next: LogPosition(2), is_last: true })
+        Ok(LogPage { lines, missed, next: LogPosition::default(), is_last: true })
     }
 
     fn token(&self, _: Duration) -> Result<JoinToken, Refusal> {
@@ -196,6 +196,7 @@ fn tasks() -> Vec<OnNode<TaskRow>> {
         pid: None,
         actor: None,
         error: None,
+        is_foreign: false,
     };
     let running = TaskRow { pid: Some(4017), ..task(1, "shard", TaskState::Running) };
     let error = Some("the worker process 4018 was killed by signal 9\nits last words: none".into());
@@ -244,6 +245,7 @@ fn objects() -> Vec<OnNode<ObjectRow>> {
         sealed,
         pinned: index == 1,
         spilled,
+        elsewhere: false,
     };
     let rows = [
         object(1, 100_000_000, true, false),

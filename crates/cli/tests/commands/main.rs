@@ -58,6 +58,8 @@ fn command_lines_that_make_no_sense() {
         "list actors --state running",
         "list objects --name x",
         "list tasks --limit 0",
+        "list tasks --filter running",
+        "list tasks --filter colour=red",
         "stop --timeout soon",
         "completions tcsh",
     ] {
@@ -91,6 +93,7 @@ fn tables_for_people() {
         "list actors",
         "list objects",
         "list workers",
+        "list workers --filter role=actor",
         "explain 5a5a",
         "token --lifetime 1h30m",
         "logs",

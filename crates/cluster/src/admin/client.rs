@@ -2,6 +2,7 @@
 
 use super::wire::{WireError, read_message, write_message};
 use super::{Refusal, SOCKET_NAME};
+use crate::control::control_directory;
 use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine,
     LogQuery, StopScope,
@@ -126,6 +127,14 @@ impl Client {
         Ok(client)
     }
 
+    /// Connects to the control process, if it is on this machine; else to the daemon in `directory`.
+    pub fn connect_to_control(directory: &Path) -> Result<Self, ClientError> {
+        match Self::connect(&control_directory(directory)) {
+            Err(ClientError::NoDaemon { .. }) => Self::connect(directory),
+            connected => connected,
+        }
+    }
+
     fn greet(&mut self) -> Result<(), ClientError> {
         // If the daemon has closed already, what it said before is still to be read.
         let _ = self.stream.write_all(&[ADMIN_VERSION]);
@@ -191,6 +200,11 @@ impl Client {
             }
             reply = self.receive()?;
         }
+    }
+
+    /// Has the daemon end, and does not wait for it.
+    pub(crate) fn begin_stop(mut self) -> Result<(), ClientError> {
+        self.ask(&AdminRequest::Stop(StopScope::Node)).map(|_| ())
     }
 
     /// Ends the daemon, or all of them, and waits until this one is gone; false if it is not after `patience`.

@@ -1,79 +1,109 @@
-//! What the daemon answers the command line.
+//! What the daemon answers the command line: what it knows, and what the other nodes say.
 
-use super::{DaemonError, Parts};
-use crate::admin::{Admin, LogPage, LogPosition, Refusal};
-use aktis_protocol::NodeId;
+use super::{Parts, merge};
+use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
+use aktis_io::Link;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogQuery, NodeRow, NodeState, OnNode,
-    Rows, StopScope,
+    Account, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer,
+    NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
 };
+use aktis_protocol::limits::LOG_LINES_MAX;
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::state::{ResourceRow, StateKind, StateRows, StoreRow};
+use aktis_protocol::state::ResourceRow;
+use aktis_protocol::{Amount, NodeId, Resources};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long the end of other nodes is waited for before this one ends.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two looks whether they are gone.
+const STOP_AGAIN: Duration = Duration::from_millis(20);
 
 /// Answers from the parts of a daemon.
 pub(super) struct Answers(pub(super) Arc<Parts>);
 
-impl Answers {
-    /// This node.
-    fn own_row(&self) -> NodeRow {
-        let parts = &self.0;
-        let store = match parts.host.own().state(StateKind::Store) {
-            Ok((StateRows::Store(row), _)) => row,
-            _ => StoreRow::default(),
-        };
-        let workers = match parts.host.own().state(StateKind::Workers) {
-            Ok((StateRows::Workers(rows), left_out)) => rows.len() as u32 + left_out as u32,
-            _ => 0,
-        };
-        NodeRow {
-            node: parts.node,
-            is_head: parts.is_head,
-            state: NodeState::Alive,
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            address: parts.about.address.to_string(),
-            pid: std::process::id(),
-            labels: parts.about.labels.clone(),
-            resources: parts.host.resources(),
-            store,
-            workers,
+/// What nodes have said to one question.
+struct Told {
+    answers: BTreeMap<NodeId, NodeAnswer>,
+    /// Those who are members, and have not said anything.
+    silent: Vec<NodeId>,
+}
+
+impl Parts {
+    /// Asks all other members.
+    fn ask(&self, question: &NodeQuestion) -> Told {
+        let members: Vec<NodeId> = self.others().iter().map(|info| info.node).collect();
+        let links: Vec<_> = self.links_of(&members);
+        let answers = self.inquiries.ask(&links, |_| question.clone());
+        let silent = members.into_iter().filter(|node| !answers.contains_key(node)).collect();
+        Told { answers, silent }
+    }
+
+    fn links_of(&self, nodes: &[NodeId]) -> Vec<(NodeId, Link)> {
+        self.neighbours.links().into_iter().filter(|(node, _)| nodes.contains(node)).collect()
+    }
+
+    fn others(&self) -> Vec<NodeInfo> {
+        self.member.nodes().into_iter().filter(|info| info.node != self.node).collect()
+    }
+
+    /// How all nodes stand, this one first, and those that are silent as far as they are known here.
+    fn statuses(&self) -> Vec<NodeStatus> {
+        let mut told = self.ask(&NodeQuestion::Status);
+        let mut statuses = vec![self.own_status()];
+        for info in self.others() {
+            statuses.push(match told.answers.remove(&info.node) {
+                Some(NodeAnswer::Status(status)) => *status,
+                _ => NodeStatus { row: silent_row(&info), ..NodeStatus::default() },
+            });
         }
+        statuses
     }
 
-    fn nodes(&self) -> Vec<NodeRow> {
-        let others = self.0.member.nodes();
-        let mut rows = vec![self.own_row()];
-        rows.extend(others.iter().filter(|info| info.node != self.0.node).map(|info| self.other_row(info)));
-        rows
+    /// What the whole cluster knows about something.
+    pub(super) fn explain(&self, id: &IdPrefix) -> Result<String, Refusal> {
+        let mut accounts = self.own_accounts(id)?;
+        let told = self.ask(&NodeQuestion::Explain(id.clone()));
+        accounts.extend(accounts_of(told.answers));
+        let silent = told.silent;
+        let text = merge::accounts(accounts).map_err(|others| unclear(id, &others, &silent))?;
+        let missing = silent.iter().map(|node| format!("\nnode {node} has not answered"));
+        Ok(text + &missing.collect::<String>())
     }
 
-    /// Another node, as far as it is known here.
-    fn other_row(&self, info: &NodeInfo) -> NodeRow {
-        let linked = self.0.neighbours.slot_of(info.node).is_some();
-        let resource = |(name, total): (&str, aktis_protocol::Amount)| ResourceRow {
-            name: name.to_owned(),
-            total,
-            available: total,
-        };
-        NodeRow {
-            node: info.node,
-            is_head: false,
-            state: if linked { NodeState::Alive } else { NodeState::Silent },
-            address: info.address.to_string(),
-            labels: info.labels.clone(),
-            resources: info.resources.iter().map(resource).collect(),
-            ..NodeRow::default()
+    /// What other nodes know about something, for a process that has asked.
+    pub(super) fn explain_elsewhere(&self, id: &IdPrefix) -> String {
+        let told = self.ask(&NodeQuestion::Explain(id.clone()));
+        let texts = accounts_of(told.answers)
+            .map(|account| format!("node {} says: {}", &account.node.to_string()[..12], account.text));
+        let mut texts: Vec<String> = texts.collect();
+        texts.extend(told.silent.iter().map(|node| format!("node {node} has not answered")));
+        if texts.is_empty() { "no other node says more".to_owned() } else { texts.join("; ") }
+    }
+
+    /// Ends all nodes: members first, then the head, and this one when the others are gone.
+    fn stop_cluster(&self) {
+        let is_head = |status: &NodeStatus| status.row.is_head;
+        let (heads, members): (Vec<_>, Vec<_>) = self.statuses().into_iter().skip(1).partition(is_head);
+        for statuses in [members, heads] {
+            let nodes: Vec<NodeId> = statuses.iter().map(|status| status.row.node).collect();
+            self.inquiries.ask(&self.links_of(&nodes), |_| NodeQuestion::Stop);
+            let until = Instant::now() + STOP_PATIENCE;
+            while !self.links_of(&nodes).is_empty() && Instant::now() < until {
+                std::thread::sleep(STOP_AGAIN);
+            }
         }
+        self.stop_machine();
     }
 
-    fn rows(&self, kind: StateKind) -> Result<(StateRows, u64), Refusal> {
-        self.0.host.own().state(kind).map_err(|error| Refusal::new(error.to_string()))
-    }
-
-    /// The nodes about which nothing is known here but that they are there.
-    fn silent(&self) -> Vec<NodeId> {
-        self.0.member.nodes().iter().map(|info| info.node).filter(|node| *node != self.0.node).collect()
+    /// Ends this node, and the control process if it is on this machine.
+    pub(super) fn stop_machine(&self) {
+        if self.is_head {
+            // If it is down, or is about to end, that is as good.
+            let _ = Client::connect_to_control(&self.directory).and_then(Client::begin_stop);
+        }
+        self.stop();
     }
 }
 
@@ -86,65 +116,93 @@ impl Admin for Answers {
                 away.as_secs()
             )
         });
+        let statuses = parts.statuses();
+        let drivers = statuses.iter().map(|status| status.drivers).sum();
+        let totals: Vec<Resources> = statuses.iter().map(|status| totals(&status.row)).collect();
+        let (mut nodes, mut demand) = (Vec::new(), Vec::new());
+        for status in statuses {
+            nodes.push(status.row);
+            demand.extend(status.demand);
+        }
         Ok(ClusterStatus {
             node: parts.node,
             address: Some(parts.head.to_string()),
             head_lost,
-            nodes: self.nodes(),
-            ..ClusterStatus::default()
+            nodes,
+            drivers,
+            demand: merge::demands(demand, &totals),
         })
     }
 
     fn stop(&self, scope: StopScope) -> Result<(), Refusal> {
-        if scope == StopScope::Cluster {
-            return Err(absent("stop all nodes of a cluster at once"));
+        match scope {
+            StopScope::Node => self.0.stop(),
+            StopScope::Cluster => {
+                let parts = self.0.clone();
+                let run = move || parts.stop_cluster();
+                let spawned = std::thread::Builder::new().name("aktis-stop".into()).spawn(run);
+                spawned.map_err(|error| Refusal::new(format!("there is no thread for it: {error}")))?;
+            }
         }
-        self.0.stop();
         Ok(())
     }
 
     fn list(&self, query: &ListQuery) -> Result<Listing, Refusal> {
-        let node = self.0.node;
-        let silent = if query.what == ListKind::Nodes { Vec::new() } else { self.silent() };
-        let (rows, left_out) = match query.what {
-            ListKind::Nodes => {
-                let (rows, left_out) = query.select(self.nodes());
-                (Rows::Nodes(rows), left_out)
+        if query.what == ListKind::Nodes {
+            let (rows, left_out) = query.select(self.0.statuses().into_iter().map(|status| status.row));
+            return Ok(Listing { rows: Rows::Nodes(rows), left_out, silent: Vec::new() });
+        }
+        let mut parts = vec![self.0.own_list(query)?];
+        let mut told = self.0.ask(&NodeQuestion::List(query.clone()));
+        for (node, answer) in std::mem::take(&mut told.answers) {
+            match answer {
+                NodeAnswer::Listing(listing) => parts.push(listing),
+                _ => told.silent.push(node),
             }
-            ListKind::Workers => {
-                let (StateRows::Workers(rows), more) = self.rows(StateKind::Workers)? else {
-                    return Err(confused());
-                };
-                let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
-                (Rows::Workers(rows), left_out + more)
-            }
-            ListKind::Actors => {
-                let (StateRows::Actors(rows), more) = self.rows(StateKind::Actors)? else {
-                    return Err(confused());
-                };
-                let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
-                (Rows::Actors(rows), left_out + more)
-            }
-            ListKind::Objects => {
-                let (StateRows::Objects(rows), more) = self.rows(StateKind::Objects)? else {
-                    return Err(confused());
-                };
-                let (rows, left_out) = query.select(rows.into_iter().map(|row| OnNode { node, row }));
-                (Rows::Objects(rows), left_out + more)
-            }
-            ListKind::Tasks => {
-                return Err(absent("list tasks, which only the processes know that submitted them"));
-            }
-        };
-        Ok(Listing { rows, left_out, silent })
+        }
+        let meant = |node: &NodeId| query.node.as_ref().is_none_or(|prefix| prefix.is_start_of(node));
+        told.silent.retain(meant);
+        Ok(merge::listings(query, parts, told.silent))
     }
 
-    fn explain(&self, _: &IdPrefix) -> Result<String, Refusal> {
-        Err(absent("explain what runs on a node"))
+    fn explain(&self, id: &IdPrefix) -> Result<String, Refusal> {
+        self.0.explain(id)
     }
 
-    fn logs(&self, _: &LogQuery, _: Option<LogPosition>, _: Duration) -> Result<LogPage, Refusal> {
-        Err(absent("keep what processes print"))
+    fn logs(
+        &self,
+        query: &LogQuery,
+        position: Option<LogPosition>,
+        patience: Duration,
+    ) -> Result<LogPage, Refusal> {
+        let parts = &self.0;
+        let first = position.is_none();
+        let position = position.unwrap_or_default();
+        let meant = |node: NodeId| query.node.as_ref().is_none_or(|prefix| prefix.is_start_of(&node));
+        if let Some(own) = position.0.get(&parts.node) {
+            parts.log.wait(*own, patience);
+        }
+        let mut pages = Vec::new();
+        if meant(parts.node) {
+            let own = position.0.get(&parts.node).copied();
+            pages.push((parts.node, parts.own_logs(query, own)));
+        }
+        let others: Vec<NodeId> =
+            parts.others().iter().map(|info| info.node).filter(|node| meant(*node)).collect();
+        let told = parts.inquiries.ask(&parts.links_of(&others), |node| {
+            // Of those who come later, all is new.
+            let from = position.0.get(&node).copied().or((!first).then_some(0));
+            NodeQuestion::Logs { query: query.clone(), position: from }
+        });
+        pages.extend(told.into_iter().filter_map(|(node, answer)| match answer {
+            NodeAnswer::Logs(part) => Some((node, part)),
+            _ => None,
+        }));
+        if first && pages.is_empty() {
+            let hint = "`aktis list nodes` shows which there are";
+            return Err(Refusal::new("there is no such node, or it does not answer").with_hint(hint));
+        }
+        Ok(log_page(query, first, position, pages))
     }
 
     fn token(&self, _lifetime: Duration) -> Result<JoinToken, Refusal> {
@@ -158,10 +216,61 @@ impl Admin for Answers {
     }
 }
 
-fn absent(what: &'static str) -> Refusal {
-    Refusal::new(DaemonError::Absent { what }.to_string())
+/// Lines of several nodes, in the order in which they were read.
+fn log_page(
+    query: &LogQuery,
+    first: bool,
+    mut position: LogPosition,
+    pages: Vec<(NodeId, LogPart)>,
+) -> LogPage {
+    let (mut lines, mut missed, mut is_last) = (Vec::new(), 0, true);
+    for (node, part) in pages {
+        position.0.insert(node, part.next);
+        missed += part.missed;
+        is_last &= part.is_last;
+        lines.extend(part.lines);
+    }
+    lines.sort_by_key(|line| line.unix_milliseconds);
+    if let Some(tail) = query.tail.filter(|_| first) {
+        lines.drain(..lines.len().saturating_sub(tail as usize));
+    }
+    debug_assert!(lines.len() <= LOG_LINES_MAX * position.0.len().max(1));
+    LogPage { lines, missed, next: position, is_last }
 }
 
-fn confused() -> Refusal {
-    Refusal::new("the node gave other rows than it was asked for".to_owned())
+fn accounts_of(answers: BTreeMap<NodeId, NodeAnswer>) -> impl Iterator<Item = Account> {
+    answers.into_values().flat_map(|answer| match answer {
+        NodeAnswer::Accounts(accounts) => accounts,
+        _ => Vec::new(),
+    })
+}
+
+fn unclear(id: &IdPrefix, others: &[String], silent: &[NodeId]) -> Refusal {
+    if others.is_empty() {
+        let silent: String = silent.iter().map(|node| format!("; node {node} has not answered")).collect();
+        let message = format!("nothing with an id that begins with {id} is known{silent}");
+        return Refusal::new(message)
+            .with_hint("`aktis list tasks` (or actors, objects, nodes) shows what is there");
+    }
+    let message = format!("{} things have ids that begin with {id}: {}", others.len(), others.join(", "));
+    Refusal::new(message).with_hint("give more digits")
+}
+
+/// A node that has not answered, as far as it is known here.
+fn silent_row(info: &NodeInfo) -> NodeRow {
+    let resource =
+        |(name, total): (&str, Amount)| ResourceRow { name: name.to_owned(), total, available: total };
+    NodeRow {
+        node: info.node,
+        is_head: false,
+        state: NodeState::Silent,
+        address: info.address.to_string(),
+        labels: info.labels.clone(),
+        resources: info.resources.iter().map(resource).collect(),
+        ..NodeRow::default()
+    }
+}
+
+fn totals(row: &NodeRow) -> Resources {
+    row.resources.iter().fold(Resources::none(), |all, resource| all.with(&resource.name, resource.total))
 }

@@ -76,6 +76,8 @@ impl Peer {
             Frame::ActorSought { actor } => self.on_actor_sought(actor),
             Frame::ActorKnown { actor, held } => self.on_actor_known(actor, held),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
+            // They do not come this way.
+            Frame::Asked { .. } | Frame::Told { .. } | Frame::Listening { .. } | Frame::Printed { .. } => {}
         }
     }
 

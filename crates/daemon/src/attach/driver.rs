@@ -48,6 +48,7 @@ pub struct DriverLink {
     session: SessionId,
     program: ProgramId,
     resources: Resources,
+    directory: PathBuf,
 }
 
 impl DriverLink {
@@ -69,7 +70,13 @@ impl DriverLink {
             session: welcome.session,
             program: program.spec.id,
             resources: welcome.resources,
+            directory: directory.to_owned(),
         })
+    }
+
+    /// Where the node listens.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The place of this process.

@@ -1,4 +1,4 @@
-//! Writes workers' lines to the driver's own output, on a thread of its own.
+//! Writes workers' lines to this process's own output, or hands them on, on a thread of its own.
 //!
 //! Invariants:
 //! 1. The node's thread never waits here: what is written, and to whom, may block.
@@ -7,10 +7,11 @@
 use super::repeats::Repeats;
 use super::{Source, Stream};
 use crate::bell::Bell;
+use aktis_protocol::ProgramId;
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bytes read from workers that are not written yet.
@@ -19,21 +20,62 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Writes lines, each with its end, somewhere. Called on one thread, with no lock held.
 pub type WriteOutput = fn(&[(Stream, Vec<u8>)]);
 
+/// Digits of a node's id that stand before a line.
+const NODE_DIGITS: usize = 12;
+
+/// What a daemon does with what workers print.
+pub trait OutputEvents: Send + Sync {
+    /// Workers have printed something. Called on one thread, with no lock held.
+    fn on_lines(&self, lines: Vec<PrintedLine>);
+
+    /// There are drivers of these programs that want to be told what workers print, and of no others. Called under
+    /// the node's lock: it must not wait.
+    fn on_listeners(&self, programs: BTreeSet<ProgramId>);
+}
+
+/// A line that a worker has printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrintedLine {
+    /// What the worker runs.
+    pub program: ProgramId,
+    /// Its process.
+    pub pid: u32,
+    /// Which of its outputs.
+    pub stream: Stream,
+    /// What ran there, or what kind of process it is.
+    pub name: Arc<str>,
+    /// The line, without its end.
+    pub text: Vec<u8>,
+}
+
 /// A line that a worker has printed, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) source: Source,
-    pub(crate) prefix: Arc<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) text: Vec<u8>,
 }
 
 impl Line {
     fn into_bytes(self) -> Vec<u8> {
-        [self.prefix.as_bytes(), &self.text, b"\n"].concat()
+        let Self { source, name, mut text } = self;
+        let prefix = match source.node.map(|node| node.to_string()) {
+            None => format!("({name} pid={}) ", source.pid),
+            Some(node) => format!("({name} pid={}, node={}) ", source.pid, &node[..NODE_DIGITS]),
+        };
+        text.splice(0..0, prefix.into_bytes());
+        text.push(b'\n');
+        text
+    }
+
+    fn into_printed(self) -> PrintedLine {
+        let Source { stream, pid, program, .. } = self.source;
+        PrintedLine { program, pid, stream, name: self.name, text: self.text }
     }
 }
 
 /// The thread that writes workers' lines.
+#[derive(Clone)]
 pub(crate) struct Forwarder {
     shared: Arc<Forwarding>,
 }
@@ -44,6 +86,8 @@ struct Forwarding {
     bell: Arc<Bell>,
     deduplicate: bool,
     write: WriteOutput,
+    /// Takes the lines instead.
+    events: OnceLock<Arc<dyn OutputEvents>>,
 }
 
 #[derive(Default)]
@@ -60,7 +104,13 @@ impl Forwarder {
     /// Makes the forwarder; its thread starts with the first line. The bell rings when there is room again.
     pub(crate) fn new(bell: Arc<Bell>, deduplicate: bool, write: WriteOutput) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Forwarding { state, changed, bell, deduplicate, write }) }
+        let events = OnceLock::new();
+        Self { shared: Arc::new(Forwarding { state, changed, bell, deduplicate, write, events }) }
+    }
+
+    /// Hands the lines on from now on, instead of writing them.
+    pub(crate) fn hand_on(&self, events: Arc<dyn OutputEvents>) {
+        let _ = self.shared.events.set(events);
     }
 
     /// Whether no more should be read for now.
@@ -99,18 +149,22 @@ impl Forwarder {
     }
 }
 
-impl Drop for Forwarder {
-    fn drop(&mut self) {
-        self.close(Duration::ZERO);
-    }
-}
-
 impl Forwarding {
     fn run(&self) {
         let mut repeats = Repeats::default();
         loop {
             let (lines, closing) = self.next(repeats.due());
             let bytes = lines.iter().map(|line| line.text.len()).sum();
+            if let Some(events) = self.events.get() {
+                if !lines.is_empty() {
+                    events.on_lines(lines.into_iter().map(Line::into_printed).collect());
+                }
+                self.on_written(bytes, closing);
+                if closing {
+                    return;
+                }
+                continue;
+            }
             let mut batch = Vec::with_capacity(lines.len());
             let mut print = |line: Line| batch.push((line.source.stream, line.into_bytes()));
             let now = Instant::now();
@@ -186,8 +240,8 @@ mod tests {
     }
 
     fn line(pid: u32, text: &str) -> Line {
-        let source = Source { stream: Stream::Stderr, pid };
-        Line { source, prefix: format!("(f pid={pid}) ").into(), text: text.into() }
+        let source = Source { stream: Stream::Stderr, pid, program: ProgramId::default(), node: None };
+        Line { source, name: "f".into(), text: text.into() }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::forwarder::Line;
 use super::{Source, Stream};
+use aktis_protocol::NodeId;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const LINE_BYTES_MAX: usize = 4096;
 
 type Key = (Stream, Arc<[u8]>);
 
+/// A process, of this node or another.
+type Worker = (Option<NodeId>, u32);
+
 /// Lines that were printed a short while ago.
 #[derive(Default)]
 pub(crate) struct Repeats {
@@ -28,13 +32,13 @@ pub(crate) struct Repeats {
 }
 
 struct Seen {
-    printed_by: u32,
+    printed_by: Worker,
     /// Whether another worker has printed it too.
     shared: bool,
-    /// How often it was held back, by whom, and before whose last line.
+    /// How often it was held back, by whom, and the last of these with its name.
     held_back: u64,
-    by: BTreeSet<u32>,
-    last: Option<Arc<str>>,
+    by: BTreeSet<Worker>,
+    last: Option<(Source, Arc<str>)>,
 }
 
 impl Repeats {
@@ -48,16 +52,16 @@ impl Repeats {
             if self.seen.len() == LINES_MAX {
                 self.forget_oldest(print);
             }
-            self.remember(now, key, Seen::by(line.source.pid));
+            self.remember(now, key, Seen::by(worker(line.source)));
             return print(line);
         };
-        if line.source.pid == seen.printed_by && !seen.shared {
+        if worker(line.source) == seen.printed_by && !seen.shared {
             return print(line);
         }
         seen.shared = true;
         seen.held_back += 1;
-        seen.by.insert(line.source.pid);
-        seen.last = Some(line.prefix);
+        seen.by.insert(worker(line.source));
+        seen.last = Some((line.source, line.name));
     }
 
     /// Tells what has been held back for long enough.
@@ -90,18 +94,17 @@ impl Repeats {
     fn forget_oldest(&mut self, print: &mut impl FnMut(Line)) -> Option<(Key, Seen)> {
         let (_, key) = self.order.pop_front()?;
         let seen = self.seen.remove(&key)?;
-        if let (Some(pid), Some(prefix)) = (seen.by.last(), &seen.last) {
-            let source = Source { stream: key.0, pid: *pid };
+        if let Some((source, name)) = &seen.last {
             let text = [&key.1, seen.told().as_bytes()].concat();
-            print(Line { source, prefix: prefix.clone(), text });
+            print(Line { source: *source, name: name.clone(), text });
         }
         Some((key, seen))
     }
 }
 
 impl Seen {
-    fn by(pid: u32) -> Self {
-        Self { printed_by: pid, shared: false, held_back: 0, by: BTreeSet::new(), last: None }
+    fn by(worker: Worker) -> Self {
+        Self { printed_by: worker, shared: false, held_back: 0, by: BTreeSet::new(), last: None }
     }
 
     /// What stands behind a line that was held back.
@@ -114,9 +117,14 @@ impl Seen {
     }
 }
 
+fn worker(source: Source) -> Worker {
+    (source.node, source.pid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aktis_protocol::ProgramId;
 
     struct Story {
         began: Instant,
@@ -130,8 +138,8 @@ mod tests {
         }
 
         fn line(&mut self, second: u64, pid: u32, text: &str) {
-            let source = Source { stream: Stream::Stdout, pid };
-            let line = Line { source, prefix: format!("({pid}) ").into(), text: text.into() };
+            let source = Source { stream: Stream::Stdout, pid, program: ProgramId::default(), node: None };
+            let line = Line { source, name: "f".into(), text: text.into() };
             let now = self.began + Duration::from_secs(second);
             let mut print = |line: Line| self.printed.push(show(&line));
             self.repeats.on_time(now, &mut print);
@@ -149,7 +157,7 @@ mod tests {
     }
 
     fn show(line: &Line) -> String {
-        format!("{}{}", line.prefix, String::from_utf8_lossy(&line.text))
+        format!("({}) {}", line.source.pid, String::from_utf8_lossy(&line.text))
     }
 
     #[test]

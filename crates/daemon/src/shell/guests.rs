@@ -4,10 +4,13 @@
 use super::{HOST, Shell};
 use crate::attach::{Welcome, welcome};
 use crate::delivery::Delivery;
+use crate::output::OutputEvents;
 use crate::peer::{Peer, PeerLink};
 use crate::programs::Launch;
 use aktis_logic::machine::node::{Guest, NodeInput, ProgramConfig};
+use aktis_protocol::admin::LogLine;
 use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::state;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
@@ -97,8 +100,32 @@ impl Shell {
         let mut peer = Peer::default();
         peer.on_started(PeerLink { pid, socket: socket.clone(), pidfd: None });
         self.peers.insert(process, peer);
+        self.listeners.on_attached(process, program);
         self.arrived.push(GuestProcess { process, pid, socket, pidfd });
         Ok(())
+    }
+
+    /// From now on, `events` is told for whom output is wanted.
+    pub(crate) fn set_output_events(&mut self, events: Arc<dyn OutputEvents>) {
+        self.listeners.set_events(events);
+    }
+
+    /// Tells the drivers of a program what its workers have printed. One that does not read misses it.
+    pub(crate) fn print_to_drivers(&mut self, program: ProgramId, lines: &[LogLine]) {
+        for driver in self.listeners.of(program) {
+            let mut rest = lines;
+            while !rest.is_empty() {
+                if self.peers.get(&driver).is_none_or(|peer| peer.blocked_on().is_some()) {
+                    self.listeners.note_missed(driver, rest.len() as u64);
+                    break;
+                }
+                let (page, _) = state::page(rest.iter(), Clone::clone);
+                // A line alone is shorter than a message; else there would be no end.
+                rest = &rest[page.len().max(1)..];
+                let missed = self.listeners.take_missed(driver);
+                self.send(driver, FromNode::Printed { lines: page, missed });
+            }
+        }
     }
 
     fn admit(&mut self, guest: Guest, pid: u32) -> Result<ProcessSlot, String> {

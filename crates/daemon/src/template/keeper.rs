@@ -10,7 +10,7 @@ use crate::spawn::{Ending, SpawnOrder, WorkerProcess, watch};
 use aktis_protocol::control;
 use aktis_protocol::limits::TEMPLATE_MESSAGE_BYTES_MAX;
 use aktis_protocol::template::{ForkRequest, FromTemplate};
-use aktis_protocol::{DeathCause, ProcessSlot, SessionId};
+use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,6 +56,7 @@ pub(crate) enum Tidings {
 
 /// The template of one node.
 pub(crate) struct Keeper {
+    id: ProgramId,
     program: Arc<TemplateProgram>,
     session: SessionId,
     status: Arc<TemplateStatus>,
@@ -92,11 +93,13 @@ struct Unborn {
 
 impl Keeper {
     pub(crate) fn new(
+        id: ProgramId,
         program: Arc<TemplateProgram>,
         session: SessionId,
         status: Arc<TemplateStatus>,
     ) -> Self {
         Self {
+            id,
             program,
             session,
             status,
@@ -119,7 +122,7 @@ impl Keeper {
     pub(crate) fn turn(&mut self) -> Vec<Tidings> {
         let mut tidings = Vec::new();
         if self.template.is_none() && !self.leaving && self.due <= Instant::now() {
-            match Template::start(&self.program) {
+            match Template::start(self.id, &self.program) {
                 Ok(template) => self.template = Some(template),
                 Err(error) => {
                     let program =
@@ -265,7 +268,7 @@ impl Keeper {
 }
 
 impl Template {
-    fn start(program: &TemplateProgram) -> io::Result<Self> {
+    fn start(id: ProgramId, program: &TemplateProgram) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let (name, arguments) =
             program.command.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
@@ -277,7 +280,7 @@ impl Template {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        match watch(&mut child, "template") {
+        match watch(&mut child, "template", id) {
             Ok((stdout, stderr, pidfd)) => Ok(Self {
                 child,
                 began: Instant::now(),
@@ -360,8 +363,8 @@ impl Template {
 
 impl Unborn {
     fn on_born(self, pid: u32, pidfd: OwnedFd) -> io::Result<WorkerProcess> {
-        let stdout = Output::new(self.stdout, Stream::Stdout, "worker", pid)?;
-        let stderr = Output::new(self.stderr, Stream::Stderr, "worker", pid)?;
+        let stdout = Output::new(self.stdout, Stream::Stdout, "worker", self.order.program, pid)?;
+        let stderr = Output::new(self.stderr, Stream::Stderr, "worker", self.order.program, pid)?;
         Ok(WorkerProcess::forked(self.order.process, pid, pidfd, self.socket, stdout, stderr))
     }
 }

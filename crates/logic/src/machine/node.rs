@@ -543,6 +543,8 @@ impl Node {
             ToNode::LeaseReturned { lease } => self.on_lease_returned(now, from, lease, out),
             ToNode::LeaseBlocked { lease, blocked } => self.on_lease_blocked(now, from, lease, blocked, out),
             ToNode::StateWanted { request, what } => self.on_state_wanted(from, request, what, out),
+            // Between the daemon and its processes: nothing is to be decided.
+            ToNode::Answered { .. } | ToNode::OutputWanted | ToNode::ExplainWanted { .. } => {}
             ToNode::ShapeQuestion { request, lane } => self.on_shape_question(from, request, lane, out),
 
             ToNode::ExtentWanted { request, object, bytes } => {

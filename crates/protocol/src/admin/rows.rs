@@ -1,13 +1,17 @@
 //! Rows about a whole cluster: those of its nodes with the node's id added, and rows that only a cluster has.
 
 use crate::ids::{ActorId, NodeId, TaskId};
-use crate::resources::Resources;
-use crate::state::{ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRow, WorkerState};
+use crate::state::{
+    ActorRow, ActorState, DemandRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What every row tells, so that people can select by it.
 pub trait Known {
+    /// The names of its fields.
+    const FIELDS: &'static [&'static str];
+
     /// The node that it is on.
     fn node(&self) -> NodeId;
 
@@ -16,6 +20,9 @@ pub trait Known {
 
     /// Its name, if its kind has names.
     fn name(&self) -> Option<&str>;
+
+    /// What it tells under this name, as text; nothing if it has no such field.
+    fn field(&self, name: &str) -> Option<String>;
 }
 
 /// Rows of one kind.
@@ -57,19 +64,6 @@ pub struct ClusterStatus {
     pub drivers: u32,
     /// What tasks and actors wait for, and why.
     pub demand: Vec<DemandRow>,
-}
-
-/// Something that is asked for and not there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DemandRow {
-    /// What one of them needs.
-    pub resources: Resources,
-    /// How many tasks and actors need it.
-    pub waiting: u64,
-    /// Whether no node could ever give it.
-    pub infeasible: bool,
-    /// Why it waits.
-    pub reason: String,
 }
 
 /// A node of a cluster.
@@ -130,6 +124,15 @@ pub struct TaskRow {
     pub actor: Option<ActorId>,
     /// What went wrong.
     pub error: Option<String>,
+    /// Whether it was submitted on another node, which tells of it too.
+    pub is_foreign: bool,
+}
+
+impl TaskRow {
+    /// Whether another node has it, which knows more about it.
+    pub fn is_away(&self) -> bool {
+        self.state == TaskState::Running && self.pid.is_none()
+    }
 }
 
 /// What a task is.
@@ -167,15 +170,37 @@ pub enum ObjectPlace {
     Memory,
     /// On disk only.
     Disk,
+    /// On another node only.
+    Elsewhere,
+}
+
+impl WorkerRole {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Tasks => "tasks",
+            Self::Actor(_) => "actor",
+        }
+    }
+
+    /// The actor that it is for, if it is for one.
+    pub const fn actor(self) -> Option<ActorId> {
+        match self {
+            Self::Actor(actor) => Some(actor),
+            Self::Shared | Self::Tasks => None,
+        }
+    }
 }
 
 impl ObjectRow {
     /// Where it is.
     pub fn place(&self) -> ObjectPlace {
-        match (self.sealed, self.spilled) {
-            (false, _) => ObjectPlace::Writing,
-            (true, false) => ObjectPlace::Memory,
-            (true, true) => ObjectPlace::Disk,
+        match (self.elsewhere, self.sealed, self.spilled) {
+            (true, ..) => ObjectPlace::Elsewhere,
+            (false, false, _) => ObjectPlace::Writing,
+            (false, true, false) => ObjectPlace::Memory,
+            (false, true, true) => ObjectPlace::Disk,
         }
     }
 }
@@ -204,11 +229,13 @@ words!(TaskState {
     Finished = "finished",
     Failed = "failed",
 });
-words!(ObjectPlace { Writing = "writing", Memory = "memory", Disk = "disk" });
+words!(ObjectPlace { Writing = "writing", Memory = "memory", Disk = "disk", Elsewhere = "elsewhere" });
 words!(ActorState { Pending = "pending", Alive = "alive", Restarting = "restarting", Dead = "dead" });
 words!(WorkerState { Starting = "starting", Idle = "idle", Busy = "busy", Leaving = "leaving" });
 
 impl Known for NodeRow {
+    const FIELDS: &'static [&'static str] = &["id", "state", "role", "host", "address", "pid"];
+
     fn node(&self) -> NodeId {
         self.node
     }
@@ -220,12 +247,26 @@ impl Known for NodeRow {
     fn name(&self) -> Option<&str> {
         Some(&self.host)
     }
+
+    fn field(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "id" => self.node.to_string(),
+            "state" => self.state.word().to_owned(),
+            "role" => if self.is_head { "head" } else { "member" }.to_owned(),
+            "host" => self.host.clone(),
+            "address" => self.address.clone(),
+            "pid" => self.pid.to_string(),
+            _ => return None,
+        })
+    }
 }
 
-/// How rows on a node tell their state and their name.
+/// How rows on a node tell their state, their name and their fields.
 macro_rules! known {
-    ($row:ty, |$this:ident| $state:expr, $name:expr) => {
+    ($row:ty, |$this:ident| $state:expr, $name:expr, { $($field:literal = $value:expr),* $(,)? }) => {
         impl Known for OnNode<$row> {
+            const FIELDS: &'static [&'static str] = &["node", "state", $($field),*];
+
             fn node(&self) -> NodeId {
                 self.node
             }
@@ -237,19 +278,51 @@ macro_rules! known {
 
             fn name(&self) -> Option<&str> {
                 let $this = &self.row;
+                let _ = $this;
                 $name
+            }
+
+            fn field(&self, name: &str) -> Option<String> {
+                let $this = &self.row;
+                match name {
+                    "node" => Some(self.node.to_string()),
+                    "state" => Some(self.state().to_owned()),
+                    $($field => $value,)*
+                    _ => None,
+                }
             }
         }
     };
 }
 
-known!(TaskRow, |row| row.state.word(), Some(&row.name));
-known!(ActorRow, |row| row.state.word(), row.name.as_deref());
-known!(ObjectRow, |row| row.place().word(), {
-    let _ = row;
-    None
+fn text(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
+}
+
+known!(TaskRow, |row| row.state.word(), Some(&row.name), {
+    "id" = text(row.task),
+    "name" = text(&row.name),
+    "kind" = text(row.kind.word()),
+    "attempt" = text(row.attempt),
+    "pid" = row.pid.and_then(text),
+    "actor" = row.actor.and_then(text),
 });
-known!(WorkerRow, |row| row.state.word(), {
-    let _ = row;
-    None
+known!(ActorRow, |row| row.state.word(), row.name.as_deref(), {
+    "id" = text(row.actor),
+    "type" = text(&row.type_name),
+    "name" = row.name.clone(),
+    "pid" = text(row.pid),
+    "restarts" = text(row.restarts),
+    "detached" = text(row.detached),
+});
+known!(ObjectRow, |row| row.place().word(), None, {
+    "id" = text(row.object),
+    "bytes" = text(row.bytes),
+    "pinned" = text(row.pinned),
+});
+known!(WorkerRow, |row| row.state.word(), None, {
+    "process" = text(row.process.0),
+    "pid" = text(row.pid),
+    "role" = text(row.role.word()),
+    "actor" = row.role.actor().and_then(text),
 });

@@ -26,6 +26,7 @@ extern "C" fn before_main() {
             Err(error) => give_up(&error),
         }
     }
+    crate::registry::MODES.iter().for_each(|mode| mode());
 }
 
 /// Makes sure that the constructor above is linked into every program that starts a session.

@@ -24,43 +24,47 @@ impl Node {
     }
 
     fn shape_text(&self, shape: ShapeId) -> String {
-        let queued = self.leases.queued(shape);
-        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
-        let want = self.leases.want(shape);
+        let (queued, wanted) = (self.leases.queued(shape), &self.leases.shape(shape).resources);
         let wanted = match self.leases.shape(shape).priority {
-            0 => want.resources.to_string(),
-            priority => format!("{} with priority {priority}", want.resources),
+            0 => wanted.to_string(),
+            priority => format!("{wanted} with priority {priority}"),
         };
         let are_queued = match queued {
             0 => format!("no task is queued for {wanted}"),
             1 => format!("1 task is queued for {wanted}"),
             _ => format!("{queued} tasks are queued for {wanted}"),
         };
-        if let Some(text) = self.place_text(shape).filter(|_| queued > 0 && !self.may_run_here(shape)) {
-            return format!("{are_queued}; {text}");
+        format!("{are_queued}; {}", self.shape_reason(shape))
+    }
+
+    /// What tasks of a shape wait for.
+    pub(super) fn shape_reason(&self, shape: ShapeId) -> String {
+        let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
+        let want = self.leases.want(shape);
+        if let Some(text) = self.place_text(shape).filter(|_| !self.may_run_here(shape)) {
+            return text;
         }
         if !self.stock.is_feasible(&want) {
-            let text = self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want));
-            return format!("{are_queued}; {text}");
+            return self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want));
         }
         if !isolated && self.roster.shared(program).is_none() {
-            return format!("{are_queued}; {}", self.shared_text(program));
+            return self.shared_text(program);
         }
         if self.leases.starting(shape, &self.roster) > 0 {
-            return format!("{are_queued}; a worker process is being started");
+            return "a worker process is being started".to_owned();
         }
         if let Some(failures) = self.leases.start_failures.get(&shape) {
-            return format!("{are_queued}; {}", start_text(failures.count, &failures.last));
+            return start_text(failures.count, &failures.last);
         }
         let ahead = self.ahead_text(Claim::Shape(shape), &want);
         let leases = self.leases.count(shape);
         if leases > 0 {
-            return format!("{are_queued}; at most {leases} may run at a time now{ahead}");
+            return format!("at most {leases} may run at a time now{ahead}");
         }
         if !self.leases.has_room(shape, &self.roster) || (self.stock.fits(&want) && ahead.is_empty()) {
-            return format!("{are_queued}; they are about to be served");
+            return "they are about to be served".to_owned();
         }
-        format!("{are_queued}; {}{ahead}", self.lacking_text(&want))
+        format!("{}{ahead}", self.lacking_text(&want))
     }
 
     /// The claims of a higher priority for some of the same resources.

@@ -3,14 +3,16 @@
 use super::actors::Actor;
 use super::copies::CopyState;
 use super::roster::{Process, Role, Stage};
+use super::stock::Want;
 use super::{Node, NodeEffect};
 use crate::Effects;
 use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
 use aktis_protocol::state::{
-    self, ActorRow, ActorState, GroupRow, ObjectRow, ResourceRow, StateKind, StateRows, WorkerRole,
-    WorkerRow, WorkerState,
+    self, ActorRow, ActorState, DemandRow, DriverRow, GroupRow, ObjectRow, ResourceRow, StateKind, StateRows,
+    WorkerRole, WorkerRow, WorkerState,
 };
-use aktis_protocol::{ActorId, GroupPlace, GroupState, ProcessSlot, Resources};
+use aktis_protocol::{ActorId, GroupPlace, GroupState, ProcessSlot, Resources, ShapeId};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Node {
     pub(super) fn on_state_wanted(
@@ -27,6 +29,8 @@ impl Node {
             StateKind::Resources => with(self.resource_rows(), StateRows::Resources),
             StateKind::Groups => with(self.group_rows(), StateRows::Groups),
             StateKind::Store => (StateRows::Store(self.memory.row()), 0),
+            StateKind::Demand => with(self.demand_rows(), StateRows::Demand),
+            StateKind::Drivers => with(self.driver_rows(), StateRows::Drivers),
         };
         self.send(from, FromNode::StateTold { request, rows, left_out }, out);
     }
@@ -98,7 +102,44 @@ impl Node {
             // The shell looks, which can.
             pinned: false,
             spilled: matches!(copy.state, CopyState::Spilled { .. } | CopyState::Restoring { .. }),
+            elsewhere: matches!(copy.state, CopyState::Elsewhere { .. } | CopyState::Fetching { .. }),
         })
+    }
+
+    /// What tasks and actors wait for, those that want the same together.
+    fn demand_rows(&self) -> (Vec<DemandRow>, u64) {
+        let mut waiting = BTreeMap::<(Resources, bool), (u64, String)>::new();
+        let shapes: BTreeSet<ShapeId> = self.leases.lanes.values().map(|lane| lane.shape).collect();
+        for shape in shapes {
+            let (queued, want) = (self.leases.queued(shape), self.leases.want(shape));
+            if queued > 0 {
+                let infeasible = !self.stock.is_feasible(&want);
+                let row = waiting.entry((want.resources, infeasible)).or_default();
+                *row = (row.0 + queued, self.shape_reason(shape));
+            }
+        }
+        for known in self.actors.table.values() {
+            if let ActorPlace::Pending(reason) = known.place() {
+                let want = Want { resources: known.spec.resources.clone(), group: known.spec.group };
+                let infeasible = !self.stock.is_feasible(&want);
+                let row = waiting.entry((want.resources, infeasible)).or_default();
+                *row = (row.0 + 1, reason);
+            }
+        }
+        state::page(waiting.into_iter(), |((resources, infeasible), (waiting, reason))| DemandRow {
+            resources,
+            waiting,
+            infeasible,
+            reason,
+        })
+    }
+
+    fn driver_rows(&self) -> (Vec<DriverRow>, u64) {
+        let drivers = self.roster.iter().filter_map(|(slot, process)| match process.role {
+            Role::Driver(program) if process.is_not_dead() => Some((slot, process.pid, program)),
+            _ => None,
+        });
+        state::page(drivers, |(process, pid, program)| DriverRow { process, pid, program })
     }
 
     fn resource_rows(&self) -> (Vec<ResourceRow>, u64) {

@@ -1,0 +1,210 @@
+//! What people see of a cluster, whichever of its machines they ask.
+
+use super::machines::{Cluster, Machine, PATIENCE, aktis, run, until};
+use super::{Counter, DRIVER, add, go, linger, numbers, places};
+use aktis::prelude::*;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[remote]
+fn say(words: String) -> u32 {
+    println!("{words}");
+    std::process::id()
+}
+
+fn rows(machine: &Machine, arguments: &[&str]) -> Vec<Value> {
+    let all = machine.json(&[&["list"], arguments, &["--json"]].concat());
+    all[arguments[0]].as_array().expect("a list").clone()
+}
+
+fn explanation(machine: &Machine, id: &str) -> String {
+    machine.json(&["explain", id, "--json"])["explanation"].as_str().expect("text").to_owned()
+}
+
+fn node_of(machine: &Machine) -> String {
+    machine.json(&["status", "--json"])["node"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn what_there_is_is_told_by_every_machine() {
+    let cluster = Cluster::new(0, &[2, 2]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let lingering: Vec<_> = (0..3).map(|number| linger::remote(cluster.board(), number)).collect();
+    places(&cluster, 0..3);
+    let counter = Counter::options().name("the counter").cpus(1).remote(1);
+    assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 2);
+    let large = session.put(vec![1_u8; 1 << 20]).unwrap();
+    let members: BTreeSet<String> = cluster.machines[1..].iter().map(node_of).collect();
+    for machine in &cluster.machines {
+        let running = rows(machine, &["tasks", "--state", "running"]);
+        assert_eq!(running.len(), 3, "{running:#?}");
+        for row in &running {
+            assert!(row["name"].as_str().unwrap().ends_with("linger"), "{row}");
+            assert!(members.contains(row["node"].as_str().unwrap()), "it runs on a member: {row}");
+            assert!(row["pid"].as_u64().is_some_and(|pid| pid > 1), "{row}");
+        }
+        let ids: BTreeSet<&str> = running.iter().map(|row| row["id"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), 3, "each is listed once");
+        assert_eq!(rows(machine, &["tasks", "--filter", "kind=constructor"]), [] as [Value; 0]);
+        let pid = running[0]["pid"].to_string();
+        let of_process =
+            rows(machine, &["tasks", "--filter", &format!("pid={pid}"), "--filter", "state=running"]);
+        assert!(!of_process.is_empty() && of_process.iter().all(|row| row["pid"].to_string() == pid));
+
+        let actors = rows(machine, &["actors"]);
+        let [actor] = &actors[..] else { panic!("one actor: {actors:#?}") };
+        assert_eq!((&actor["name"], &actor["state"]), (&Value::from("the counter"), &Value::from("alive")));
+        assert!(members.contains(actor["node"].as_str().unwrap()) && actor["pid"].is_number(), "{actor}");
+        let workers = rows(machine, &["workers"]);
+        assert!(workers.iter().any(|row| row["pid"] == actor["pid"] && row["node"] == actor["node"]));
+        let stored = rows(machine, &["objects", "--state", "memory"]);
+        assert!(stored.iter().any(|row| row["bytes"].as_u64().unwrap() >= 1 << 20), "{stored:#?}");
+
+        let told = explanation(machine, running[0]["id"].as_str().unwrap());
+        assert!(told.contains(&format!("is running in worker process {pid}")), "{told}");
+        assert!(told.contains("is on another node"), "the submitter's view, too: {told}");
+        let told = explanation(machine, &actor["id"].as_str().unwrap()[..20]);
+        assert!(told.contains(&format!("it lives in process {}", actor["pid"])), "{told}");
+        let nodes = rows(machine, &["nodes"]);
+        assert!(nodes.iter().all(|row| row["state"] == "alive" && row["pid"].is_number()), "{nodes:#?}");
+    }
+    let words = lingering[0].explain();
+    assert!(words.contains("another node") && words.contains("is running in worker process"), "{words}");
+    let words = aktis::explain(&counter);
+    assert!(words.contains("another node") && words.contains("lives in process"), "{words}");
+    drop(large);
+    go(&cluster);
+}
+
+#[test]
+fn what_waits_and_why_is_in_the_status_and_explained() {
+    let cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let impossible = add::options().resource("unobtainium", 1.0).remote(1, 2);
+    let doomed = linger::options().retries(0).remote(cluster.board(), 0);
+    places(&cluster, 0..1);
+    for machine in &cluster.machines {
+        let mut waiting = Value::Null;
+        until("the demand is seen", || {
+            let status = machine.json(&["status", "--json"]);
+            assert_eq!(status["drivers"], 1, "{status}");
+            waiting = status["demand"].clone();
+            waiting.as_array().is_some_and(|rows| rows.iter().any(|row| row["infeasible"] == true))
+        });
+        assert!(waiting.to_string().contains("unobtainium"), "{waiting}");
+        let queued = rows(machine, &["tasks", "--state", "queued"]);
+        let told = explanation(machine, queued[0]["id"].as_str().unwrap());
+        assert!(told.contains("unobtainium"), "{told}");
+    }
+    let running = rows(cluster.head(), &["tasks", "--state", "running"]);
+    let (id, pid) = (running[0]["id"].as_str().unwrap(), running[0]["pid"].as_u64().unwrap());
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    doomed.get_timeout(PATIENCE).unwrap_err();
+    let told = explanation(&cluster.machines[1], id);
+    assert!(told.contains("has failed") && told.contains("signal 9"), "why it died: {told}");
+    let unknown = run(&cluster.head().path, &["explain", "0123456789abcdef"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let unknown = String::from_utf8(unknown.stderr).unwrap();
+    assert!(unknown.contains("is known") && unknown.contains("hint: "), "{unknown}");
+    drop(impossible);
+}
+
+#[test]
+fn a_machine_that_does_not_answer_is_named_and_the_rest_is_shown() {
+    let cluster = Cluster::new(1, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = numbers::remote(1 << 20);
+    session.wait(vec![made.clone()], 1, PATIENCE).unwrap();
+    let member = node_of(&cluster.machines[1]);
+    cluster.machines[1].signal(Signal::STOP);
+    let listed = cluster.head().json(&["list", "workers", "--json"]);
+    cluster.machines[1].signal(Signal::CONT);
+    assert_eq!(listed["silent_nodes"], Value::from(vec![member]), "{listed:#}");
+    assert!(!listed["workers"].as_array().unwrap().is_empty(), "{listed:#}");
+}
+
+#[test]
+fn what_was_printed_anywhere_is_read_everywhere() {
+    let cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let pid = say::remote("first words").get_timeout(PATIENCE).unwrap();
+    let member = node_of(&cluster.machines[1]);
+    for machine in &cluster.machines {
+        until("the line is kept", || {
+            let output = run(&machine.path, &["logs", "--process", &pid.to_string()]);
+            let text = String::from_utf8(output.stdout).unwrap();
+            let (process, node) = (format!("pid={pid}"), format!("node={}", &member[..12]));
+            text.lines().any(|line| [&process, &node, "first words"].iter().all(|part| line.contains(*part)))
+        });
+    }
+    let mut follower = aktis(&cluster.head().path)
+        .args(["logs", "--follow", "--tail", "0", "--node", &member[..8]])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(follower.stdout.take().expect("a pipe")).lines();
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.send(lines.next()));
+    let line = loop {
+        // It may not have begun to follow before the first of these.
+        say::remote("more words").get_timeout(PATIENCE).unwrap();
+        if let Ok(line) = heard.recv_timeout(Duration::from_millis(200)) {
+            break line.expect("a line").expect("text");
+        }
+    };
+    follower.kill().expect("it runs");
+    follower.wait().expect("it is dead");
+    assert!(line.contains("more words"), "{line}");
+    let nobody = run(&cluster.head().path, &["logs", "--node", "0123456789"]);
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+#[test]
+fn what_workers_of_another_machine_print_reaches_the_driver_once() {
+    let cluster = Cluster::new(0, &[2]);
+    let this = std::env::current_exe().expect("this program");
+    let output = Command::new(this)
+        .args(["--exact", "views::a_driver_that_listens", "--nocapture"])
+        .env(DRIVER, &cluster.head().path)
+        .output()
+        .expect("it runs");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let node = format!(", node={}) ", &node_of(&cluster.machines[1])[..12]);
+    let of = |words: &str| printed.lines().filter(|line| line.ends_with(words)).collect::<Vec<_>>();
+    let [line] = of("words for the driver")[..] else { panic!("one line: {printed}") };
+    assert!(line.contains("pid=") && line.contains(&node), "{line}");
+    assert_eq!(of("and more").len(), 20, "{printed}");
+}
+
+/// Not a test by itself: the driver of the one before.
+#[test]
+fn a_driver_that_listens() {
+    let Ok(directory) = std::env::var(DRIVER) else { return };
+    let session = Session::connect(format!("{directory}/node")).unwrap();
+    let _entered = session.enter();
+    say::remote("words for the driver").get_timeout(PATIENCE).unwrap();
+    for number in 0..20 {
+        say::remote(format!("{number} and more")).get_timeout(PATIENCE).unwrap();
+    }
+    session.shutdown();
+}
+
+#[test]
+fn a_whole_cluster_ends_by_one_command_on_any_machine() {
+    let mut cluster = Cluster::new(1, &[1, 1]);
+    let stopped = run(&cluster.machines[1].path, &["stop", "--cluster"]);
+    assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+    assert_eq!(String::from_utf8_lossy(&stopped.stdout), "the cluster has ended\n");
+    for machine in &mut cluster.machines {
+        assert!(machine.wait().success(), "it ended as it should");
+    }
+}

@@ -1,0 +1,113 @@
+//! Clusters for tests: they come up, change and go, and nothing of them is left, whatever becomes of the test.
+
+use aktis::prelude::*;
+use aktis_cluster::testing::{Cluster, ClusterError, NodeOptions};
+use aktis_protocol::NodeId;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Names the other side of the test that kills it.
+const KILLED: &str = "AKTIS_TEST_KILLED";
+
+#[remote]
+fn parent() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn nodes_are_added_removed_and_killed() {
+    let mut cluster = Cluster::start(NodeOptions::new().cpus(0)).unwrap();
+    let first = cluster.add_node(NodeOptions::new().resource("left", 1)).unwrap();
+    let second = cluster.add_node(NodeOptions::new().resource("right", 1).label("zone", "b")).unwrap();
+    cluster.wait_for_nodes(PATIENCE).unwrap();
+    let session = Session::connect(cluster.address()).unwrap();
+    let _entered = session.enter();
+    for (name, node) in [("left", first), ("right", second)] {
+        let pid = parent::options().resource(name, 1.0).remote().get_timeout(PATIENCE).unwrap();
+        assert_eq!(Some(pid), cluster.pid_of(node), "{name}");
+    }
+    let killed = cluster.pid_of(first).unwrap();
+    cluster.kill_node(first).unwrap();
+    assert!(!is_there(killed));
+    cluster.wait_for_nodes(PATIENCE).unwrap();
+    cluster.remove_node(second).unwrap();
+    cluster.wait_for_nodes(PATIENCE).unwrap();
+    assert_eq!(cluster.nodes().len(), 1);
+    assert!(matches!(cluster.kill_node(first), Err(ClusterError::NoSuchNode(node)) if node == first));
+    assert_eq!(cluster.address_of(second), None);
+    session.shutdown();
+}
+
+#[test]
+fn a_node_that_does_not_start_says_why() {
+    let error = Cluster::start(NodeOptions::new().store_bytes(1 << 60)).unwrap_err();
+    assert!(matches!(&error, ClusterError::NotStarted(why) if !why.is_empty()), "{error}");
+}
+
+#[test]
+fn nothing_is_left_of_a_cluster() {
+    let mut cluster = Cluster::start(NodeOptions::new()).unwrap();
+    cluster.add_node(NodeOptions::new()).unwrap();
+    let pids: Vec<u32> =
+        cluster.nodes().into_iter().filter_map(|node: NodeId| cluster.pid_of(node)).collect();
+    let base = PathBuf::from(cluster.address()).parent().unwrap().to_owned();
+    assert!(base.exists() && pids.len() == 2);
+    drop(cluster);
+    assert!(!base.exists() && !pids.into_iter().any(is_there));
+}
+
+#[test]
+fn nothing_is_left_of_a_cluster_whose_test_was_killed() {
+    let this = std::env::current_exe().expect("this program");
+    let mut test = Command::new(this)
+        .args(["--exact", "a_test_that_will_be_killed", "--nocapture"])
+        .env(KILLED, "yes")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let lines = BufReader::new(test.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let told =
+        lines.filter_map(|line| line.strip_prefix("cluster ").map(str::to_owned)).next().expect("told");
+    let mut words = told.split(' ');
+    let base = PathBuf::from(words.next().expect("a directory"));
+    let pids: Vec<u32> = words.map(|word| word.parse().expect("a number")).collect();
+    assert!(base.exists() && pids.len() == 2 && pids.iter().copied().all(is_there), "{told}");
+    test.kill().expect("it runs");
+    test.wait().expect("it is dead");
+    until("all nodes have ended", || !pids.iter().copied().any(is_there));
+    until("what they have written is gone", || !base.exists());
+}
+
+/// Not a test by itself: the other side of the one before.
+#[test]
+fn a_test_that_will_be_killed() {
+    if std::env::var_os(KILLED).is_none() {
+        return;
+    }
+    let mut cluster = Cluster::start(NodeOptions::new()).unwrap();
+    cluster.add_node(NodeOptions::new()).unwrap();
+    let pids: Vec<String> = cluster
+        .nodes()
+        .into_iter()
+        .filter_map(|node| cluster.pid_of(node))
+        .map(|pid| pid.to_string())
+        .collect();
+    let base = PathBuf::from(cluster.address()).parent().unwrap().display().to_string();
+    println!("\ncluster {base} {}", pids.join(" "));
+    std::thread::park();
+}
