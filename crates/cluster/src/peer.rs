@@ -15,15 +15,14 @@ mod outgoing;
 mod programs;
 
 use actors::ActorsAcross;
+use aktis_logic::loans::Loans;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskKey,
-    control,
+    ActorId, DeathCause, Failure, FailureKind, LeaseId, ProcessSlot, Shape, ShapeId, TaskKey, control,
 };
+use aktis_runtime::Handle;
 use aktis_runtime::bridge::Bridge;
-pub(crate) use objects::Lent;
-use objects::ObjectsAcross;
 use parking_lot::Mutex;
 pub(crate) use programs::Programs;
 use programs::ProgramsAcross;
@@ -60,7 +59,7 @@ pub(crate) struct Doorway {
     /// Actors of the other node that were found by their names, and what follows when they are known here.
     sought: Mutex<Vec<(ActorId, Then)>>,
     /// Objects that the other node may copy.
-    pub(crate) lent: Mutex<HashMap<ObjectId, Lent>>,
+    pub(crate) lent: Mutex<Loans<Handle>>,
     queue: Mutex<Option<Bridge>>,
 }
 
@@ -141,7 +140,6 @@ pub(crate) struct Peer {
     idle: HashMap<ShapeId, Idle>,
     /// What the other node means by its numbers of shapes.
     shapes: HashMap<ShapeId, Arc<Shape>>,
-    objects: ObjectsAcross,
     actors: ActorsAcross,
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
@@ -169,7 +167,6 @@ impl Peer {
             received: HashMap::new(),
             idle: HashMap::new(),
             shapes: HashMap::new(),
-            objects: ObjectsAcross::default(),
             actors: ActorsAcross::default(),
             programs,
             programs_across: ProgramsAcross::default(),
@@ -264,9 +261,7 @@ impl Peer {
     /// Forgets a task or call that was sent; its lease is free for another.
     fn settle_sent(&mut self, ticket: Ticket) {
         let Some(sent) = self.sent.remove(&ticket) else { return };
-        if let Some(from) = sent.from {
-            self.by_key.remove(&(from, sent.key));
-        }
+        self.forget_key(&sent, ticket);
         if let Some(cell) = sent.cell {
             self.bridge.clear_cell(cell);
             self.cells.push(cell);
@@ -275,6 +270,15 @@ impl Peer {
             let idle = self.idle.entry(shape).or_default();
             idle.leases.push(lease);
             idle.since = Some(Instant::now());
+        }
+    }
+
+    /// The task or call is not looked for under its key any more, unless it was sent again since.
+    fn forget_key(&mut self, sent: &Sent, ticket: Ticket) {
+        if let Some(from) = sent.from
+            && self.by_key.get(&(from, sent.key)) == Some(&ticket)
+        {
+            self.by_key.remove(&(from, sent.key));
         }
     }
 
@@ -319,7 +323,7 @@ impl Peer {
         }
         self.doorway.queue.lock().take();
         self.doorway.sought.lock().clear();
-        let lent = std::mem::take(&mut *self.doorway.lent.lock());
+        let lent = self.doorway.lent.lock().end();
         drop(lent);
     }
 }

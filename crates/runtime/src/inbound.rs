@@ -2,7 +2,7 @@
 
 use crate::bridge::{BridgeAnswer, BridgeEvent};
 use crate::codec::Value;
-use crate::entry::{Entry, Later, Outcome};
+use crate::entry::{Entry, Later, Outcome, Place};
 use crate::payload::Returns;
 use crate::runtime::Inner;
 use crate::submit::Shell;
@@ -67,7 +67,8 @@ impl Arrived<'_> {
             ValueForm::Inline => (Outcome::Inline(Value::inline(self.payload)), None),
             ValueForm::Stored => {
                 let stored = Stored::read_from_bytes(self.payload).expect("a stored value");
-                (Outcome::Stored { entry: stored.entry, contains: self.contains }, Some(stored.object))
+                let place = Place::new(stored.entry);
+                (Outcome::Stored { place, contains: self.contains }, Some(stored.object))
             }
             ValueForm::Failed => {
                 let failure = aktis_protocol::control::decode(self.payload).unwrap_or_else(|error| {
@@ -252,6 +253,8 @@ impl Inner {
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
         if held.is_some() {
             entry.set_known();
+            // By this the task is found that makes it again if it is lost.
+            self.known.lock().insert(entry.id, Arc::downgrade(&entry));
         }
         entry.resolve(outcome, later);
         later.entries.push(entry);

@@ -19,6 +19,7 @@ mod objects;
 pub mod options;
 mod payload;
 mod pump;
+mod rebuild;
 mod references;
 pub mod registry;
 mod rests;

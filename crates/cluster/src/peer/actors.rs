@@ -124,6 +124,9 @@ impl Peer {
         }
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
+        arguments.handles().iter().for_each(|handle| {
+            self.bridge.value_of(handle);
+        });
         // Whether, where and under which name it lives again is the other side's business.
         let spec = ActorSpec { restarts_max: 0, name: None, detached: false, group: None, ..spec };
         self.actors.expected.push(Expected { spec, arguments, incarnation });
@@ -133,7 +136,7 @@ impl Peer {
     /// Starts the actors whose arguments are known by now.
     pub(super) fn host_what_is_ready(&mut self) {
         for expected in std::mem::take(&mut self.actors.expected) {
-            let missing = |handle: &aktis_runtime::Handle| self.bridge.value_of(handle).is_none();
+            let missing = |handle: &aktis_runtime::Handle| !handle.has_outcome();
             if expected.arguments.handles().iter().any(missing) {
                 self.actors.expected.push(expected);
                 continue;
@@ -223,10 +226,8 @@ impl Peer {
         }
         self.actors.hosted_there.remove(&actor);
         let ended = self.sent.extract_if(|_, sent| sent.actor == Some(actor));
-        for (_, sent) in ended.collect::<Vec<_>>() {
-            if let Some(from) = sent.from {
-                self.by_key.remove(&(from, sent.key));
-            }
+        for (ticket, sent) in ended.collect::<Vec<_>>() {
+            self.forget_key(&sent, ticket);
         }
         true
     }
