@@ -99,6 +99,9 @@ class ActorClass(Generic[C]):
 
             placement |= _labels.lacking(options, _session.labels())
         more = captured(options, group)
+        folders = _runtime_env.folders(options.get("runtime_env") or {})
+        if folders:
+            more["folders"] = folders
         if full is not None:
             more["actor_name"] = full
         own = {name: options[name] for name in traits({}) if name in options}
@@ -121,6 +124,7 @@ class ActorClass(Generic[C]):
             concurrency_groups=list(options.get("concurrency_groups", {}).items()),
             is_async=shared.description.is_async,
             group=group,
+            priority=options.get("priority", 0),
         )
 
     def _check_groups(self) -> None:

@@ -1,13 +1,45 @@
 """The command `aktis`, which a wheel installs: `python -m aktis._cli` is the same."""
 
+import os
 import sys
+
+PARENT_SECONDS = 0.5
+
+
+def command(before: str = "") -> list[str]:
+    """How to start this command once more, with this very package, wherever the program found it; `before` is a
+    statement that comes first."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    lines = [
+        f"import sys; sys.path.insert(0, {home!r})",
+        "from aktis import _cli",
+        before,
+        "sys.exit(_cli.main())",
+    ]
+    return [sys.executable, "-c", "; ".join(line for line in lines if line)]
 
 
 def main() -> int:
     """Does what the command line says; gives the exit code."""
     from aktis._engine import native
 
-    return native.cli(["aktis", *sys.argv[1:]], [sys.executable, "-m", "aktis._cli"])
+    return native.cli(["aktis", *sys.argv[1:]], command())
+
+
+def end_with_parent() -> None:
+    """Has this process end soon after the one that started it, however that ends."""
+    import signal
+    import threading
+    import time
+
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="aktis-parent", daemon=True).start()
 
 
 if __name__ == "__main__":

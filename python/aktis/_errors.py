@@ -178,6 +178,8 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         return exceptions.ActorUnavailableError(text, actor_id=_hex(getattr(failure, "actor_id", None)))
     if kind == "cancelled":
         return exceptions.TaskCancelledError(text, task_id=_hex(failure.task_id))
+    if kind == "deadline":
+        return exceptions.TaskDeadlineError(text, task_id=_hex(failure.task_id))
     if kind == "store":
         full_disk = "the disk is full" in text
         return exceptions.OutOfDiskError(text) if full_disk else exceptions.ObjectStoreFullError(text)

@@ -101,6 +101,7 @@ class ActorMethod:
             concurrency_group=group,
             stream_ahead=_options.stream_ahead(options),
             is_async=description.is_async,
+            deadline=options.get("deadline"),
         )
         if description.max_pending_calls > 0 and returns > 0:
             caller = _limited(caller, actor.binary(), description.max_pending_calls)

@@ -158,10 +158,13 @@ class TaskCaller:
         stream_ahead: int,
         group: tuple[bytes, int] | None,
         max_calls: int,
+        priority: int = 0,
+        deadline: float | None = None,
     ) -> None:
         """`num_returns` is -1 for "streaming" and -2 for "dynamic"; `max_retries` is -1 for ever;
         `retry_exceptions` may be a pickled tuple of exception types; `environment` is opaque text: workers
-        are shared only by tasks with the same text, and `prepare(environment)` is called in each."""
+        are shared only by tasks with the same text, and `prepare(environment)` is called in each; `deadline`
+        is in seconds from the submission."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """An ObjectRef, a list of them (num_returns > 1), None (num_returns == 0), or a Stream."""
 
@@ -195,6 +198,7 @@ class ActorCaller:
         concurrency_groups: list[tuple[str, int]],
         is_async: bool,
         group: tuple[bytes, int] | None,
+        priority: int = 0,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Actor: ...
 
@@ -215,6 +219,7 @@ class MethodCaller:
         concurrency_group: str | None,
         stream_ahead: int,
         is_async: bool = False,
+        deadline: float | None = None,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 

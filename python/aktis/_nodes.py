@@ -40,11 +40,16 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def _cluster_rows() -> list[dict[str, Any]] | None:
-    """The nodes of the cluster that the current session is attached to; None if it is not."""
+    """The nodes of the cluster that the current session is in; None if its node is embedded in the driver."""
     session = _session.of(_session.ensure())
-    if session is None or session.daemon_directory is None:
-        return None
-    return native.cluster_nodes(session.daemon_directory)
+    directory = session.daemon_directory if session is not None else _directory_of_worker()
+    return None if directory is None else native.cluster_nodes(directory)
+
+
+def _directory_of_worker() -> str | None:
+    """Where the daemon of this worker's node is asked, if it is a daemon's."""
+    node = os.environ.get("AKTIS_NODE_DIRECTORY")
+    return os.path.dirname(node) if node and context().is_worker else None
 
 
 def _sum(rows: list[dict[str, Any]], which: str) -> dict[str, float]:

@@ -86,6 +86,14 @@ def whole(minimum: int) -> Checker:
     return check
 
 
+def priority(name: str, value: Any) -> int:
+    """How urgent something is: a whole number, as wide as the engine's."""
+    number: int = whole(-(1 << 31))(name, value)
+    if number >= 1 << 31:
+        raise ValueError(f"the option {name!r} must be less than {1 << 31}, but is {number}")
+    return number
+
+
 def limit(minimum: int) -> Checker:
     """-1 for "no limit", or a whole number from `minimum` on."""
     inner = whole(-1)
@@ -237,7 +245,7 @@ _COMMON: dict[str, Checker] = {
     "placement_group_bundle_index": whole(-1),
     "placement_group_capture_child_tasks": flag,
     "runtime_env": environment,
-    "priority": whole(-(1 << 31)),
+    "priority": priority,
     "enable_task_events": flag,
     "_metadata": anything,
     "_labels": labels,

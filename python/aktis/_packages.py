@@ -1,17 +1,10 @@
 """Virtual environments with the packages that a runtime environment asks for (`pip`, `uv`).
 
-One is made for each set of requirements, in a folder that all sessions of the user share, and is used by
-every worker that wants the same. It sees what the program's own Python has, and what it has itself comes
-first.
-
-1. An environment is complete if its mark is there, which is written last.
-2. Who looks for one, and makes it or removes it, has its lock; who uses one shares another, until its process
-   ends. Nobody waits for the second while somebody has the first.
-3. At most `ENVIRONMENTS_MAX` stay; those that have not been used for longest go, unless they are in use.
+One is made for each set of requirements, in a folder that all sessions of the user share (see `_cache`). It
+sees what the program's own Python has, and what it has itself comes first.
 """
 
 import contextlib
-import fcntl
 import os
 import sys
 import threading
@@ -19,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aktis import _cache
+
 ENVIRONMENTS_MAX = 16
 SETUP_SECONDS_MAX = 600
 LINES_TOLD = 20
-MARK = "aktis-complete"
 FAILED = ".failed"
 
 Spec = dict[str, Any]
@@ -94,74 +88,20 @@ def identity(wanted: Spec) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def folder() -> str:
-    """Where environments are kept."""
-    chosen = os.environ.get("AKTIS_CACHE_DIR")
-    if not chosen:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        chosen = os.path.join(base, "aktis")
-    return os.path.join(chosen, "environments")
-
-
 # --- making it --------------------------------------------------------------------------------
 
 
-class _Lock:
-    """A lock on a file. Whoever removes the file has the lock, so who has waited for that looks again."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = -1
-
-    def take(self, how: int) -> bool:
-        """Takes the lock; False if it is taken, and `how` says not to wait."""
-        while True:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(self._file, how)
-            except BlockingIOError:
-                self.release()
-                return False
-            with contextlib.suppress(FileNotFoundError):
-                if os.fstat(self._file).st_ino == os.stat(self.path).st_ino:
-                    return True
-            self.release()
-
-    def release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-_used: list[_Lock] = []
 _begun: set[str] = set()
 
 
 def ensure(wanted: Spec, seconds: float = SETUP_SECONDS_MAX) -> str:
     """The folder of an environment, made if need be, and in use until this process ends."""
-    name = identity(wanted)
-    root = folder()
-    os.makedirs(root, exist_ok=True)
-    place = os.path.join(root, name)
-    lock, used = _locks(place)
     since = time.time()
-    lock.take(fcntl.LOCK_EX)
-    try:
-        is_new = not os.path.exists(os.path.join(place, MARK))
-        if is_new:
-            _make(wanted, place, since, seconds)
-        os.utime(os.path.join(place, MARK))
-        used.take(fcntl.LOCK_SH)
-        _used.append(used)
-    finally:
-        lock.release()
-    if is_new:
-        _remove_some(root)
-    return place
 
+    def make(place: str) -> None:
+        _make(wanted, place, since, seconds)
 
-def _locks(place: str) -> tuple[_Lock, _Lock]:
-    return _Lock(place + ".lock"), _Lock(place + ".used")
+    return _cache.ensure("environments", identity(wanted), make, ENVIRONMENTS_MAX)
 
 
 def begin(wanted: Spec, seconds: float = SETUP_SECONDS_MAX) -> None:
@@ -182,19 +122,14 @@ def begin(wanted: Spec, seconds: float = SETUP_SECONDS_MAX) -> None:
 
 def _make(wanted: Spec, place: str, since: float, seconds: float) -> None:
     """Makes an environment in an empty place. Who has waited for somebody who failed fails alike."""
-    import shutil
-
     _tell_failure(place, since)
-    shutil.rmtree(place, ignore_errors=True)
     try:
         _build(wanted, place, time.monotonic() + seconds if seconds > 0 else None)
     except SetupError as error:
-        shutil.rmtree(place, ignore_errors=True)
         with open(place + FAILED, "w", encoding="utf-8") as file:
             file.write(str(error))
         raise
     except OSError as error:
-        shutil.rmtree(place, ignore_errors=True)
         raise SetupError(f"the environment in {place} could not be made: {error}") from None
     with contextlib.suppress(FileNotFoundError):
         os.remove(place + FAILED)
@@ -218,8 +153,6 @@ def _build(wanted: Spec, place: str, deadline: float | None) -> None:
         file.writelines(f"{line}\n" for line in wanted["lines"])
     for command in _commands(wanted, place, requirements):
         _run(command, wanted, deadline)
-    with open(os.path.join(place, MARK), "w", encoding="utf-8"):
-        pass
 
 
 def _is_library(entry: str) -> bool:
@@ -278,29 +211,6 @@ def _end_with_parent() -> Callable[[], Any]:
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return lambda: prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
-
-
-def _remove_some(root: str) -> None:
-    """Removes the environments that have not been used for longest, if there are too many."""
-    import shutil
-
-    marks = []
-    for name in os.listdir(root):
-        with contextlib.suppress(OSError):
-            marks.append((os.stat(os.path.join(root, name, MARK)).st_mtime, name))
-    for _, name in sorted(marks)[: max(len(marks) - ENVIRONMENTS_MAX, 0)]:
-        place = os.path.join(root, name)
-        lock, used = _locks(place)
-        if lock.take(fcntl.LOCK_EX | fcntl.LOCK_NB):
-            if used.take(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                with contextlib.suppress(OSError):
-                    os.remove(os.path.join(place, MARK))
-                shutil.rmtree(place, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    os.remove(used.path)
-                    os.remove(lock.path)
-            used.release()
-            lock.release()
 
 
 # --- using it ---------------------------------------------------------------------------------

@@ -70,9 +70,10 @@ class RemoteFunction(Generic[P, T]):
         if refusal is not None:
             return _refusing(refusal)
         returns = _options.return_number(options, _signature.is_generator(self._function))
-        caller: Callable[..., Any] = self._native_caller(returns, {})
-        if _labels.conditions(options):
-            caller = _by_labels(options, lambda lacking: self._native_caller(returns, lacking))
+        if _runtime_env.has_folders(environment):
+            caller = _with_folders(environment, lambda folders: self._placed_caller(returns, folders))
+        else:
+            caller = self._placed_caller(returns, {})
         if returns < 0:
             caller = _streaming(caller)
         if getattr(options.get("scheduling_strategy"), "node_id", None) is not None:
@@ -81,27 +82,40 @@ class RemoteFunction(Generic[P, T]):
             caller = _beginning_packages(caller, environment)
         return caller
 
-    def _native_caller(self, returns: int, lacking: Mapping[str, float]) -> TaskCaller:
-        """The caller of this function; `lacking` is what it needs beyond its options."""
+    def _placed_caller(self, returns: int, folders: Mapping[str, str]) -> Callable[..., Any]:
+        """The caller of this function, on nodes with the labels that it wants."""
+        options = self._options
+        if _labels.conditions(options):
+            return _by_labels(options, lambda lacking: self._native_caller(returns, lacking, folders))
+        return self._native_caller(returns, {}, folders)
+
+    def _native_caller(
+        self, returns: int, lacking: Mapping[str, float], folders: Mapping[str, str]
+    ) -> TaskCaller:
+        """The caller of this function; `lacking` is what it needs beyond its options, `folders` what travels
+        with it."""
         options = self._options
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)
         parameters = _signature.parameters(self._function, short_name(self.__qualname__))
         group = _options.group(options, needs)
+        more = captured(options, group)
+        if folders:
+            more["folders"] = folders
         return TaskCaller(
             self._export,
             Signature(*parameters.bounds(), parameters.bind),
             name=name,
             resources={**needs, **lacking},
-            environment=_runtime_env.text(
-                options.get("runtime_env"), options.get("num_cpus"), captured(options, group)
-            ),
+            environment=_runtime_env.text(options.get("runtime_env"), options.get("num_cpus"), more),
             num_returns=returns,
             max_retries=options.get("max_retries", _options.MAX_RETRIES_DEFAULT),
             retry_exceptions=_options.retries(options),
             stream_ahead=_options.stream_ahead(options),
             group=group,
             max_calls=options.get("max_calls", 1 if needs.get("GPU") else 0),
+            priority=options.get("priority", 0),
+            deadline=options.get("deadline"),
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -179,6 +193,22 @@ def _by_labels(
         key = frozenset(lacking)
         if key not in callers:
             callers[key] = make(lacking)
+        return callers[key](*args, **kwargs)
+
+    return remote
+
+
+def _with_folders(
+    environment: Mapping[str, Any], make: Callable[[Mapping[str, str]], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Whether folders travel, and what is in them, is known when a task is submitted."""
+    callers: dict[frozenset[tuple[str, str]], Callable[..., Any]] = {}
+
+    def remote(*args: Any, **kwargs: Any) -> Any:
+        folders = _runtime_env.folders(environment)
+        key = frozenset(folders.items())
+        if key not in callers:
+            callers[key] = make(folders)
         return callers[key](*args, **kwargs)
 
     return remote

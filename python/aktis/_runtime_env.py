@@ -11,11 +11,18 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aktis import _packages
+from aktis import _folders, _packages
 
 JOB_VARIABLE = "AKTIS_JOB"
-FILES_MAX = 10_000
-INHERITED = ("env_vars", "working_dir", "working_dir_state", "py_modules", "packages", "setup_hook")
+INHERITED = (
+    "env_vars",
+    "working_dir",
+    "working_dir_state",
+    "py_modules",
+    "folders",
+    "packages",
+    "setup_hook",
+)
 KNOWN = (
     "env_vars",
     "working_dir",
@@ -183,6 +190,23 @@ def begin_packages(environment: Mapping[str, Any]) -> None:
         _packages.begin(*_split(wanted))
 
 
+def folders(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Has what a task or actor needs of this machine sent to where it runs; gives the digest of each path."""
+    if not has_folders(environment):
+        return {}
+    try:
+        return _folders.publish(environment)
+    except _folders.FolderError as error:
+        from aktis.exceptions import RuntimeEnvSetupError
+
+        raise RuntimeEnvSetupError(str(error)) from None
+
+
+def has_folders(environment: Mapping[str, Any]) -> bool:
+    """Whether a runtime environment names something that is on this machine."""
+    return bool(_folders.paths(environment))
+
+
 def _split(wanted: _packages.Spec) -> tuple[_packages.Spec, float]:
     """The limit on the time is no part of what is wanted."""
     plain = {key: value for key, value in wanted.items() if key != "seconds"}
@@ -202,7 +226,7 @@ def text(
         settings["env_vars"] = {**settings.get("env_vars", {}), **own["env_vars"]}
     if "working_dir" in own:
         settings["working_dir"] = own["working_dir"]
-        settings["working_dir_state"] = fingerprint(own["working_dir"])
+        settings["working_dir_state"] = _folders.fingerprint(own["working_dir"])
     if "py_modules" in own:
         settings["py_modules"] = own["py_modules"]
     wanted = packages(own)
@@ -213,33 +237,15 @@ def text(
     threads = max(int(cpus or 1), 1)
     if threads != 1:
         settings["omp_num_threads"] = threads
+    folders = {**settings.get("folders", {}), **(more or {}).get("folders", {})}
     settings.update(more or {})
+    if folders:
+        settings["folders"] = folders
     if not settings:
         return ""
     import json
 
     return json.dumps(settings, sort_keys=True, separators=(",", ":"))
-
-
-def fingerprint(directory: str) -> str:
-    """Changes when the files in a directory do, so that no worker goes on with what it imported before."""
-    import hashlib
-
-    digest = hashlib.sha1(usedforsecurity=False)
-    count = 0
-    for folder, folders, files in os.walk(directory):
-        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-            count += 1
-            if count >= FILES_MAX:
-                return digest.hexdigest()
-    return digest.hexdigest()
 
 
 # --- the worker's side ------------------------------------------------------------------------
@@ -263,7 +269,7 @@ def prepare(environment: str) -> str | None:
     """Applies the environment; gives the reason if that cannot be done."""
     try:
         apply(environment)
-    except _packages.SetupError as error:
+    except (_packages.SetupError, _folders.FolderError) as error:
         return str(error)
     except Exception as error:
         import traceback
@@ -302,11 +308,18 @@ def _set_path(
 ) -> None:
     """Puts in front of `sys.path`: the working directory, extra modules, installed packages, then what the
     driver has there."""
+    digests = {**base.get("folders", {}), **settings.get("folders", {})}
+
+    def here(path: str) -> str:
+        return _folders.place(path, digests[path]) if path in digests else path
+
     directory = settings.get("working_dir") or common.get("working_dir")
+    directory = here(directory) if directory else None
     front = [directory] if directory else []
     for module in settings.get("py_modules") or common.get("py_modules") or ():
         # A package is found in the directory around it; a wheel is searched itself.
-        front.append(module if module.endswith((".whl", ".zip")) else os.path.dirname(module))
+        found = here(module)
+        front.append(found if found.endswith((".whl", ".zip")) else os.path.dirname(found))
     front += installed
     front += [entry for entry in base.get("sys_path", ()) if entry not in front]
     sys.path[:] = front + [entry for entry in sys.path if entry not in front]
@@ -315,6 +328,8 @@ def _set_path(
         try:
             os.chdir(folder)
         except OSError as error:
+            if base.get("is_attached") and not directory:
+                return  # another machine need not have the directory where the driver was started
             print(f"aktis: the working directory {folder!r} is not there: {error}", file=sys.stderr)
 
 

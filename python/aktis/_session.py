@@ -10,10 +10,10 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from aktis import _machine, _options, _runtime_env
+from aktis import _folders, _machine, _options, _runtime_env
 from aktis._engine import Runtime, context, current, native
 from aktis._system_config import Settings
 
@@ -126,6 +126,8 @@ class Session:
 
             logging.getLogger("aktis").setLevel(logging_level)
         _runtime_env.begin_packages(self.runtime_env)
+        folders = self._pack_folders()
+        self.folders = {path: _folders.digest(archive) for path, archive in folders.items()}
         _load_ahead()
         # The last argument is room for the titles of workers, which take the place of all arguments.
         template = [sys.executable, "-c", _template_program(), " " * 160]
@@ -157,9 +159,23 @@ class Session:
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
             )
         _sessions[self.runtime.number()] = self
+        with self._entered():
+            for archive in folders.values():
+                _folders.keep(archive)
         # A session that the program forgets ends before Python does: workers may have something to print.
         atexit.unregister(_shutdown_all)
         atexit.register(_shutdown_all)
+
+    def _pack_folders(self) -> dict[str, bytes]:
+        """What workers on other machines need of this one."""
+        if self.address is None:
+            return {}
+        try:
+            return _folders.packed(self.runtime_env)
+        except _folders.FolderError as error:
+            from aktis.exceptions import RuntimeEnvSetupError
+
+            raise RuntimeEnvSetupError(str(error)) from None
 
     def _job(self) -> str:
         """What every worker of this session is told."""
@@ -175,6 +191,8 @@ class Session:
                 "sys_path": [entry for entry in dict.fromkeys(paths) if os.path.isabs(entry)],
                 "cwd": here,
                 "runtime_env": self.runtime_env,
+                "is_attached": self.address is not None,
+                "folders": self.folders,
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
                 "gpus": _machine.visible_gpus() if self.address is None else None,
                 "driver_pid": os.getpid(),
@@ -232,6 +250,8 @@ class Session:
         """Ends the session with all its workers, objects and files; one with an address leaves its node, and
         ends nothing else. Does nothing the second time."""
         if not self.runtime.is_closed():
+            with suppress(Exception), self._entered():
+                _folders.withdraw()
             self.runtime.shutdown()
         _sessions.pop(self.runtime.number(), None)
 
@@ -396,6 +416,12 @@ def _current_session() -> Session:
 def current_address() -> str | None:
     """The address of the node that the current session is attached to; None if the node is its own."""
     return _current_session().address
+
+
+def is_attached() -> bool:
+    """Whether the current job runs on a node that is not its own, and so may run on several."""
+    session = of(ensure())
+    return session.address is not None if session is not None else bool(_runtime_env.job().get("is_attached"))
 
 
 def namespace() -> str:

@@ -6,16 +6,20 @@
     cluster.shutdown()
 
 Every node is a process of the command `aktis`, with a directory, workers and an object store of its own, as
-on a machine of its own.
+on a machine of its own. The head's is the child of another one, the control process of the cluster.
 """
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
-import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Self
+
+from aktis import _cli
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -35,6 +39,25 @@ _OPTIONS: dict[str, Callable[[Any], list[str]]] = {
 }
 
 
+IGNORED = frozenset(
+    {
+        "dashboard_host",
+        "dashboard_port",
+        "env_vars",
+        "include_dashboard",
+        "include_log_monitor",
+        "node_ip_address",
+        "node_name",
+        "num_workers",
+        "redis_password",
+        "temp_dir",
+    }
+)
+"""Arguments of Ray's nodes that mean nothing here; as are all that begin with an underscore."""
+
+_clusters: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
+
+
 class ClusterNode:
     """A node of a `Cluster`: a daemon in a directory of its own."""
 
@@ -43,6 +66,7 @@ class ClusterNode:
         self.head = head
         self.arguments = arguments
         self.process: subprocess.Popen[str] | None = None
+        self._node_id: str | None = None
 
     @property
     def address(self) -> str:
@@ -56,11 +80,10 @@ class ClusterNode:
 
     @property
     def node_id(self) -> str:
-        """Its id."""
-        from aktis._engine import native
-
-        own = native.cluster_nodes(self.directory)[0]
-        return str(own["node_id"].hex())
+        """Its id, also when it has ended."""
+        if self._node_id is None:
+            raise RuntimeError("the node has not been started")
+        return self._node_id
 
     unique_id = node_id
 
@@ -74,7 +97,7 @@ class ClusterNode:
         environment = {name: value for name, value in os.environ.items() if name != "AKTIS_ADDRESS"}
         with open(self._log_path(), "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                _command(self.directory, options),
+                _command(self.directory, options, "_cli.end_with_parent()"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -93,7 +116,8 @@ class ClusterNode:
         while True:
             ended = process.poll() is not None
             with contextlib.suppress(ConnectionError):
-                native.cluster_nodes(self.directory)
+                own = native.cluster_nodes(self.directory)[0]
+                self._node_id = own["node_id"].hex()
                 return
             if ended or time.monotonic() > deadline:
                 with open(self._log_path(), encoding="utf-8") as log:
@@ -117,6 +141,7 @@ class ClusterNode:
             self.process.kill()
             self.process.wait()
         self.process = None
+        _kill_daemon(self.directory)
 
     def __repr__(self) -> str:
         return f"ClusterNode({'head' if self.head else 'worker'}, {self.directory})"
@@ -136,6 +161,7 @@ class Cluster:
         head_node_args: dict[str, Any] | None = None,
         shutdown_at_exit: bool = True,
     ) -> None:
+        _clusters.add(self)
         self.head_node: ClusterNode | None = None
         self.worker_nodes: set[ClusterNode] = set()
         self.connected = False
@@ -173,7 +199,8 @@ class Cluster:
 
         The first is the head. With `wait`, all nodes know of it when this returns.
         """
-        unknown = [name for name in node_args if name not in _OPTIONS and not name.startswith("_")]
+        accepted = _OPTIONS.keys() | IGNORED
+        unknown = [name for name in node_args if name not in accepted and not name.startswith("_")]
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
             raise TypeError(f"a node has no argument {unknown[0]!r}\nhint: it has {known}")
@@ -279,8 +306,34 @@ class Cluster:
                 aktis.shutdown()
 
 
-def _command(directory: str, arguments: list[str]) -> list[str]:
-    """The command line of `aktis` for a directory, with this very package, wherever the program found it."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    program = f"import sys; sys.path.insert(0, {home!r}); from aktis import _cli; sys.exit(_cli.main())"
-    return [sys.executable, "-c", program, "--directory", directory, *arguments]
+def remove_node(node_id: str, graceful: bool) -> bool:
+    """Ends a node of any cluster of this process; false if none has it."""
+    for cluster in list(_clusters):
+        for node in cluster.list_all_nodes():
+            if node.node_id == node_id:
+                cluster.remove_node(node, allow_graceful=graceful)
+                return True
+    return False
+
+
+def _command(directory: str, arguments: list[str], before: str = "") -> list[str]:
+    """The command line of `aktis` for a directory; `before` is a statement that comes first."""
+    return [*_cli.command(before), "--directory", directory, *arguments]
+
+
+def _kill_daemon(directory: str) -> None:
+    """Kills the daemon of a directory, whose lock it has for as long as it lives. A head's outlives its parent."""
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(os.path.join(directory, "lock"), encoding="ascii") as lock,
+    ):
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                with contextlib.suppress(ValueError, ProcessLookupError):
+                    os.kill(int(lock.read()), signal.SIGKILL)
+                time.sleep(POLL_SECONDS)
+            else:
+                return

@@ -155,6 +155,10 @@ class TaskCancelledError(AktisError):
         return _again, (type(self), self.args, self.__dict__)
 
 
+class TaskDeadlineError(TaskCancelledError, TimeoutError):
+    """The task was not done by its deadline, and was cancelled."""
+
+
 class WorkerCrashedError(AktisError):
     """The process that ran the task died, more often than the task may be retried. The text says of what."""
 

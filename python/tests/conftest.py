@@ -2,6 +2,9 @@
 
 Most tests use `shared_session`, which a module's tests share. Those that shut down, count resources or kill
 what others need use `session`. Those that call `aktis.init` themselves use `no_session`.
+
+With `--nodes`, the first two are drivers on a node without CPUs, and the CPUs are on another node of its
+cluster: what holds on one node has to hold between two. Other tests are left out then.
 """
 
 import contextlib
@@ -33,13 +36,41 @@ HOPELESS_SECONDS = 240
 CPUS = 2
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--nodes", action="store_true", help="run the tests' work on another node than their driver's"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_node(reason): what the test is about is the same node")
+    Nodes.wanted = config.getoption("--nodes")
+
+
+def pytest_unconfigure() -> None:
+    Nodes.stop()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if Nodes.wanted:
+        leave_out_one_node(config, items)
     # By value, so that workers need not import the module, and pytest with it. `BY_REFERENCE = True` in a
     # module says otherwise.
     cloudpickle.register_pickle_by_value(support)
     for module in {item.module for item in items if isinstance(item, pytest.Function)}:
         if not getattr(module, "BY_REFERENCE", False):
             cloudpickle.register_pickle_by_value(module)
+
+
+def leave_out_one_node(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests which start nodes themselves, or need none, and skips those that say why."""
+    attached = {"session", "shared_session"}
+    others = [item for item in items if attached.isdisjoint(getattr(item, "fixturenames", ()))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+    for item in items:
+        for mark in item.iter_markers("one_node"):
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,6 +83,34 @@ def pytest_runtest_protocol() -> Iterator[Any]:
 
 
 # --- sessions -------------------------------------------------------------------------------------
+
+
+class Nodes:
+    """The cluster of a run with `--nodes`: the driver's node, and the one that has the CPUs."""
+
+    wanted = False
+    cluster: Any = None
+
+    @classmethod
+    def address(cls) -> str:
+        from aktis.cluster_utils import Cluster
+
+        if cls.cluster is None:
+            cls.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+            cls.cluster.add_node(num_cpus=CPUS)
+        return str(cls.cluster.address)
+
+    @classmethod
+    def stop(cls) -> None:
+        if cls.cluster is not None:
+            cls.cluster.shutdown()
+            cls.cluster = None
+
+
+def start_session() -> Any:
+    import aktis
+
+    return aktis.init(Nodes.address()) if Nodes.wanted else aktis.init(num_cpus=CPUS)
 
 
 def end_session() -> None:
@@ -72,9 +131,7 @@ def no_session() -> Iterator[None]:
 @pytest.fixture
 def session(no_session: None) -> Any:
     """A new session with two CPUs, for this test alone."""
-    import aktis
-
-    return aktis.init(num_cpus=CPUS)
+    return start_session()
 
 
 class Shared:
@@ -91,7 +148,7 @@ def shared_session() -> Any:
     # A test with a session of its own may have taken the place of ours.
     if not aktis.is_initialized() or Shared.context is None:
         end_session()
-        Shared.context = aktis.init(num_cpus=CPUS)
+        Shared.context = start_session()
     return Shared.context
 
 
@@ -141,7 +198,12 @@ def processes_of_this_run() -> set[int]:
                     found.add(int(entry.name))
             except OSError:
                 continue
-    return {pid for pid in found if support.is_alive(pid)}
+    return {pid for pid in found if support.is_alive(pid) and not is_kept(pid)}
+
+
+def is_kept(pid: int) -> bool:
+    """Whether a node keeps the process for a while, in case that its program comes again."""
+    return Nodes.wanted and "_template.main" in command_of(pid)
 
 
 def shared_files() -> set[str]:
@@ -159,6 +221,8 @@ def lasting_threads() -> set[str]:
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the last test of a module if processes, threads or files outlive the module's sessions."""
+    if Nodes.wanted:
+        Nodes.address()
     files, threads, processes = shared_files(), lasting_threads(), processes_of_this_run()
     yield
     end_session()

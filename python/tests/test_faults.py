@@ -21,7 +21,10 @@ from aktis._engine import Runtime, current
 from aktis.util import debug
 from support import Latch, children_of, is_alive, open_files, wait_until
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [
+    pytest.mark.usefixtures("session"),
+    pytest.mark.one_node("it finds the workers that it kills and stops among its own children"),
+]
 
 PATIENCE = 40
 LARGE = 300_000

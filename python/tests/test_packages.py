@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import aktis
-from aktis import _packages, exceptions
+from aktis import _cache, _packages, exceptions
 
 MODULE = "aktis_test_package"
 
@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_session: None) -> 
 
 
 def made(cache: Path) -> list[Path]:
-    return sorted(path.parent for path in cache.glob(f"*/{_packages.MARK}"))
+    return sorted(path.parent for path in cache.glob(f"*/{_cache.MARK}"))
 
 
 @aktis.remote
@@ -146,10 +146,9 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(wanted["lines"][0])
         if wanted["lines"][0] == "broken":
             raise _packages.SetupError("it is broken")
-        Path(place, _packages.MARK).touch()
 
     monkeypatch.setattr(_packages, "_build", build)
-    monkeypatch.setattr(_packages, "_used", [])
+    monkeypatch.setattr(_cache, "used", [])
     return found
 
 
@@ -159,8 +158,8 @@ def spec(line: str) -> _packages.Spec:
 
 def leave() -> None:
     """As if the processes that used environments had ended."""
-    while _packages._used:
-        _packages._used.pop().release()
+    while _cache.used:
+        _cache.used.pop().release()
 
 
 def test_many_at_once_make_it_once(builds: list[str]) -> None:
@@ -183,7 +182,7 @@ def test_many_at_once_make_it_once(builds: list[str]) -> None:
 def test_who_waits_for_one_that_fails_fails_with_it(builds: list[str], cache: Path) -> None:
     cache.mkdir(parents=True)
     place = str(cache / _packages.identity(spec("broken")))
-    lock = _packages._Lock(place + ".lock")
+    lock = _cache.Lock(place + ".lock")
     lock.take(fcntl.LOCK_EX)
     failures: list[str] = []
 
@@ -220,7 +219,7 @@ def test_those_that_were_not_used_for_longest_go(
     places = {}
     for age, line in ((3, "one"), (2, "two"), (1, "three")):
         places[line] = Path(_packages.ensure(spec(line)))
-        os.utime(places[line] / _packages.MARK, (1000 - age, 1000 - age))
+        os.utime(places[line] / _cache.MARK, (1000 - age, 1000 - age))
     # All are in use, so all stay.
     assert made(cache) == sorted(places.values())
     leave()

@@ -8,10 +8,15 @@ use aktis_runtime::{ActorHandle, ActorOptions, Arguments, CallOptions, Function,
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Debug, Formatter};
+use std::time::Duration;
 
 /// An actor, or why it could not even be asked for: calls then give that error.
 #[derive(Clone)]
-pub struct Actor(Result<ActorHandle, aktis_runtime::Error>);
+pub struct Actor {
+    handle: Result<ActorHandle, aktis_runtime::Error>,
+    /// How long after they are made calls through this handle are cancelled, if they are not done.
+    deadline: Option<Duration>,
+}
 
 impl Actor {
     /// Creates an actor in the current session.
@@ -20,11 +25,20 @@ impl Actor {
         options: &ActorOptions,
         add: impl FnOnce(&mut Arguments, &Runtime) -> Result<(), aktis_runtime::Error>,
     ) -> Self {
-        Self(Runtime::current().and_then(|runtime| {
+        Self::new(Runtime::current().and_then(|runtime| {
             let mut arguments = Arguments::new();
             add(&mut arguments, &runtime)?;
             runtime.create_actor(constructor, options, arguments)
         }))
+    }
+
+    fn new(handle: Result<ActorHandle, aktis_runtime::Error>) -> Self {
+        Self { handle, deadline: None }
+    }
+
+    /// The same actor, whose calls are cancelled if they are not done in time.
+    pub fn with_deadline(&self, allowed: Duration) -> Self {
+        Self { handle: self.handle.clone(), deadline: Some(allowed) }
     }
 
     /// The actor with this name in the current session, if it was made by this constructor.
@@ -41,7 +55,7 @@ impl Actor {
             );
             return Err(Error::Invalid(message));
         }
-        Ok(Self(Ok(handle)))
+        Ok(Self::new(Ok(handle)))
     }
 
     /// Calls a method.
@@ -55,7 +69,8 @@ impl Actor {
             let runtime = Runtime::current()?;
             let mut arguments = Arguments::new();
             add(&mut arguments, &runtime)?;
-            handle.call(method, &CallOptions::default(), arguments)
+            let options = CallOptions { deadline: self.deadline, ..CallOptions::default() };
+            handle.call(method, &options, arguments)
         }))
     }
 
@@ -66,7 +81,7 @@ impl Actor {
 
     /// Where the actor is, or why it is not.
     pub fn explain(&self) -> String {
-        match &self.0 {
+        match &self.handle {
             Ok(handle) => handle.explain(),
             Err(error) => error.to_string(),
         }
@@ -74,17 +89,17 @@ impl Actor {
 
     /// The actor's id; zero if it could not be asked for.
     pub fn id(&self) -> ActorId {
-        self.0.as_ref().map_or_else(|_| ActorId::default(), ActorHandle::id)
+        self.handle.as_ref().map_or_else(|_| ActorId::default(), ActorHandle::id)
     }
 
     fn handle(&self) -> Result<&ActorHandle, aktis_runtime::Error> {
-        self.0.as_ref().map_err(Clone::clone)
+        self.handle.as_ref().map_err(Clone::clone)
     }
 }
 
 impl Debug for Actor {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
+        match &self.handle {
             Ok(handle) => write!(f, "{}", handle.id()),
             Err(error) => write!(f, "{error}"),
         }
@@ -93,7 +108,7 @@ impl Debug for Actor {
 
 impl Serialize for Actor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
+        match &self.handle {
             Ok(handle) => serialize_actor(handle, serializer),
             Err(error) => Err(S::Error::custom(format!("the actor could not be created: {error}"))),
         }
@@ -102,7 +117,7 @@ impl Serialize for Actor {
 
 impl<'de> Deserialize<'de> for Actor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize_actor(deserializer).map(|handle| Self(Ok(handle)))
+        deserialize_actor(deserializer).map(|handle| Self::new(Ok(handle)))
     }
 }
 

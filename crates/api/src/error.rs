@@ -25,6 +25,8 @@ pub enum Error {
     ActorDied(TaskError),
     /// The task was cancelled.
     Cancelled(TaskError),
+    /// The task was not done by its deadline, and was cancelled.
+    DeadlinePassed(TaskError),
     /// The worker's program does not know the function.
     UnknownFunction(TaskError),
     /// The value was lost and could not be made again.
@@ -57,6 +59,9 @@ impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task(error) | Self::Cancelled(error) => write!(f, "{error}"),
+            Self::DeadlinePassed(error) => {
+                write!(f, "{error}\nhint: give it more time, or a higher `priority` if it waited for others")
+            }
             Self::WorkerDied(error) => write!(
                 f,
                 "{error}\nhint: only that process died; give the function `retries` if it may run again, or \
@@ -130,6 +135,7 @@ impl From<Arc<Failure>> for Error {
             FailureKind::WorkerDied(_) => Self::WorkerDied(TaskError(failure)),
             FailureKind::ActorDied => Self::ActorDied(TaskError(failure)),
             FailureKind::Cancelled | FailureKind::GroupRemoved => Self::Cancelled(TaskError(failure)),
+            FailureKind::DeadlinePassed => Self::DeadlinePassed(TaskError(failure)),
             FailureKind::UnknownFunction => Self::UnknownFunction(TaskError(failure)),
             FailureKind::Lost | FailureKind::NotRebuilt => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),

@@ -137,6 +137,16 @@ macro_rules! __task_option_methods {
             self.settings.options.shape_mut().isolated = true;
             self
         }
+        /// Of what waits, tasks with a higher one are run first; 0 is the usual one.
+        pub fn priority(mut self, priority: i32) -> Self {
+            self.settings.options.shape_mut().priority = priority;
+            self
+        }
+        /// How long after its submission the task is cancelled, if it is not done.
+        pub fn deadline(mut self, allowed: ::core::time::Duration) -> Self {
+            self.settings.options.deadline = Some(allowed);
+            self
+        }
         /// How far a streaming task may be ahead of its consumer.
         pub fn stream_ahead(mut self, items: u32) -> Self {
             self.settings.options.stream_ahead = Some(items.max(1));
@@ -169,6 +179,11 @@ macro_rules! __actor_option_methods {
         /// How often a call is tried again if the actor dies under it.
         pub fn call_retries(mut self, retries: u32) -> Self {
             self.settings.options.call_retries = retries;
+            self
+        }
+        /// Of those that wait for resources, actors with a higher one get a place first; 0 is the usual one.
+        pub fn priority(mut self, priority: i32) -> Self {
+            self.settings.options.priority = priority;
             self
         }
         /// Lives in a worker process of its own.

@@ -234,6 +234,8 @@ fn two_programs_share_a_node_and_the_death_of_one_is_its_own() {
             work();
             assert_eq!(counter.add(5).get(), Ok(5), "its actor has not noticed");
             say(format_args!("done"));
+            // Its worker ends with it.
+            while listen().is_some() {}
             return;
         }
         _ => {}

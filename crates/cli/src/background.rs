@@ -8,10 +8,10 @@
 use crate::failed::Failed;
 use crate::{Restart, start};
 use aktis_cluster::{DaemonConfig, Role, directory};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The first line of what the daemon says: all is well.
 const READY: &str = "ready\n";
@@ -20,14 +20,18 @@ const FAILED: &str = "failed\n";
 /// It says no more than this.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Starts this command once more, waits until the daemon is ready, and returns what is to be printed.
-pub(crate) fn start(config: &DaemonConfig, given: &[OsString], restart: &Restart) -> Result<String, Failed> {
+/// Starts this command once more with these arguments, and waits until the daemon is ready; gives what it says.
+pub(crate) fn start(
+    config: &DaemonConfig,
+    arguments: &[&OsStr],
+    restart: &Restart,
+) -> Result<(String, Child), Failed> {
     let system = |what| move |source| Failed::System { what, source };
     directory::prepare(&config.directory)?;
     let log = directory::open_log(&config.directory)?;
     let log_path = config.directory.join(directory::LOG_NAME);
     let mut command = Command::new(&restart.program);
-    command.args(&restart.arguments).args(without_token(given)).arg("--background");
+    command.args(&restart.arguments).args(without(arguments, &[], &["--token"])).arg("--background");
     let token = match &config.role {
         Role::Head => None,
         Role::Member { token, .. } => Some(token),
@@ -50,8 +54,7 @@ pub(crate) fn start(config: &DaemonConfig, given: &[OsString], restart: &Restart
         child.stdout.take().expect("it is a pipe").take(REPORT_BYTES_MAX).read_to_string(&mut report);
     reported.map_err(system("to read what the daemon says"))?;
     if let Some(words) = report.strip_prefix(READY) {
-        let (pid, log) = (child.id(), log_path.display());
-        return Ok(format!("{words}it runs in the background as process {pid}; its log is {log}\n"));
+        return Ok((words.to_owned(), child));
     }
     let status = child.wait().map_err(system("to wait for the daemon"))?;
     match report.strip_prefix(FAILED) {
@@ -60,24 +63,35 @@ pub(crate) fn start(config: &DaemonConfig, given: &[OsString], restart: &Restart
     }
 }
 
-/// The arguments without the token.
-fn without_token(given: &[OsString]) -> Vec<&OsStr> {
+/// Arguments without some: flags, and options with their values.
+pub(crate) fn without<'a>(
+    given: &'a [impl AsRef<OsStr>],
+    flags: &[&str],
+    options: &[&str],
+) -> Vec<&'a OsStr> {
+    let is_set = |argument: &OsStr, option: &str| {
+        argument.as_encoded_bytes().strip_prefix(option.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+    };
     let mut kept = Vec::new();
-    let mut given = given.iter();
+    let mut given = given.iter().map(AsRef::as_ref);
     while let Some(argument) = given.next() {
-        if argument == "--token" {
+        if options.iter().any(|option| argument == *option) {
             given.next();
-        } else if !argument.as_encoded_bytes().starts_with(b"--token=") {
-            kept.push(argument.as_os_str());
+        } else if !flags.iter().any(|flag| argument == *flag)
+            && !options.iter().any(|option| is_set(argument, option))
+        {
+            kept.push(argument);
         }
     }
     kept
 }
 
-/// Runs the daemon in this process, which is the one in the background.
-pub(crate) fn run(config: DaemonConfig) -> Result<(), Failed> {
-    let outcome =
-        leave_terminal(&config.directory).and_then(|()| start::run(config, |words| report(READY, words)));
+/// Runs `run` in this process, which is the one in the background; it is given what tells the command that waits.
+pub(crate) fn run(
+    directory: &Path,
+    run: impl FnOnce(fn(&str) -> io::Result<()>) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let outcome = leave_terminal(directory).and_then(|()| run(|words| report(READY, words)));
     if let Err(failed) = &outcome {
         // After it was ready, this goes into the log as well.
         let _ = report(FAILED, &failed.to_string());
@@ -105,12 +119,13 @@ fn report(first_line: &str, words: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     #[test]
     fn the_token_is_in_no_command_line() {
         let given = |words: &str| words.split(' ').map(OsString::from).collect::<Vec<_>>();
         for words in ["start --address a:1 --token T --detach", "start --token=T --address a:1 --detach"] {
-            assert_eq!(without_token(&given(words)), ["start", "--address", "a:1", "--detach"]);
+            assert_eq!(without(&given(words), &[], &["--token"]), ["start", "--address", "a:1", "--detach"]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a command was not done.
 
 use aktis_cluster::admin::ClientError;
-use aktis_cluster::{DaemonError, DirectoryError};
+use aktis_cluster::{ControlError, DaemonError, DirectoryError};
 use std::io;
 use std::path::PathBuf;
 
@@ -12,6 +12,8 @@ pub(crate) enum Failed {
     Client(#[from] ClientError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("cannot print the answer: {0}")]

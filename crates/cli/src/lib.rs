@@ -10,6 +10,7 @@
 mod arguments;
 mod background;
 mod failed;
+mod head;
 mod record;
 mod rows;
 mod show;
@@ -87,7 +88,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
             show::logs(&mut output, connect()?, arguments.query(), form)?;
         }
         Command::Token { lifetime, form } => {
-            let token = connect()?.token(lifetime)?;
+            let token = show::connect_control(&directory)?.token(lifetime)?;
             show::token(&mut output, &token, lifetime, form)?;
         }
         Command::Stop { cluster, patience } => show::stop(&mut output, &directory, cluster, patience)?,

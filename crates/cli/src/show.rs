@@ -4,7 +4,8 @@ use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
 use crate::{rows, table};
-use aktis_cluster::admin::Client;
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::control::control_directory;
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -102,13 +103,25 @@ pub(crate) fn stop(
     cluster: bool,
     patience: Duration,
 ) -> Result<(), Failed> {
-    let scope = if cluster { StopScope::Cluster } else { StopScope::Node };
-    if !Client::connect(directory)?.stop(scope, patience)? {
+    // Nodes end each other; a control process ends the node of its machine.
+    let (client, scope) = match cluster {
+        true => (Client::connect(directory)?, StopScope::Cluster),
+        false => (connect_control(directory)?, StopScope::Node),
+    };
+    if !client.stop(scope, patience)? {
         let log = directory.join(aktis_cluster::directory::LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }
     let what = if cluster { "the cluster" } else { "the node of this machine" };
     writeln!(output, "{what} has ended").map_err(Failed::Output)
+}
+
+/// The control process, if it is on this machine; else the node.
+pub(crate) fn connect_control(directory: &Path) -> Result<Client, ClientError> {
+    match Client::connect(&control_directory(directory)) {
+        Err(ClientError::NoDaemon { .. }) => Client::connect(directory),
+        connected => connected,
+    }
 }
 
 /// An object for programs.

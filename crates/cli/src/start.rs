@@ -2,14 +2,15 @@
 
 use crate::arguments::Start;
 use crate::failed::Failed;
-use crate::{Restart, background, rows};
-use aktis_cluster::{Daemon, DaemonConfig, Role, Termination};
+use crate::{Restart, background, head, rows};
+use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 /// What asks for the token on the standard input.
 pub(crate) const FROM_INPUT: &str = "-";
@@ -26,38 +27,57 @@ pub(crate) fn start(
 ) -> Result<(), Failed> {
     let (detach, in_background) = (arguments.detach, arguments.background);
     let config = config(arguments, directory)?;
-    match (in_background, detach) {
-        (true, _) => background::run(config),
-        (false, true) => {
-            let words = background::start(&config, given, restart)?;
-            output.write_all(words.as_bytes()).map_err(Failed::Output)
-        }
-        (false, false) => run(config, |words| {
+    let directory = config.directory.clone();
+    if detach && !in_background {
+        let arguments: Vec<&OsStr> = given.iter().map(AsRef::as_ref).collect();
+        let (words, child) = background::start(&config, &arguments, restart)?;
+        let (pid, log) = (child.id(), directory.join(aktis_cluster::directory::LOG_NAME));
+        let where_to = format!("it runs in the background as process {pid}; its log is {}\n", log.display());
+        return write!(output, "{words}{where_to}").map_err(Failed::Output);
+    }
+    let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
+        Role::Head => head::run(&config, given, restart, on_ready),
+        Role::Member { .. } => run(config, on_ready),
+    };
+    match in_background {
+        true => background::run(&directory, |mut report| run(&mut report)),
+        false => run(&mut |words| {
             write!(output, "{words}\nit runs until Ctrl-C or `aktis stop`\n").and_then(|()| output.flush())
         }),
     }
 }
 
 /// Runs a daemon until it is stopped; `on_ready` is told what to print.
-pub(crate) fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Failed> {
-    let system = |what| move |source| Failed::System { what, source };
+fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Failed> {
     let directory = config.directory.clone();
-    let termination = Termination::catch().map_err(system("to catch signals"))?;
+    let stopper = Arc::new(OnceLock::<Stopper>::new());
+    let stop = stopper.clone();
+    on_termination(move || match stop.get() {
+        Some(stopper) => stopper.stop(),
+        // It is about to start, or waits for the control process of its cluster: there is nothing to end.
+        None => std::process::exit(1),
+    })?;
     let daemon = Daemon::start(config)?;
+    let _ = stopper.set(daemon.stopper());
     on_ready(&greeting(&daemon, &directory)).map_err(Failed::Output)?;
-    let stopper = daemon.stopper();
+    daemon.wait();
+    drop(daemon);
+    Ok(())
+}
+
+/// Does something when a signal asks this process to end.
+pub(crate) fn on_termination(ask: impl FnOnce() + Send + 'static) -> Result<(), Failed> {
+    let system = |what| move |source| Failed::System { what, source };
+    let termination = Termination::catch().map_err(system("to catch signals"))?;
     let wait = move || {
         // If it cannot wait for signals it must not ignore them either.
         if let Err(error) = termination.wait() {
             eprintln!("aktis: cannot wait for signals: {error}");
         }
-        stopper.stop();
+        ask();
     };
     let thread = std::thread::Builder::new().name("aktis-signals".to_owned()).spawn(wait);
-    thread.map_err(system("a thread"))?;
-    daemon.wait();
-    drop(daemon);
-    Ok(())
+    thread.map(|_| ()).map_err(system("a thread"))
 }
 
 fn greeting(daemon: &Daemon, directory: &std::path::Path) -> String {
@@ -65,9 +85,6 @@ fn greeting(daemon: &Daemon, directory: &std::path::Path) -> String {
     if let Some(address) = daemon.address() {
         let reach = if address.ip().is_loopback() { ", which only this machine can reach" } else { "" };
         let _ = writeln!(words, "it listens on {address}{reach}");
-    }
-    if let Some(command) = daemon.join_command() {
-        let _ = writeln!(words, "to add a machine, run there:\n  {command}");
     }
     words
 }

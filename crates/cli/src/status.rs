@@ -47,8 +47,8 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
     let programs = counted(status.drivers.into(), "program");
     writeln!(output, "a cluster{address}: {nodes} alive, {programs} attached")?;
     if let Some(reason) = &status.head_lost {
-        writeln!(output, "the head cannot be reached: {reason}")?;
-        writeln!(output, "what follows is about the node of this machine alone")?;
+        writeln!(output, "the control process is down, or cannot be reached: {reason}")?;
+        writeln!(output, "what follows is what the node of this machine knows")?;
     }
     writeln!(output)?;
     table::write(output, &status.nodes.iter().map(rows::node).collect::<Vec<_>>())?;

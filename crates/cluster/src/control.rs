@@ -1,105 +1,219 @@
-//! The control process: who is in the cluster, and where things run. There is one in a cluster.
+//! The control process: who is in the cluster, where things run, and who has which name. There is one in a cluster.
 //!
-//! Nodes keep a link to it. While it is away, they go on with what they have; when it is back, they join again and tell
-//! it what it has to know.
+//! It lies in a directory of its own, and takes up what it finds there:
+//!
+//! ```text
+//! control/lock         the process that has the directory
+//! control/aktis.sock   where it is asked to end, and for tokens
+//! control/address      where it listens for nodes: they look for it there for as long as they live
+//! control/authority    the keys of the cluster's authority
+//! control/identity     who it is itself
+//! control/store        its tables
+//! ```
+//!
+//! Nodes keep a link to it. While it is away, they go on with what they have; when it is back, they say which membership
+//! they held, and keep it.
+//!
+//! Invariants:
+//! 1. A node is welcomed, a name is granted and a value is kept only when that is on disk.
+//! 2. A node that has lost its link, but not its lease, has the same membership as before; so has one that joins again in
+//!    time after the control process was started anew.
+//! 3. Nothing that nodes have between them depends on it.
 
+mod answers;
+mod clock;
+mod files;
 mod members;
 mod names;
+mod questions;
+mod state;
+mod tables;
 
-use crate::daemon::DaemonError;
+use crate::admin::{AdminServer, SOCKET_NAME};
+use crate::directory::{Directory, DirectoryError};
+use aktis_io::durable::DurableError;
 use aktis_io::{
-    AdmitAll, Authority, Door, Endpoint, EndpointEvents, EndpointOptions, Frames, Identity, Link, LinkEnd,
-    LinkEvents, Peer,
+    AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
+    IdentityError, Link, LinkEnd, LinkEvents, Peer, Token,
 };
-use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
-use aktis_logic::membership::Membership;
-use aktis_logic::{Machine, Time};
+use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::member::{FromControl, ToControl};
-use aktis_protocol::{Epoch, NodeId};
-use members::Members;
-use names::Names;
-use parking_lot::{Condvar, Mutex};
+use answers::Answers;
+use clock::Clock;
+use files::Files;
+use parking_lot::Mutex;
+use state::State;
+use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+pub use files::control_directory;
 
 /// The greeting of a link from a node.
 pub(crate) const MEMBER_GREETING: &[u8] = b"member";
 
-/// How long the thread sleeps at most.
-const TICK_MAX: Duration = Duration::from_millis(500);
+/// How to start a control process.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// The directory of the machine's daemon; that of the control process is in it.
+    pub directory: PathBuf,
+    /// Where it listens for nodes; where it did before, or else on loopback, if nothing is said.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Why a control process did not start, or has ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Its directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Who it is cannot be read, written or made.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// It cannot listen for nodes.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// It cannot listen where the nodes of its cluster look for it.
+    #[error(
+        "cannot listen on {address}, where the nodes of this cluster look for their control process: {source}\n\
+         hint: end what listens there; or name another address with --listen, and start all nodes anew"
+    )]
+    Moved {
+        /// Where it has listened before.
+        address: SocketAddr,
+        /// What happened.
+        source: EndpointError,
+    },
+    /// What it keeps cannot be read or written.
+    #[error(transparent)]
+    Tables(#[from] DurableError),
+    /// What it keeps is not of this release.
+    #[error("a row in {} cannot be read: {what}\nhint: use the `aktis` of the release that has written it", path.display())]
+    Row {
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        what: &'static str,
+    },
+    /// It cannot write any more.
+    #[error(
+        "the control process cannot go on: {0}\nhint: start it again in the same directory; nodes go on meanwhile"
+    )]
+    Halted(String),
+    /// The system is out of threads.
+    #[error("the system refused {what}: {source}\nhint: raise the limit on processes (ulimit -u)")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
 
 /// A control process, or rather its threads. It ends when this is dropped.
-pub(crate) struct Control {
+pub struct Control {
     shared: Arc<Shared>,
     endpoint: Option<Endpoint>,
     clock: Option<JoinHandle<()>>,
+    authority: Arc<Authority>,
+    /// Dropped before the directory: who waits for its end waits for the end of its connection.
+    server: Option<AdminServer>,
+    directory: Directory,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Something is due earlier, or it is over.
-    changed: Condvar,
-    began: Instant,
-}
-
-struct State {
-    membership: Membership,
-    placer: Placer,
-    members: Members,
-    names: Names,
-    closing: bool,
+    clock: Arc<Clock>,
 }
 
 impl Control {
-    /// Starts to listen for nodes, with the authority of this cluster.
-    pub(crate) fn start(
-        listen: SocketAddr,
-        authority: Authority,
-        identity: Identity,
-    ) -> Result<Self, DaemonError> {
-        // Epochs only grow, also over restarts: time does.
-        let first = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
-        let state = State {
-            membership: Membership::new(Epoch(first)),
-            placer: Placer::new(),
-            members: Members::default(),
-            names: Names::default(),
-            closing: false,
-        };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), began: Instant::now() });
+    /// Takes up what is in the directory, or begins a cluster, and listens for nodes.
+    pub fn start(config: &ControlConfig) -> Result<Self, ControlError> {
+        let system = |what| move |source| ControlError::System { what, source };
+        let files = Files::claim(&config.directory)?;
+        let authority = Arc::new(files.authority()?);
+        let identity = files.identity(&authority)?;
+        let clock = Arc::new(Clock::default());
+        let state = State::load(&files, identity.node(), &clock)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
-        let door = Door { authority: Arc::new(authority), admission: Arc::new(AdmitAll) };
-        let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
-        let endpoint = Endpoint::bind(listen, identity, events, options)?;
-        let clock = {
-            let shared = shared.clone();
-            let run = move || shared.run_clock();
-            std::thread::Builder::new()
-                .name("aktis-control".into())
-                .spawn(run)
-                .map_err(|source| DaemonError::System { what: "a thread", source })?
+        let bind = |listen| {
+            let door = Door { authority: authority.clone(), admission: Arc::new(AdmitAll) };
+            let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
+            let identity = files.identity(&authority)?;
+            Ok(Endpoint::bind(listen, identity, events.clone(), options)?)
         };
-        Ok(Self { shared, endpoint: Some(endpoint), clock: Some(clock) })
+        let endpoint = files.listen(config.listen, bind)?;
+        let thread = {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("aktis-control".into()).spawn(move || shared.run())
+        };
+        let clock = Some(thread.map_err(system("a thread"))?);
+        let address = endpoint.address();
+        let directory = files.into_directory();
+        let listener = directory.listen(SOCKET_NAME)?;
+        let mut control =
+            Self { shared, endpoint: Some(endpoint), clock, authority, server: None, directory };
+        let answers =
+            Answers { clock: control.shared.clock.clone(), authority: control.authority.clone(), address };
+        control.server = Some(AdminServer::start(listener, Arc::new(answers)).map_err(system("a thread"))?);
+        Ok(control)
     }
 
-    /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it listens for nodes.
+    pub fn address(&self) -> SocketAddr {
         self.endpoint.as_ref().expect("open until dropped").address()
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A token with which machines can join for a while.
+    pub fn token(&self, lifetime: Duration) -> Token {
+        self.authority.token(lifetime)
+    }
+
+    /// Waits until somebody has it stopped ([`Self::stopper`], or a command), or it cannot go on.
+    pub fn wait(&self) -> Result<(), ControlError> {
+        self.shared.clock.wait_for_end()
+    }
+
+    /// What other threads can stop it with, without keeping it alive.
+    pub fn stopper(&self) -> ControlStopper {
+        ControlStopper(self.shared.clock.clone())
+    }
+}
+
+/// Stops a control process; see [`Control::stopper`].
+#[derive(Clone)]
+pub struct ControlStopper(Arc<Clock>);
+
+impl ControlStopper {
+    /// Has it stopped: [`Control::wait`] returns. All is over when it is dropped.
+    pub fn stop(&self) {
+        self.0.stop();
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.shared.state.lock().closing = true;
-        self.shared.changed.notify_all();
+        // Who finds the socket gone knows that nobody is there; one that is left behind does no harm.
+        let _ = self.directory.remove(SOCKET_NAME);
+        self.shared.clock.close();
         drop(self.endpoint.take());
         if let Some(clock) = self.clock.take() {
             let _ = clock.join();
         }
+        // What is still to be written is written before anybody is told of the end.
+        self.shared.state.lock().close();
+        drop(self.server.take());
     }
 }
 
@@ -123,7 +237,7 @@ struct FromNodes {
 
 impl LinkEvents for FromNodes {
     fn on_frames(&mut self, frames: Frames<'_>) {
-        let now = self.shared.now();
+        let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         for frame in frames {
             match decode::<ToControl>(frame) {
@@ -132,81 +246,29 @@ impl LinkEvents for FromNodes {
             }
         }
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.clock.ring();
     }
 
-    fn on_closed(&mut self, _end: &LinkEnd) {
-        let now = self.shared.now();
-        let mut state = self.shared.state.lock();
-        state.on_link_closed(now, self.node, &self.link);
-        drop(state);
-        self.shared.changed.notify_all();
+    fn on_closed(&mut self, end: &LinkEnd) {
+        let now = self.shared.clock.now();
+        // Who says so leaves. All others have their leases: the fault may be the network's, or this process's own.
+        let leaves = matches!(end, LinkEnd::ClosedByPeer(_));
+        self.shared.state.lock().on_link_closed(now, self.node, &self.link, leaves);
+        self.shared.clock.ring();
     }
 }
 
 impl Shared {
-    fn now(&self) -> Time {
-        Time(self.began.elapsed().as_micros() as u64)
-    }
-
-    fn run_clock(&self) {
-        let mut state = self.state.lock();
-        while !state.closing {
-            let now = self.now();
+    fn run(&self) {
+        let mut due = None;
+        while let Some(published) = self.clock.wait(due) {
+            let now = self.clock.now();
+            let mut state = self.state.lock();
+            for notice in published {
+                state.on_published(now, &notice);
+            }
             state.on_time(now);
-            let due =
-                [state.membership.next_wakeup(), state.placer.next_wakeup()].into_iter().flatten().min();
-            let pause = due.map_or(TICK_MAX, |due| Duration::from_micros(due.0.saturating_sub(now.0)));
-            self.changed.wait_for(&mut state, pause.clamp(Duration::from_millis(1), TICK_MAX));
-        }
-    }
-}
-
-impl State {
-    fn on_message(&mut self, now: Time, from: NodeId, link: &Link, message: ToControl) {
-        match message {
-            ToControl::Joined { address, labels, resources, names } => {
-                self.on_joined(now, from, link, (address, labels, resources), names);
-            }
-            ToControl::Heartbeat { epoch } => {
-                if self.membership.on_heartbeat(now, from, epoch).is_err() {
-                    send(link, &FromControl::Expelled);
-                }
-            }
-            ToControl::Placer { epoch, message } => {
-                self.step(now, PlacerInput::Received { from, epoch, message });
-            }
-            ToControl::NameClaimed { actor } => {
-                let (name, id) = (actor.name.clone(), actor.found.actor);
-                let granted = self.names.claim(from, actor);
-                send(link, &FromControl::NameClaimed { name, actor: id, granted });
-            }
-            ToControl::NameFreed { name, actor } => self.names.free(&name, actor),
-            ToControl::NameWanted { request, name } => {
-                let found = self.names.find(&name);
-                send(link, &FromControl::NameFound { request, found });
-            }
-            ToControl::NamesWanted { request } => {
-                let names = self.names.all();
-                send(link, &FromControl::Names { request, names });
-            }
-        }
-    }
-
-    fn on_time(&mut self, now: Time) {
-        for (node, epoch) in self.membership.lapse(now) {
-            self.on_left(now, node, epoch);
-        }
-        if self.placer.next_wakeup().is_some_and(|due| due <= now) {
-            self.step(now, PlacerInput::Ticked);
-        }
-    }
-
-    fn step(&mut self, now: Time, input: PlacerInput) {
-        let mut effects = Vec::new();
-        self.placer.step(now, input, &mut effects);
-        for PlacerEffect::Send { to, message } in effects {
-            self.members.send(to, &FromControl::Placer { message });
+            due = state.next_wakeup();
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The daemon of one machine: what `aktis start` runs.
 //!
-//! It is a node to which drivers attach and which has links to the other nodes of its cluster. The head's daemon has the
-//! control process besides.
+//! It is a node to which drivers attach and which has links to the other nodes of its cluster. It joins that over its
+//! control process, which is a process of its own; for tests it can be in this one.
 
 mod answers;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
-use crate::control::Control;
+use crate::control::{Control, ControlConfig, ControlError, control_directory};
 use crate::directory::{Directory, DirectoryError};
 use crate::elsewhere::Elsewhere;
 use crate::host::NodeHost;
@@ -14,8 +14,8 @@ use crate::member::{About, Member};
 use crate::neighbours::{Accepting, Neighbours, Serving};
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
-    Authority, DialError, Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError,
-    Role as Rank, Token, random_node_id,
+    Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
+    random_node_id,
 };
 use aktis_protocol::{Amount, NodeId, Resources, SessionId};
 use answers::Answers;
@@ -29,12 +29,12 @@ use std::time::Duration;
 
 /// How long a node may take to join.
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the token is good that the head prints when it starts.
-const FIRST_TOKEN: Duration = Duration::from_secs(24 * 3600);
+/// The pause before a control process that does not answer is asked again.
+const JOIN_AGAIN: Duration = Duration::from_millis(100);
+/// How long the token is good with which a daemon joins a control process in the same process.
+const OWN_TOKEN: Duration = Duration::from_secs(60);
 /// Where drivers attach, in the daemon's directory: the longest of the paths there.
 const ATTACH_SOCKET: &str = "node/attach.sock";
-/// Where the head listens, if nothing is said.
-const HEAD_PORT: u16 = 6388;
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct DaemonConfig {
 /// What a daemon is in its cluster.
 #[derive(Clone)]
 pub enum Role {
-    /// It begins the cluster.
+    /// It joins a control process that is in this process too: for tests, in which nothing has to outlive anything.
     Head,
     /// It joins one.
     Member {
@@ -119,20 +119,20 @@ pub enum DaemonError {
     /// The head does not let it in.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// It is let in, but there is no link to the head.
-    #[error("there is no link to the head at {address}: {source}")]
-    Link {
-        /// Where the head listens.
-        address: SocketAddr,
-        /// What happened.
-        source: DialError,
-    },
-    /// The head does not answer.
-    #[error("the head at {address} has not welcomed this node within {} seconds", JOIN_PATIENCE.as_secs())]
+    /// It is let in, and then not welcomed.
+    #[error(
+        "the control process at {address} has not welcomed this node within {} seconds: {problem}",
+        JOIN_PATIENCE.as_secs()
+    )]
     NoWelcome {
-        /// Where the head listens.
+        /// Where the control process listens.
         address: SocketAddr,
+        /// What is in the way, as far as is known.
+        problem: String,
     },
+    /// The control process in this process did not start.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The node itself did not start.
     #[error(transparent)]
     Node(#[from] aktis_daemon::StartError),
@@ -167,8 +167,8 @@ pub(crate) struct Parts {
     pub(crate) about: About,
     /// Where the head listens.
     pub(crate) head: SocketAddr,
-    /// Issues tokens, on the head.
-    pub(crate) authority: Option<Authority>,
+    /// Whether the control process is on this machine, and has its directory in that of the daemon.
+    pub(crate) is_head: bool,
     stopped: Mutex<bool>,
     changed: Condvar,
 }
@@ -178,7 +178,6 @@ struct Belonging {
     identity: Identity,
     head: (NodeId, SocketAddr),
     control: Option<Control>,
-    authority: Option<Authority>,
 }
 
 impl Daemon {
@@ -187,7 +186,7 @@ impl Daemon {
         let system = |what| move |source| DaemonError::System { what, source };
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
-        let Belonging { identity, head, control, authority } = belong(&config, directory.path())?;
+        let Belonging { identity, head, control } = belong(&config, directory.path())?;
         // Whoever knows a process's session knows on which node it is.
         let session = SessionId(identity.node().to_words()[0]);
         let host = Host::start(HostConfig {
@@ -214,8 +213,7 @@ impl Daemon {
         let about =
             About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
         let member =
-            Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone())
-                .map_err(|source| DaemonError::Link { address: head.1, source })?;
+            Member::join(about.clone(), head, &endpoint, host.clone(), neighbours.clone(), elsewhere.clone());
         let parts = Arc::new(Parts {
             node,
             host,
@@ -224,15 +222,14 @@ impl Daemon {
             elsewhere,
             about,
             head: head.1,
-            authority,
+            is_head: control_directory(directory.path()).exists(),
             stopped: Mutex::default(),
             changed: Condvar::new(),
         });
         let (server, endpoint, control) = (Mutex::default(), Mutex::new(Some(endpoint)), Mutex::new(control));
         let daemon = Self { parts, server, endpoint, control, directory };
-        if !daemon.parts.member.wait_welcome(JOIN_PATIENCE) {
-            return Err(DaemonError::NoWelcome { address: head.1 });
-        }
+        let welcome = daemon.parts.member.wait_welcome(JOIN_PATIENCE);
+        welcome.map_err(|problem| DaemonError::NoWelcome { address: head.1, problem })?;
         // By this, drivers find the node of their machine that belongs to a cluster.
         let address = daemon.attach_directory().join(aktis_daemon::ADDRESS_FILE);
         std::fs::write(address, format!("{}\n", head.1)).map_err(system("a file in its directory"))?;
@@ -257,15 +254,9 @@ impl Daemon {
         self.parts.head
     }
 
-    /// A token with which other machines join, if this daemon is the head.
+    /// A token with which other machines join, if the control process is in this process.
     pub fn token(&self, lifetime: Duration) -> Option<String> {
-        self.parts.authority.as_ref().map(|authority| authority.token(lifetime).to_string())
-    }
-
-    /// The exact command that makes another machine join, if this daemon is the head.
-    pub fn join_command(&self) -> Option<String> {
-        let token = self.token(FIRST_TOKEN)?;
-        Some(format!("aktis start --address {} --token {token}", self.parts.head))
+        self.control.lock().as_ref().map(|control| control.token(lifetime).to_string())
     }
 
     /// How many other nodes it has links to.
@@ -333,57 +324,45 @@ impl Drop for Daemon {
     }
 }
 
-/// Begins a cluster, or joins one; in a directory that was used before, as who it was then.
+/// Joins a cluster, which is begun before if it is in this process.
 fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonError> {
-    let own = directory.join("identity");
-    match &config.role {
+    let (head, token, control) = match &config.role {
         Role::Head => {
-            let place = directory.join("authority");
-            let authority =
-                if place.exists() { Authority::open(&place)? } else { Authority::create(&place)? };
-            let identity = issued(&authority, &own)?;
-            let of_control = issued(&authority, &directory.join("control"))?;
-            let id = of_control.node();
-            let control = start_control(config.listen, &place, &directory.join("control"))?;
-            let head = (id, control.address());
-            Ok(Belonging { identity, head, control: Some(control), authority: Some(authority) })
+            let config = ControlConfig { directory: directory.to_owned(), listen: config.listen };
+            let control = Control::start(&config)?;
+            (control.address(), control.token(OWN_TOKEN), Some(control))
         }
         Role::Member { address, token } => {
-            let token: Token = token.parse().map_err(|_| DaemonError::Token)?;
-            let head = resolve(address)?;
-            let joined = aktis_io::join(head, &token, random_node_id(), Rank::Node, JOIN_PATIENCE)?;
-            joined.identity.save(&own)?;
-            let head = (joined.head, head);
-            Ok(Belonging { identity: joined.identity, head, control: None, authority: None })
+            (resolve(address)?, token.parse().map_err(|_| DaemonError::Token)?, None)
+        }
+    };
+    let joined = join(head, &token)?;
+    joined.identity.save(&directory.join("identity"))?;
+    Ok(Belonging { identity: joined.identity, head: (joined.head, head), control })
+}
+
+/// Joins, as soon as the control process answers.
+fn join(head: SocketAddr, token: &Token) -> Result<aktis_io::Joined, JoinError> {
+    let mut waits = false;
+    loop {
+        match aktis_io::join(head, token, random_node_id(), Rank::Node, JOIN_PATIENCE) {
+            Err(JoinError::Wire { error, .. }) => {
+                if !std::mem::replace(&mut waits, true) {
+                    eprintln!(
+                        "aktis: the control process at {head} does not answer ({error}); this node waits for it\n\
+                         hint: is it running, and can this machine reach that address?"
+                    );
+                }
+                std::thread::sleep(JOIN_AGAIN);
+            }
+            joined => {
+                if waits && joined.is_ok() {
+                    eprintln!("aktis: the control process at {head} is there");
+                }
+                return joined;
+            }
         }
     }
-}
-
-/// Starts the control process where it is told to listen; else at its usual port, or any other if that is taken.
-fn start_control(
-    listen: Option<SocketAddr>,
-    authority: &Path,
-    identity: &Path,
-) -> Result<Control, DaemonError> {
-    let start = |listen| Control::start(listen, Authority::open(authority)?, Identity::load(identity)?);
-    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    match listen {
-        Some(listen) => start(listen),
-        None => match start(local(HEAD_PORT)) {
-            Err(DaemonError::Endpoint(EndpointError::Listen { .. })) => start(local(0)),
-            started => started,
-        },
-    }
-}
-
-/// The identity in this place, made by the authority if there is none.
-fn issued(authority: &Authority, place: &Path) -> Result<Identity, DaemonError> {
-    if place.exists() {
-        return Ok(Identity::load(place)?);
-    }
-    let identity = authority.issue(random_node_id(), Rank::Node)?;
-    identity.save(place)?;
-    Ok(identity)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, DaemonError> {

@@ -4,6 +4,7 @@
 //! 1. What is in it can be reached by its owner alone.
 //! 2. One daemon at a time has claimed it. The claim ends with the process that made it, whatever way that ends.
 
+use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -51,16 +52,18 @@ pub enum DirectoryError {
         /// What is there.
         path: PathBuf,
     },
-    /// Another daemon has it.
+    /// Another process has it.
     #[error(
-        "a node of aktis runs in {} already{}\n\
+        "{tenant} runs in {} already{}\n\
          hint: end it with `aktis stop`, or name another directory with --directory",
         path.display(), pid.map_or(String::new(), |pid| format!(", as process {pid}"))
     )]
     Claimed {
+        /// Who has it.
+        tenant: Tenant,
         /// The directory.
         path: PathBuf,
-        /// The other daemon's process, if it is known.
+        /// The other's process, if it is known.
         pid: Option<u32>,
     },
     /// No socket can have a path that long.
@@ -84,6 +87,24 @@ pub enum DirectoryError {
 /// Where this machine's daemon is, unless a user says otherwise.
 pub use aktis_daemon::default_directory;
 
+/// What a directory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenant {
+    /// A daemon.
+    Node,
+    /// A control process.
+    Control,
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "a node of aktis",
+            Self::Control => "the control process of a cluster",
+        })
+    }
+}
+
 /// A directory that this process has claimed.
 #[derive(Debug)]
 pub struct Directory {
@@ -93,8 +114,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory if there is none, checks that it is private, and claims it.
+    /// Makes the directory if there is none, checks that it is private, and claims it for a daemon.
     pub fn claim(path: &Path) -> Result<Self, DirectoryError> {
+        Self::claim_for(path, Tenant::Node)
+    }
+
+    /// The same, for whoever it is.
+    pub(crate) fn claim_for(path: &Path, tenant: Tenant) -> Result<Self, DirectoryError> {
         prepare(path)?;
         let lock_path = path.join(LOCK_NAME);
         let mut options = OpenOptions::new();
@@ -104,7 +130,7 @@ impl Directory {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let pid = io::read_to_string(lock).ok().and_then(|text| text.trim().parse().ok());
-                return Err(DirectoryError::Claimed { path: path.to_owned(), pid });
+                return Err(DirectoryError::Claimed { tenant, path: path.to_owned(), pid });
             }
             Err(TryLockError::Error(error)) => return Err(system("lock", &lock_path)(error)),
         }
@@ -183,7 +209,7 @@ pub fn open_log(directory: &Path) -> Result<File, DirectoryError> {
     options.append(true).create(true).mode(PRIVATE_FILE).open(&path).map_err(system("open", &path))
 }
 
-fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+pub(crate) fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
     let path = path.to_owned();
     move |source| DirectoryError::System { what, path, source }
 }

@@ -1,6 +1,7 @@
 //! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
 
 mod names;
+mod questions;
 
 use crate::host::NodeHost;
 use crate::member::Member;
@@ -8,12 +9,13 @@ use crate::neighbours::Neighbours;
 use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::RequestId;
-use aktis_protocol::member::ToControl;
+use aktis_protocol::member::{Question, ToControl};
 use aktis_protocol::placement::{Demand, FromPlacer, ToPlacer};
 use aktis_protocol::{ActorId, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, ShapeId};
 use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
+use questions::{AskedFor, Asker, Questions};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -49,6 +51,7 @@ pub(crate) struct Elsewhere {
     fetches: Mutex<Option<Sender<Fetch>>>,
     places: Mutex<Places>,
     names: Mutex<Names>,
+    questions: Mutex<Questions>,
 }
 
 #[derive(Default)]
@@ -70,6 +73,7 @@ impl Elsewhere {
             fetches: Mutex::new(Some(fetches)),
             places: Mutex::default(),
             names: Mutex::default(),
+            questions: Mutex::default(),
         });
         let orders = Arc::new(Mutex::new(orders));
         for _ in 0..FETCHERS {
@@ -128,8 +132,15 @@ impl Elsewhere {
             NodeEffect::PlaceActor { actor, needs } => self.place_actor(actor, needs),
             NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
             NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
-            NodeEffect::SeekName { to, request, name } => self.seek_name(to, request, name),
-            NodeEffect::SeekNames { to, request } => self.seek_names(to, request),
+            NodeEffect::SeekName { to, request, name } => {
+                self.ask_control(Asker::new(AskedFor::Name, to, request), Question::Name(name));
+            }
+            NodeEffect::SeekNames { to, request } => {
+                self.ask_control(Asker::new(AskedFor::Names, to, request), Question::Names);
+            }
+            NodeEffect::AskKey { to, request, question } => {
+                self.ask_control(Asker::new(AskedFor::Key, to, request), Question::Key(question));
+            }
             _ => {}
         }
     }
@@ -199,14 +210,20 @@ impl Elsewhere {
         }
     }
 
-    /// The control process is away: nobody will answer what was asked.
+    /// The control process is back, or there for the first time: what was asked of the placer is forgotten there.
+    pub(crate) fn on_control_back(&self) {
+        self.on_control_away();
+        self.ask_again();
+    }
+
+    /// The control process is away: the placer will not answer what it was asked.
     pub(crate) fn on_control_away(&self) {
         let actors: Vec<ActorId> = self.places.lock().actors.drain().map(|(_, actor)| actor).collect();
         for actor in actors {
             self.host.feed(NodeInput::ActorPlaced { actor, peer: None });
         }
         self.host.feed(NodeInput::PlacesLost);
-        self.forget_questions();
+        self.stop_asking();
     }
 
     fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {

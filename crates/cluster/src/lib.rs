@@ -1,7 +1,7 @@
 //! The daemon of Aktis: one machine's node of a cluster, and what the command line asks of it.
 
 pub mod admin;
-mod control;
+pub mod control;
 pub mod daemon;
 pub mod directory;
 mod elsewhere;
@@ -12,5 +12,6 @@ mod peer;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
+pub use control::{Control, ControlConfig, ControlError, ControlStopper};
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper};
 pub use directory::{Directory, DirectoryError};

@@ -1,13 +1,13 @@
 //! This node as a member of the cluster: its link to the control process.
 //!
-//! The link is dialled again for as long as it takes. Whatever came of it, the node joins again, and is told who else is
-//! there; meanwhile it goes on with the nodes that it knows.
+//! The link is dialled again for as long as it takes. Meanwhile the node goes on with the nodes that it knows. Then it joins
+//! again, and keeps its membership if that has not ended.
 
 use crate::control::MEMBER_GREETING;
 use crate::elsewhere::Elsewhere;
 use crate::host::NodeHost;
 use crate::neighbours::Neighbours;
-use aktis_io::{DialError, Endpoint, Frames, Link, LinkEnd, LinkEvents};
+use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::limits::{NODE_HEARTBEAT_MICROSECONDS, NODE_REPORT_MICROSECONDS};
 use aktis_protocol::member::{FromControl, ToControl};
@@ -46,7 +46,16 @@ pub(crate) struct Member {
 #[derive(Default)]
 struct State {
     link: Option<Link>,
+    /// Whether the control process has answered on that link.
+    welcomed: bool,
+    /// How often it has.
+    welcomes: u64,
+    /// The membership, which outlives its links.
     epoch: Option<Epoch>,
+    /// Since when the control process is away.
+    away_since: Option<Instant>,
+    /// Why the last attempt to reach it has failed.
+    problem: Option<String>,
     nodes: BTreeMap<NodeId, NodeInfo>,
     closing: bool,
 }
@@ -60,7 +69,7 @@ impl Member {
         host: NodeHost,
         neighbours: Arc<Neighbours>,
         elsewhere: Arc<Elsewhere>,
-    ) -> Result<Arc<Self>, DialError> {
+    ) -> Arc<Self> {
         let member = Arc::new(Self {
             about,
             control,
@@ -72,25 +81,25 @@ impl Member {
             changed: Condvar::new(),
         });
         member.elsewhere.set_member(&member);
-        member.dial(endpoint)?;
+        member.dial(endpoint);
         let other = member.clone();
         let spawned = std::thread::Builder::new().name("aktis-member".into()).spawn(move || other.run());
         if spawned.is_err() {
             member.close();
         }
-        Ok(member)
+        member
     }
 
-    /// Waits until the control process has welcomed this node; false if that takes too long.
-    pub(crate) fn wait_welcome(&self, timeout: Duration) -> bool {
+    /// Waits until the control process has welcomed this node. If that takes too long, says what is in the way.
+    pub(crate) fn wait_welcome(&self, timeout: Duration) -> Result<(), String> {
         let mut state = self.state.lock();
         let deadline = Instant::now() + timeout;
-        while state.epoch.is_none() {
+        while !state.welcomed {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return false;
+                return Err(state.problem.take().unwrap_or_else(|| "it is silent".to_owned()));
             }
         }
-        true
+        Ok(())
     }
 
     /// The other members, as far as this one was told.
@@ -98,22 +107,25 @@ impl Member {
         self.state.lock().nodes.values().cloned().collect()
     }
 
-    /// Whether the control process is there.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.state.lock().epoch.is_some()
+    /// How long the control process has been away, if it is.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        (!state.welcomed).then(|| state.away_since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     /// Sends something to the control process; false if it is away.
     pub(crate) fn send(&self, message: &ToControl) -> bool {
         let state = self.state.lock();
-        let welcomed = state.link.as_ref().filter(|_| state.epoch.is_some());
+        let welcomed = state.link.as_ref().filter(|_| state.welcomed);
         welcomed.is_some_and(|link| link.send(encode(message)).is_ok())
     }
 
     /// Sends something to the placer; false if the control process is away.
     pub(crate) fn send_placer(&self, message: ToPlacer) -> bool {
         let state = self.state.lock();
-        let (Some(link), Some(epoch)) = (&state.link, state.epoch) else { return false };
+        let (Some(link), Some(epoch), true) = (&state.link, state.epoch, state.welcomed) else {
+            return false;
+        };
         link.send(encode(&ToControl::Placer { epoch, message })).is_ok()
     }
 
@@ -127,20 +139,25 @@ impl Member {
         self.changed.notify_all();
     }
 
-    fn dial(self: &Arc<Self>, endpoint: &Endpoint) -> Result<(), DialError> {
+    fn dial(self: &Arc<Self>, endpoint: &Endpoint) {
         let (node, address) = self.control;
-        let link = endpoint.dial(node, address, MEMBER_GREETING.to_vec(), |link| {
+        let dialled = endpoint.dial(node, address, MEMBER_GREETING.to_vec(), |link| {
             self.state.lock().link = Some(link.clone());
             Box::new(FromControlProcess { member: self.clone(), link: link.clone() })
-        })?;
-        self.say_joined(&link);
-        Ok(())
+        });
+        match dialled {
+            Ok(link) => self.say_joined(&link),
+            // It may be away for long: nothing is said about each attempt.
+            Err(error) => self.state.lock().problem = Some(error.to_string()),
+        }
     }
 
     fn say_joined(&self, link: &Link) {
         let About { address, labels, resources } = self.about.clone();
         // If it cannot be said, the link is over, and so is this attempt.
+        let held = self.state.lock().epoch;
         let _ = link.send(encode(&ToControl::Joined {
+            held,
             address,
             labels,
             resources,
@@ -158,7 +175,8 @@ impl Member {
             if state.closing {
                 return;
             }
-            let (link, epoch) = (state.link.clone(), state.epoch);
+            let (link, epoch, welcomes) = (state.link.clone(), state.epoch, state.welcomes);
+            let epoch = epoch.filter(|_| state.welcomed);
             let pause = if link.is_some() { report_every } else { DIAL_AGAIN };
             self.changed.wait_for(&mut state, pause);
             if state.closing {
@@ -168,9 +186,9 @@ impl Member {
             let Some(link) = link else {
                 let Some(endpoint) = self.endpoint.upgrade() else { return };
                 if self.state.lock().link.is_none() {
-                    // It may be away for long: nothing is said about each attempt.
-                    let _ = self.dial(&endpoint);
+                    self.dial(&endpoint);
                 }
+                self.elsewhere.on_time();
                 continue;
             };
             let Some(epoch) = epoch else { continue };
@@ -179,28 +197,22 @@ impl Member {
                 let _ = link.send(encode(&ToControl::Heartbeat { epoch }));
             }
             let report = self.host.report();
-            if last_report.as_ref() != Some(&(epoch, report.clone())) {
+            if last_report.as_ref() != Some(&(welcomes, report.clone())) {
                 self.send_placer(ToPlacer::Reported { report: report.clone() });
-                last_report = Some((epoch, report));
+                last_report = Some((welcomes, report));
             }
         }
     }
 
     fn on_message(self: &Arc<Self>, link: &Link, message: FromControl) {
         match message {
-            FromControl::Welcome { epoch, nodes } => {
-                let mut state = self.state.lock();
-                state.epoch = Some(epoch);
-                state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
-                drop(state);
-                self.neighbours.on_members(&nodes);
-                // What was asked before belongs to a membership that is over.
-                self.elsewhere.on_control_away();
-                self.changed.notify_all();
-            }
+            FromControl::Welcome { epoch, nodes } => self.on_welcome(epoch, &nodes),
             FromControl::Expelled => {
                 // The others have given this node up: nothing of what is between them and it counts any more.
-                self.state.lock().epoch = None;
+                let mut state = self.state.lock();
+                (state.epoch, state.welcomed) = (None, false);
+                drop(state);
+                self.elsewhere.on_control_away();
                 self.neighbours.reset();
                 self.say_joined(link);
             }
@@ -223,9 +235,25 @@ impl Member {
             FromControl::NameClaimed { name, actor, granted } => {
                 self.elsewhere.on_name_claimed(name, actor, granted);
             }
-            FromControl::NameFound { request, found } => self.elsewhere.on_name_found(request, found),
-            FromControl::Names { request, names } => self.elsewhere.on_names(request, names),
+            FromControl::Answered { number, reply } => self.elsewhere.on_answered(number, reply),
         }
+    }
+
+    fn on_welcome(self: &Arc<Self>, epoch: Epoch, nodes: &[NodeInfo]) {
+        let mut state = self.state.lock();
+        let held = state.epoch.replace(epoch);
+        state.welcomed = true;
+        state.welcomes += 1;
+        state.away_since = None;
+        state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
+        drop(state);
+        if held.is_some_and(|held| held != epoch) {
+            // As if it had been expelled, which nobody could tell it.
+            self.neighbours.reset();
+        }
+        self.neighbours.on_members(nodes);
+        self.elsewhere.on_control_back();
+        self.changed.notify_all();
     }
 }
 
@@ -244,11 +272,14 @@ impl LinkEvents for FromControlProcess {
         }
     }
 
-    fn on_closed(&mut self, _end: &LinkEnd) {
+    fn on_closed(&mut self, end: &LinkEnd) {
         let mut state = self.member.state.lock();
         if state.link.as_ref().is_some_and(|link| link.is_same(&self.link)) {
             state.link = None;
-            state.epoch = None;
+            state.problem = Some(end.to_string());
+            if std::mem::take(&mut state.welcomed) {
+                state.away_since = Some(Instant::now());
+            }
         }
         drop(state);
         self.member.changed.notify_all();

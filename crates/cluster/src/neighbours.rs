@@ -260,8 +260,12 @@ impl Neighbours {
             Arc::new(self.host.clone()),
         );
         let neighbours = self.clone();
+        let link_of_peer = link.clone();
         let run = move || {
-            let why = peer.run();
+            // If it panics, the node goes on without this link, as if the other node had died.
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| peer.run()));
+            let why = ended.unwrap_or_else(|_| "its thread on this node panicked".to_owned());
+            link_of_peer.close(&why);
             neighbours.host.close_peer(slot, gone(&why));
             bridge.runtime().shutdown();
             drop(bridge);
@@ -301,7 +305,12 @@ impl Neighbours {
 
 /// How a process ends that stood for another node.
 fn gone(why: &str) -> DeathCause {
-    DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why.to_owned()] }
+    DeathCause {
+        pid: 0,
+        signal: None,
+        exit_code: None,
+        stderr_tail: vec![format!("the node is gone: {why}")],
+    }
 }
 
 /// Objects that other nodes copy.
@@ -373,10 +382,11 @@ impl LinkEvents for PeerLink {
     fn on_frames(&mut self, frames: Frames<'_>) {
         let mut decoded = Vec::with_capacity(frames.len());
         for frame in frames {
-            match decode::<Frame>(frame) {
+            let frame = decode::<Frame>(frame).map_err(|error| format!("it could not be decoded: {error}"));
+            match frame.and_then(|frame| frame.check().map(|()| frame).map_err(str::to_owned)) {
                 Ok(frame) => decoded.push(frame),
-                Err(error) => {
-                    self.link.close(&format!("a message could not be decoded: {error}"));
+                Err(problem) => {
+                    self.link.close(&format!("a message was refused: {problem}"));
                     break;
                 }
             }

@@ -16,10 +16,11 @@ mod programs;
 
 use actors::ActorsAcross;
 use aktis_logic::loans::Loans;
+use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, Failure, FailureKind, LeaseId, ProcessSlot, Shape, ShapeId, TaskKey, control,
+    ActorId, DeathCause, Failure, FailureKind, LeaseId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey, control,
 };
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::Bridge;
@@ -106,6 +107,7 @@ struct Sent {
 /// A task or call that was received.
 struct Received {
     key: TaskKey,
+    task: TaskId,
     /// Whose call it is, if it is one.
     actor: Option<ActorId>,
     returns_left: u32,
@@ -114,11 +116,18 @@ struct Received {
     producer: Option<ProcessSlot>,
 }
 
-/// A message to a local process for which there was no room.
-struct Unsent {
-    to: ProcessSlot,
-    message: Message,
-    payload: Vec<u8>,
+/// What has to wait, since there was no room for it or for something before it.
+enum Unsent {
+    /// A message to a local process.
+    Message { to: ProcessSlot, message: Message, payload: Vec<u8> },
+    /// Something about an actor: those who hear of it must have had its answers.
+    ToNode(ToNode),
+}
+
+impl Unsent {
+    fn is_to(&self, process: ProcessSlot) -> bool {
+        matches!(self, Self::Message { to, .. } if *to == process)
+    }
 }
 
 /// Leases for tasks of one shape.
@@ -180,6 +189,7 @@ impl Peer {
             let ended = self.doorway.ended.lock().clone();
             let frames = std::mem::take(&mut *self.doorway.frames.lock());
             let mut progress = !frames.is_empty();
+            self.programs_across.begin_turn();
             for frame in frames {
                 self.on_frame(frame);
             }
@@ -228,9 +238,17 @@ impl Peer {
 
     /// Sends a message to a local process, after those before it.
     fn post(&mut self, to: ProcessSlot, message: Message, payload: Vec<u8>) {
-        let waits = self.unsent.iter().any(|unsent| unsent.to == to);
+        let waits = self.unsent.iter().any(|unsent| unsent.is_to(to));
         if waits || !self.bridge.push(to, &message, &[&payload]) {
-            self.unsent.push_back(Unsent { to, message, payload });
+            self.unsent.push_back(Unsent::Message { to, message, payload });
+        }
+    }
+
+    /// Says something to the node, after all that was sent to local processes before.
+    fn tell_node(&mut self, message: ToNode) {
+        match self.unsent.is_empty() {
+            true => self.bridge.send(message),
+            false => self.unsent.push_back(Unsent::ToNode(message)),
         }
     }
 
@@ -244,16 +262,24 @@ impl Peer {
     fn flush_unsent(&mut self) -> bool {
         let (mut progress, mut full) = (false, Vec::new());
         for unsent in std::mem::take(&mut self.unsent) {
-            if !self.bridge.is_alive(unsent.to) {
-                continue;
+            match unsent {
+                Unsent::Message { to, message, payload } => {
+                    if !self.bridge.is_alive(to) {
+                        continue;
+                    }
+                    if full.contains(&to) || !self.bridge.push(to, &message, &[&payload]) {
+                        full.push(to);
+                        self.unsent.push_back(Unsent::Message { to, message, payload });
+                        continue;
+                    }
+                }
+                Unsent::ToNode(message) if full.is_empty() => self.bridge.send(message),
+                Unsent::ToNode(_) => {
+                    self.unsent.push_back(unsent);
+                    continue;
+                }
             }
-            if full.contains(&unsent.to) || !self.bridge.push(unsent.to, &unsent.message, &[&unsent.payload])
-            {
-                full.push(unsent.to);
-                self.unsent.push_back(unsent);
-            } else {
-                progress = true;
-            }
+            progress = true;
         }
         progress
     }
@@ -261,7 +287,7 @@ impl Peer {
     /// Forgets a task or call that was sent; its lease is free for another.
     fn settle_sent(&mut self, ticket: Ticket) {
         let Some(sent) = self.sent.remove(&ticket) else { return };
-        self.forget_key(&sent, ticket);
+        self.forget_key(sent.from, sent.key, ticket);
         if let Some(cell) = sent.cell {
             self.bridge.clear_cell(cell);
             self.cells.push(cell);
@@ -273,12 +299,12 @@ impl Peer {
         }
     }
 
-    /// The task or call is not looked for under its key any more, unless it was sent again since.
-    fn forget_key(&mut self, sent: &Sent, ticket: Ticket) {
-        if let Some(from) = sent.from
-            && self.by_key.get(&(from, sent.key)) == Some(&ticket)
+    /// What its submitter says about a task concerns this ticket no more; it may have sent the task again.
+    fn forget_key(&mut self, from: Option<ProcessSlot>, key: TaskKey, ticket: Ticket) {
+        if let Some(from) = from
+            && self.by_key.get(&(from, key)) == Some(&ticket)
         {
-            self.by_key.remove(&(from, sent.key));
+            self.by_key.remove(&(from, key));
         }
     }
 
@@ -295,8 +321,8 @@ impl Peer {
 
     /// The other node is gone, or counts as gone: what was sent there may be run again elsewhere.
     fn on_end(&mut self, why: &str) {
-        let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why.to_owned()] };
-        let text = format!("the node that ran it is gone: {why}");
+        let text = format!("the node is gone: {why}");
+        let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![text.clone()] };
         let failure = Failure { retriable: true, ..Failure::new(FailureKind::WorkerDied(cause), text) };
         let bytes = control::encode(&failure);
         // Submitters find those with a cell by themselves when they hear of the death, as with any process.
@@ -321,10 +347,16 @@ impl Peer {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+}
+
+impl Drop for Peer {
+    /// Also if the thread panicked: nobody waits for what it would have done, and nothing is kept for the other side.
+    fn drop(&mut self) {
         self.doorway.queue.lock().take();
-        self.doorway.sought.lock().clear();
+        let sought = std::mem::take(&mut *self.doorway.sought.lock());
         let lent = self.doorway.lent.lock().end();
-        drop(lent);
+        drop((sought, lent));
     }
 }
 

@@ -122,6 +122,9 @@ fn read_all(file: &File, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::R
     }
 }
 
+/// The variable by which workers of a template know the directory of their node.
+const NODE_VARIABLE: &str = "AKTIS_NODE_DIRECTORY";
+
 /// How workers of a program are started; its executable is copied into the directory if it is not there.
 pub(crate) fn launch_of(source: &ProgramSource, directory: &Path) -> Result<Launch, ProgramError> {
     if let Some(obstacle) = source.spec.obstacle() {
@@ -137,7 +140,11 @@ pub(crate) fn launch_of(source: &ProgramSource, directory: &Path) -> Result<Laun
             Ok(Launch::Copy(path.into()))
         }
         ProgramKind::Python { command, environment, .. } => {
-            let program = TemplateProgram { command: command.clone(), environment: environment.clone() };
+            // Workers can ask the daemon of their own node, wherever the driver is.
+            let node = directory.parent().unwrap_or(directory).as_os_str().to_owned();
+            let mut environment = environment.clone();
+            environment.push((NODE_VARIABLE.into(), node));
+            let program = TemplateProgram { command: command.clone(), environment };
             Ok(Launch::Template { program: Arc::new(program), status: Arc::default() })
         }
     }

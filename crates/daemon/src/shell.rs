@@ -406,7 +406,8 @@ impl Shell {
             | NodeEffect::ClaimName { .. }
             | NodeEffect::FreeName { .. }
             | NodeEffect::SeekName { .. }
-            | NodeEffect::SeekNames { .. } => self.hand_up(effect),
+            | NodeEffect::SeekNames { .. }
+            | NodeEffect::AskKey { .. } => self.hand_up(effect),
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }

@@ -49,7 +49,7 @@ impl Authority {
     pub fn create(directory: &Path) -> Result<Self, IdentityError> {
         files::create_private_directory(directory)?;
         let certificate_path = directory.join(CERTIFICATE_FILE);
-        if certificate_path.exists() {
+        if Self::is_in(directory) {
             return Err(IdentityError::Exists(directory.to_owned()));
         }
         let key = new_key()?;
@@ -63,6 +63,11 @@ impl Authority {
         // Last, because it says that there is an authority: whoever is killed before can begin again.
         files::write_private(&certificate_path, &certificate)?;
         Ok(Self::new(key, certificate, &token_key))
+    }
+
+    /// Whether an authority was made in `directory`.
+    pub fn is_in(directory: &Path) -> bool {
+        directory.join(CERTIFICATE_FILE).exists()
     }
 
     /// The authority that was made in `directory`.

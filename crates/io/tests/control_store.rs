@@ -65,7 +65,7 @@ fn object(number: u64) -> ObjectId {
 }
 
 fn rows(store: &ControlStore, limit: u32) -> (Vec<String>, bool) {
-    let query = Query::Rows { table: Table::Keys, prefix: Key(vec![]), after: None, limit };
+    let query = Query::Rows { table: Table::Keys, prefix: Key(vec![]), after: None, limit, values: true };
     let Answer::Rows { rows, more } = ask(store, query) else { panic!("no rows") };
     (rows.into_iter().map(|(key, _)| String::from_utf8(key.0).expect("text")).collect(), more)
 }

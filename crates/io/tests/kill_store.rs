@@ -143,6 +143,7 @@ fn rows_of(store: &ControlStore, number: u64) -> u64 {
             prefix: format!("{number:010}/").as_str().into(),
             after: None,
             limit: 100,
+            values: true,
         },
     ) else {
         panic!("no rows")

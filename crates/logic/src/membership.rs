@@ -4,10 +4,11 @@
 //! 1. An epoch is higher than all that were given before it, to whichever node. So a node that comes back has another
 //!    one, and what it said or was told before is recognised, though nothing is remembered about nodes that left.
 //! 2. A node is a member from its joining until it leaves, its lease lapses, or it joins again. Each end is told once.
-//! 3. No lease lasts longer than `NODE_LEASE_MICROSECONDS` from the last sign of life.
+//! 3. No lease lasts longer than `NODE_LEASE_MICROSECONDS` from the last sign of life; or `NODE_REJOIN_MICROSECONDS` from
+//!    the beginning, for members of an earlier life of the control process that have given none since.
 
 use crate::Time;
-use aktis_protocol::limits::{NODE_LEASE_MICROSECONDS, NODES_MAX};
+use aktis_protocol::limits::{NODE_LEASE_MICROSECONDS, NODE_REJOIN_MICROSECONDS, NODES_MAX};
 use aktis_protocol::{Epoch, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +58,13 @@ impl Membership {
         Self { members: BTreeMap::new(), lapses: BTreeSet::new(), next_epoch: first_epoch }
     }
 
+    /// A node was a member in an earlier life of the control process, and has some time to give a sign of life.
+    pub fn restore(&mut self, now: Time, node: NodeId, epoch: Epoch) {
+        assert!(epoch < self.next_epoch, "membership invariant 1: {node}");
+        self.remove(node);
+        self.insert(Time(now.0 + NODE_REJOIN_MICROSECONDS), node, epoch);
+    }
+
     /// A node joins, for the first time or again.
     pub fn on_joined(&mut self, now: Time, node: NodeId) -> Result<Joined, MembershipError> {
         let replaced = self.remove(node).map(|member| member.epoch);
@@ -65,7 +73,7 @@ impl Membership {
         }
         let epoch = self.next_epoch;
         self.next_epoch = Epoch(epoch.0 + 1);
-        self.insert(now, node, epoch);
+        self.renew(now, node, epoch);
         Ok(Joined { epoch, replaced })
     }
 
@@ -75,7 +83,7 @@ impl Membership {
             return Err(MembershipError::Ended { node, epoch });
         }
         self.remove(node);
-        self.insert(now, node, epoch);
+        self.renew(now, node, epoch);
         Ok(())
     }
 
@@ -120,8 +128,11 @@ impl Membership {
         self.next_epoch
     }
 
-    fn insert(&mut self, now: Time, node: NodeId, epoch: Epoch) {
-        let lapses_at = Time(now.0 + NODE_LEASE_MICROSECONDS);
+    fn renew(&mut self, now: Time, node: NodeId, epoch: Epoch) {
+        self.insert(Time(now.0 + NODE_LEASE_MICROSECONDS), node, epoch);
+    }
+
+    fn insert(&mut self, lapses_at: Time, node: NodeId, epoch: Epoch) {
         self.members.insert(node, Member { epoch, lapses_at });
         self.lapses.insert((lapses_at, node));
     }
@@ -185,6 +196,22 @@ mod tests {
         assert_eq!(second.replaced, Some(first));
         assert_eq!(membership.members().collect::<Vec<_>>(), [(node(1), second.epoch)]);
         assert_eq!(membership.lapse(Time(LEASE)), [], "the lease is that of the second");
+        membership.check();
+    }
+
+    #[test]
+    fn members_of_an_earlier_life_keep_their_epochs_if_they_come_in_time() {
+        let mut membership = Membership::new(Epoch(9));
+        membership.restore(Time(0), node(1), Epoch(3));
+        membership.restore(Time(0), node(2), Epoch(8));
+        membership.on_heartbeat(Time(10), node(1), Epoch(3)).unwrap();
+        assert_eq!(membership.on_joined(Time(20), node(3)).unwrap().epoch, Epoch(9), "invariant 1");
+        membership.on_heartbeat(Time(LEASE), node(1), Epoch(3)).unwrap();
+        membership.on_heartbeat(Time(LEASE), node(3), Epoch(9)).unwrap();
+        assert_eq!(membership.lapse(Time(2 * LEASE - 1)), []);
+        membership.check();
+        let lapsed = membership.lapse(Time(NODE_REJOIN_MICROSECONDS));
+        assert!(lapsed.contains(&(node(2), Epoch(8))), "invariant 3");
         membership.check();
     }
 

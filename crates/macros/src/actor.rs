@@ -11,7 +11,7 @@ use syn::{Error, ImplItem, ImplItemFn, ItemImpl, Result, Type};
 /// Calls that may run at once in an actor with async methods that does not say otherwise.
 const ASYNC_CONCURRENCY: u32 = 1000;
 /// Methods of every handle, unless the actor has one of that name.
-const HANDLE_METHODS: [&str; 3] = ["kill", "explain", "id"];
+const HANDLE_METHODS: [&str; 4] = ["kill", "explain", "id", "with_deadline"];
 
 /// A checked actor.
 struct Actor {
@@ -222,7 +222,7 @@ impl Actor {
 
     /// What every handle has, unless the actor has a method of that name.
     fn handle_methods(&self) -> TokenStream {
-        let [kill, explain, id] =
+        let [kill, explain, id, with_deadline] =
             HANDLE_METHODS.map(|name| !self.methods.iter().any(|method| method.signature.name == name));
         let kill = kill.then(|| {
             quote! {
@@ -248,7 +248,15 @@ impl Actor {
                 }
             }
         });
-        quote!(#kill #explain #id)
+        let with_deadline = with_deadline.then(|| {
+            quote! {
+                /// A handle whose calls are cancelled if they are not done so long after they were made.
+                pub fn with_deadline(&self, allowed: ::core::time::Duration) -> Self {
+                    Self { actor: self.actor.with_deadline(allowed) }
+                }
+            }
+        });
+        quote!(#kill #explain #id #with_deadline)
     }
 
     /// `remote`, `options` and `find` of the type itself.

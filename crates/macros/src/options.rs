@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
+use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, LitFloat, LitInt, LitStr, Result, Token, parenthesized};
@@ -24,6 +25,8 @@ const TASK_OPTIONS: &[&str] = &[
     "returns",
     "stream",
     "stream_ahead",
+    "priority",
+    "deadline",
 ];
 const ACTOR_OPTIONS: &[&str] = &[
     "cpus",
@@ -36,6 +39,7 @@ const ACTOR_OPTIONS: &[&str] = &[
     "isolated",
     "name",
     "detached",
+    "priority",
 ];
 
 /// What an attribute asks for.
@@ -49,6 +53,8 @@ pub(crate) struct Options {
     restarts: Option<u32>,
     call_retries: Option<u32>,
     detached: bool,
+    priority: Option<i32>,
+    deadline: Option<Duration>,
     pub(crate) returns: Option<(usize, Span)>,
     pub(crate) stream: Option<Span>,
     pub(crate) max_concurrency: Option<u32>,
@@ -94,6 +100,8 @@ impl Options {
             "max_concurrency" => self.max_concurrency = Some(count(name, input, 1)?),
             "stream_ahead" => self.stream_ahead = Some(count(name, input, 1)?),
             "returns" => self.returns = Some((count(name, input, 2)? as usize, name.span())),
+            "priority" => self.priority = Some(integer(name, input)?),
+            "deadline" => self.deadline = Some(seconds(name, input)?),
             "name" => self.name = Some(text_of(name, input)?),
             "isolated" => self.isolated = flag(name, input)?,
             "detached" => self.detached = flag(name, input)?,
@@ -135,10 +143,17 @@ impl Options {
         let name = self.name.as_ref().map(|name| quote!(__aktis.options.name = Some(#name.into());));
         let isolated = self.isolated.then(|| quote!(__aktis.options.shape_mut().isolated = true;));
         let ahead = self.stream_ahead.map(|ahead| quote!(__aktis.options.stream_ahead = Some(#ahead);));
+        let priority =
+            self.priority.map(|priority| quote!(__aktis.options.shape_mut().priority = #priority;));
+        let deadline = self.deadline.map(|deadline| {
+            let (seconds, nanoseconds) = (deadline.as_secs(), deadline.subsec_nanos());
+            let deadline = quote!(::core::time::Duration::new(#seconds, #nanoseconds));
+            quote!(__aktis.options.deadline = Some(#deadline);)
+        });
         quote! {{
             #[allow(unused_mut)]
             let mut __aktis = ::aktis::__private::TaskSettings::default();
-            #resources #retries #name #isolated #ahead
+            #resources #retries #name #isolated #ahead #priority #deadline
             __aktis.options
         }}
     }
@@ -149,6 +164,7 @@ impl Options {
         let name = self.name.as_ref().map(|name| quote!(__aktis.options.name = Some(#name.into());));
         let (isolated, detached) = (self.isolated, self.detached);
         let (restarts, call_retries) = (self.restarts.unwrap_or(0), self.call_retries.unwrap_or(0));
+        let priority = self.priority.unwrap_or(0);
         quote! {{
             let mut __aktis = ::aktis::__private::ActorSettings::default();
             __aktis.options.isolated = #isolated;
@@ -156,6 +172,7 @@ impl Options {
             __aktis.options.restarts = #restarts;
             __aktis.options.call_retries = #call_retries;
             __aktis.options.concurrency = #concurrency;
+            __aktis.options.priority = #priority;
             #resources #name
             __aktis.options
         }}
@@ -201,14 +218,33 @@ fn value_of<T>(
 fn amount(name: &Ident, input: ParseStream<'_>) -> Result<f64> {
     let what = format!("a number that is not negative, with at most four decimals, as in `{name} = 0.5`");
     value_of(name, input, &what, |input| {
-        let number: f64 = if input.peek(LitFloat) {
-            input.parse::<LitFloat>().ok()?.base10_parse().ok()?
-        } else {
-            input.parse::<LitInt>().ok()?.base10_parse().ok()?
-        };
+        let number = number(input)?;
         let scaled = number * 10_000.0;
         let exact = (scaled.round() / 10_000.0 - number).abs() < 1e-9 * number.max(1.0);
         ((0.0..1e14).contains(&number) && exact).then_some(number)
+    })
+}
+
+fn number(input: ParseStream<'_>) -> Option<f64> {
+    match input.peek(LitFloat) {
+        true => input.parse::<LitFloat>().ok()?.base10_parse().ok(),
+        false => input.parse::<LitInt>().ok()?.base10_parse().ok(),
+    }
+}
+
+fn seconds(name: &Ident, input: ParseStream<'_>) -> Result<Duration> {
+    let what = format!("a number of seconds above 0, as in `{name} = 1.5`");
+    value_of(name, input, &what, |input| {
+        Duration::try_from_secs_f64(number(input)?).ok().filter(|time| !time.is_zero())
+    })
+}
+
+fn integer(name: &Ident, input: ParseStream<'_>) -> Result<i32> {
+    let what = format!("a whole number, as in `{name} = 3` or `{name} = -1`");
+    value_of(name, input, &what, |input| {
+        let sign = if input.parse::<Token![-]>().is_ok() { -1 } else { 1 };
+        let number: i64 = input.parse::<LitInt>().ok()?.base10_parse().ok()?;
+        i32::try_from(sign * number).ok()
     })
 }
 

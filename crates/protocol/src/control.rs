@@ -10,6 +10,7 @@ use crate::ids::{
     ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
     ShardIndex, TaskId,
 };
+use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::resources::{Resources, Shape};
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,12 @@ pub struct ActorSpec {
     pub detached: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
+    /// How often it lived before, as far as its creator knows.
+    pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// How many of its calls may run at once.
     pub concurrency: u32,
     /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
@@ -312,6 +317,18 @@ pub enum ToNode {
         /// How.
         cause: DeathCause,
     },
+    /// An actor in the care of the node that the sender stands for takes no calls for now: those that it had are lost.
+    ActorAway {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// It takes calls again.
+    ActorBack {
+        /// The actor.
+        actor: ActorId,
+    },
     /// A handle of an actor that only its creator knew has been written into a value; it lives in `host`.
     ActorEscaped {
         /// The actor.
@@ -371,37 +388,12 @@ pub enum ToNode {
         group: GroupId,
     },
 
-    /// Keep a value under a key, for all processes of the session. Answer: [`FromNode::KeyStored`].
-    KeyPut {
+    /// Something about the small values that all processes share. Answer: [`FromNode::KeyAnswered`].
+    KeyAsked {
         /// Matches the answer.
         request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-        /// The value.
-        value: Vec<u8>,
-        /// Whether it replaces one that is there.
-        overwrite: bool,
-    },
-    /// What is under this key? Answer: [`FromNode::KeyFound`].
-    KeyGet {
-        /// Matches the answer.
-        request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// Forget what is under this key. Answer: [`FromNode::KeyDeleted`].
-    KeyDelete {
-        /// Matches the answer.
-        request: RequestId,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// Which keys begin like this? Answer: [`FromNode::Keys`].
-    KeyList {
-        /// Matches the answer.
-        request: RequestId,
-        /// How they begin.
-        prefix: Vec<u8>,
+        /// The question.
+        question: KeyQuestion,
     },
 
     /// Kill the process that runs `task` in isolation (a forced cancel).
@@ -519,6 +511,25 @@ pub enum FromNode {
         /// The object.
         object: ObjectId,
     },
+    /// The process of an actor died, which lived here for the node that you stand for.
+    ActorLost {
+        /// The actor.
+        actor: ActorId,
+        /// How.
+        cause: DeathCause,
+    },
+    /// An actor lived here for the node that you stand for, and is held here still: that has to keep it for this one.
+    ActorWanted {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// Somebody here wants an actor ended now, which the node that you stand for has in its care.
+    KillActor {
+        /// The actor.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
+    },
     /// This actor is known here without the node that you stand for: that need not keep it for this one.
     ActorKnown {
         /// The actor.
@@ -607,35 +618,12 @@ pub enum FromNode {
         /// How far it is.
         state: GroupState,
     },
-    /// The answer to [`ToNode::KeyPut`].
-    KeyStored {
+    /// The answer to [`ToNode::KeyAsked`].
+    KeyAnswered {
         /// Matches the question.
         request: RequestId,
-        /// Whether there was a value before, or why there is none now.
-        existed: Result<bool, Failure>,
-    },
-    /// The answer to [`ToNode::KeyGet`].
-    KeyFound {
-        /// Matches the question.
-        request: RequestId,
-        /// The value, if there is one.
-        value: Option<Vec<u8>>,
-    },
-    /// The answer to [`ToNode::KeyDelete`].
-    KeyDeleted {
-        /// Matches the question.
-        request: RequestId,
-        /// Whether there was a value.
-        existed: bool,
-    },
-    /// The answer to [`ToNode::KeyList`].
-    Keys {
-        /// Matches the question.
-        request: RequestId,
-        /// In order, as many as a message holds.
-        keys: Vec<Vec<u8>>,
-        /// How many there are besides.
-        left_out: u32,
+        /// The answer, or why there is none.
+        answer: Result<KeyAnswer, Failure>,
     },
     /// A process of this node died. Answer: [`ToNode::DeathHandled`].
     ProcessDied {

@@ -18,6 +18,10 @@ pub struct DeathCause {
 
 impl std::fmt::Display for DeathCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.pid == 0 {
+            // There was no process, or not on this node.
+            return write!(f, "{}", self.stderr_tail.join("; "));
+        }
         write!(f, "worker process {} ", self.pid)?;
         match (self.signal, self.exit_code) {
             (Some(signal), _) => write!(f, "was killed by signal {signal} ({})", signal_name(signal))?,
@@ -93,6 +97,8 @@ pub enum FailureKind {
     ActorDied,
     /// It was cancelled.
     Cancelled,
+    /// It was not done by its deadline, and was cancelled.
+    DeadlinePassed,
     /// The placement group that it was to run in was removed.
     GroupRemoved,
     /// An input of the task failed, so the task never ran.

@@ -45,9 +45,15 @@ pub enum MessageKind {
     StreamCredit = 8,
     /// The consumer of the stream with key `key` is gone.
     StreamClosed = 9,
-    /// Cancel task `key`, which the receiver is running or holds in a mailbox.
+    /// Cancel task `key`, which the receiver is running or holds in a mailbox. `index` says how: [`CANCEL_RECURSIVE`],
+    /// [`CANCEL_FORCE`].
     Cancel = 10,
 }
+
+/// What the task has submitted is cancelled, too.
+pub const CANCEL_RECURSIVE: u32 = 1;
+/// Its process is to be killed. Only one that stands for another node has to see to that; others are killed by theirs.
+pub const CANCEL_FORCE: u32 = 2;
 
 impl MessageKind {
     /// The kind with this number.

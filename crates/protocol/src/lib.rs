@@ -8,6 +8,7 @@ pub mod failure;
 pub mod groups;
 pub mod hot;
 pub mod ids;
+pub mod keys;
 pub mod limits;
 pub mod member;
 pub mod output;

@@ -7,6 +7,9 @@ pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of all arguments of a call together that travel inside messages; further ones go into the object store.
 pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of a value, a failure or all arguments of a call inside a message between two nodes: as much as a message
+/// between two processes holds, with what comes before it.
+pub const PEER_VALUE_BYTES_MAX: usize = 255 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Programs that one node serves at the same time.
@@ -69,6 +72,8 @@ pub const LOG_LINES_MAX: usize = 1000;
 pub const NODES_MAX: usize = 4096;
 /// How long a node counts as alive after its last heartbeat.
 pub const NODE_LEASE_MICROSECONDS: u64 = 2_000_000;
+/// How long a node counts as alive after the control process has begun anew, until it has joined again.
+pub const NODE_REJOIN_MICROSECONDS: u64 = 5_000_000;
 /// How often a node sends a heartbeat: some may be late or lost before its lease lapses.
 pub const NODE_HEARTBEAT_MICROSECONDS: u64 = 400_000;
 /// How often a node with work tells the placer how it stands.
@@ -120,6 +125,8 @@ pub const STORE_NODES_MAX: usize = 65_535;
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of all rows of one shard, keys included.
 pub const ROWS_BYTES_MAX: usize = 256 << 20;
+/// The same, above which no small values of users are added.
+pub const KEY_ROWS_BYTES_MAX: usize = ROWS_BYTES_MAX / 4 * 3;
 /// Objects that one shard knows.
 pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
 /// Bytes of the record of one task in the control store.

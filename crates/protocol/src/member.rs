@@ -1,9 +1,12 @@
 //! What a node and the control process of its cluster say to each other, over a link that keeps the order.
 
-use crate::control::{FoundActor, RequestId};
+use crate::control::FoundActor;
+use crate::failure::Failure;
 use crate::ids::{ActorId, Epoch, NodeId};
+use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::placement::{FromPlacer, Labels, NodeInfo, ToPlacer};
 use crate::resources::Resources;
+use crate::tables::{Answer, Change, Query};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -12,13 +15,15 @@ use std::net::SocketAddr;
 pub enum ToControl {
     /// The sender joins, for the first time or again. Answer: [`FromControl::Welcome`].
     Joined {
+        /// The membership that it had when it lost its link, if nobody has told it that this is over.
+        held: Option<Epoch>,
         /// Where other nodes reach it.
         address: SocketAddr,
         /// What its operator says about it.
         labels: Labels,
         /// Everything that it has.
         resources: Resources,
-        /// The actors with names that live in its care.
+        /// All actors with names that live in its care.
         names: Vec<NamedActor>,
     },
     /// The sender is alive.
@@ -45,18 +50,41 @@ pub enum ToControl {
         /// The actor that had it.
         actor: ActorId,
     },
-    /// Which actor has this name? Answer: [`FromControl::NameFound`].
-    NameWanted {
-        /// Matches the answer.
-        request: RequestId,
-        /// The name.
-        name: String,
+    /// A question; it is asked again after the link was lost, with the same number. Answer: [`FromControl::Answered`].
+    Asked {
+        /// Higher than those of all questions before it, of the same node.
+        number: u64,
+        /// The question.
+        question: Question,
     },
-    /// Which names are there? Answer: [`FromControl::Names`].
-    NamesWanted {
-        /// Matches the answer.
-        request: RequestId,
-    },
+}
+
+/// What a node asks the control process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// Which actor has this name? Answer: [`Reply::NameFound`].
+    Name(String),
+    /// Which names are there? Answer: [`Reply::Names`].
+    Names,
+    /// Something about a key. Answer: [`Reply::Key`].
+    Key(KeyQuestion),
+    /// Changes to be made together, and kept. Answer: [`Reply::Table`].
+    Change(Vec<Change>),
+    /// What do the tables say? Answer: [`Reply::Table`].
+    Query(Query),
+}
+
+/// What the control process answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The node in whose care the actor lives, and what is said about it.
+    NameFound(Option<(NodeId, FoundActor)>),
+    /// All names, in order.
+    Names(Vec<String>),
+    /// About a key.
+    Key(Result<KeyAnswer, Failure>),
+    /// From the tables.
+    Table(Answer),
 }
 
 /// An actor with a name.
@@ -73,7 +101,7 @@ pub struct NamedActor {
 pub enum FromControl {
     /// The receiver is a member.
     Welcome {
-        /// Its epoch.
+        /// Its epoch. If it is not the one that the receiver held, that membership is over, and all others know it.
         epoch: Epoch,
         /// The other members.
         nodes: Vec<NodeInfo>,
@@ -106,18 +134,11 @@ pub enum FromControl {
         /// Whether it has.
         granted: bool,
     },
-    /// The answer to [`ToControl::NameWanted`].
-    NameFound {
-        /// Matches the question.
-        request: RequestId,
-        /// The node in whose care it lives, and what is said about it.
-        found: Option<(NodeId, FoundActor)>,
-    },
-    /// The answer to [`ToControl::NamesWanted`].
-    Names {
-        /// Matches the question.
-        request: RequestId,
-        /// In order.
-        names: Vec<String>,
+    /// The answer to [`ToControl::Asked`].
+    Answered {
+        /// The question's number.
+        number: u64,
+        /// The answer.
+        reply: Reply,
     },
 }

@@ -9,6 +9,7 @@ use crate::failure::{DeathCause, Failure};
 use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
 use crate::program::ProgramSpec;
 use crate::resources::Shape;
+use crate::{control, limits};
 use serde::{Deserialize, Serialize};
 
 /// A task or call that was sent over a link, by its sender's count.
@@ -135,6 +136,8 @@ pub enum Frame {
         actor: ActorId,
         /// The group of its calls that it is counted in.
         group: u16,
+        /// How many [`Frame::ActorAway`] the sender has heard: one that it had not heard has ended this call.
+        aways: u64,
         /// What it is.
         call: PeerCall,
     },
@@ -258,15 +261,43 @@ pub enum Frame {
         /// At once.
         now: bool,
     },
+    /// End this actor now, which you have in your care.
+    KillActor {
+        /// The actor.
+        actor: ActorId,
+        /// Whether it may be started again.
+        restart: bool,
+    },
+    /// This actor, which I have named to you, takes no calls for now. Those that I have not answered are lost.
+    ActorAway {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        reason: String,
+    },
+    /// It takes calls again.
+    ActorBack {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// This actor, which I have named to you, is gone for good, with the calls that I have not answered.
+    ActorGone {
+        /// The actor.
+        actor: ActorId,
+        /// Why.
+        failure: Failure,
+    },
     /// I want to know this actor, which lives in your care. Answer: [`Frame::ActorKnown`].
     ActorSought {
         /// The actor.
         actor: ActorId,
     },
-    /// I hold this actor for you.
+    /// I hold this actor for you, if that is needed: not if one of us hosts it for the other.
     ActorKnown {
         /// The actor.
         actor: ActorId,
+        /// Whether I do.
+        held: bool,
     },
     /// Nobody here holds a handle of this actor any more, which you have named so often.
     ActorReleased {
@@ -275,4 +306,78 @@ pub enum Frame {
         /// How often it was named.
         count: u64,
     },
+}
+
+impl Frame {
+    /// What is wrong with a frame that no node sends: its receiver could not pass it on.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Task { call, .. } | Self::Call { call, .. } => call.check(),
+            Self::Returned { value, .. } | Self::StreamItem { value, .. } | Self::Value { value, .. } => {
+                value.check()
+            }
+            Self::StreamEnded { failure: Some(failure), .. } => check_failure(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl PeerCall {
+    fn check(&self) -> Result<(), &'static str> {
+        let bytes = |argument: &PeerArgument| match argument {
+            PeerArgument::Value { bytes, .. } => bytes.len(),
+            PeerArgument::Object(_) => size_of::<ObjectId>(),
+        };
+        if self.returns > limits::TASK_RETURNS_MAX {
+            return Err("a call has more return values than there may be");
+        }
+        let sum: usize = self.arguments.iter().map(bytes).sum();
+        if sum > limits::PEER_VALUE_BYTES_MAX { Err("the arguments of a call are too large") } else { Ok(()) }
+    }
+}
+
+impl PeerValue {
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Inline { bytes, .. } if bytes.len() > limits::PEER_VALUE_BYTES_MAX => {
+                Err("a value is too large for a message")
+            }
+            Self::Inline { .. } | Self::Stored { .. } => Ok(()),
+            Self::Failed(failure) => check_failure(failure),
+        }
+    }
+}
+
+fn check_failure(failure: &Failure) -> Result<(), &'static str> {
+    match control::encode(failure).len() > limits::PEER_VALUE_BYTES_MAX {
+        true => Err("a failure is too large for a message"),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::FailureKind;
+
+    #[test]
+    fn what_a_process_could_not_take_is_refused() {
+        let call = |returns, bytes: usize| {
+            let arguments = vec![PeerArgument::Value { bytes: vec![0; bytes], inside: Inside::default() }];
+            let (task, function) = (TaskId::default(), FunctionId::default());
+            let call = PeerCall { task, function, attempt: 0, stream_ahead: 0, returns, arguments };
+            Frame::Task { ticket: Ticket(1), shape: ShapeId(1), call }
+        };
+        assert_eq!(call(limits::TASK_RETURNS_MAX, limits::PEER_VALUE_BYTES_MAX).check(), Ok(()));
+        assert!(call(u32::MAX, 0).check().is_err());
+        assert!(call(1, limits::PEER_VALUE_BYTES_MAX + 1).check().is_err());
+
+        let returned = |value| Frame::Returned { ticket: Ticket(1), index: 0, value };
+        let bytes = vec![0; limits::PEER_VALUE_BYTES_MAX + 1];
+        let (object, inside) = (ObjectId::default(), Inside::default());
+        assert!(returned(PeerValue::Inline { object, bytes, inside }).check().is_err());
+        let long = Failure::new(FailureKind::Codec, "x".repeat(limits::PEER_VALUE_BYTES_MAX));
+        assert!(returned(PeerValue::Failed(long)).check().is_err());
+        assert!(returned(PeerValue::Failed(Failure::new(FailureKind::Codec, "x"))).check().is_ok());
+    }
 }

@@ -163,6 +163,8 @@ pub struct Shape {
     pub group: Option<GroupPlace>,
     /// The program whose workers run it; a process that names none means its own.
     pub program: ProgramId,
+    /// Those with a higher one are served first; 0 is the usual one.
+    pub priority: i32,
 }
 
 impl Default for Shape {
@@ -175,6 +177,7 @@ impl Default for Shape {
             environment: String::new(),
             group: None,
             program: ProgramId::default(),
+            priority: 0,
         }
     }
 }

@@ -254,6 +254,8 @@ pub enum Query {
         after: Option<Key>,
         /// At most so many.
         limit: u32,
+        /// Whether their values are wanted; else they are empty.
+        values: bool,
     },
     /// One object. Answer: [`Answer::Object`].
     Object(ObjectId),

@@ -1,5 +1,6 @@
 //! Handles of actors.
 
+use crate::detached::detached;
 use crate::object_ref::{id_bytes, id_hex};
 use crate::{codec, failure, session};
 use aktis_protocol::ActorId;
@@ -24,7 +25,7 @@ impl Actor {
     }
 
     fn kill(&self, py: Python<'_>, restart: bool) -> PyResult<()> {
-        py.detach(|| self.handle.kill(restart)).map_err(|error| failure::to_exception(py, error))
+        detached(py, || self.handle.kill(restart)).map_err(|error| failure::to_exception(py, error))
     }
 
     fn __hash__(&self) -> u64 {

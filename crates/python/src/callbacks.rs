@@ -3,6 +3,7 @@
 //! The runtime's threads never run Python code: they leave the function in a queue, and the thread for callbacks, which
 //! Python starts when the first one is wanted, calls it.
 
+use crate::detached::detached;
 use crate::object_ref::ObjectRef;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
@@ -39,7 +40,7 @@ pub(crate) fn when_ready(py: Python<'_>, reference: Py<ObjectRef>, callback: Py<
     let handle = reference.get().handle.clone();
     let ready = Ready { callback, reference: Some(reference) };
     let waker = Waker::from(Arc::new(Callback(Mutex::new(Some(ready)))));
-    if py.detach(|| handle.poll(&waker)).is_ready() {
+    if detached(py, || handle.poll(&waker)).is_ready() {
         waker.wake();
     }
     Ok(())
@@ -73,7 +74,7 @@ fn start_thread(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn run_callbacks(py: Python<'_>) {
     loop {
-        let batch = crate::detached::detached(py, || {
+        let batch = detached(py, || {
             let mut queue = QUEUE.lock();
             while queue.is_empty() {
                 WAKE.wait(&mut queue);

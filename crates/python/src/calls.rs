@@ -1,6 +1,7 @@
 //! `f.remote(...)`, `Class.remote(...)` and `handle.method.remote(...)`: from Python's arguments to a submission.
 
 use crate::actor::Actor;
+use crate::detached::detached;
 use crate::head::{self, flags};
 use crate::object_ref::{ObjectRef, id_bytes};
 use crate::stream::Stream;
@@ -14,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A function or class that workers fetch when they first need it.
 #[pyclass(frozen, module = "aktis._native", weakref)]
@@ -54,7 +56,7 @@ impl Export {
         let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
         head::write_text(&mut body, self.name.as_bytes());
         body.extend_from_slice(pickled);
-        let object = py.detach(|| {
+        let object = detached(py, || {
             retired::export(runtime, &body, || {
                 let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new()))?;
                 handle.escape();
@@ -186,6 +188,11 @@ fn attempts(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// So many seconds; more than any clock counts is no bound.
+fn time_allowed(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
 /// Everything of a call but its head: positional arguments, then named ones.
 fn push_arguments(
     arguments: &mut Arguments,
@@ -268,7 +275,7 @@ pub(crate) struct TaskCaller {
 impl TaskCaller {
     #[new]
     #[pyo3(signature = (export, signature, *, name, resources, environment, num_returns, max_retries,
-                        retry_exceptions, stream_ahead, group, max_calls))]
+                        retry_exceptions, stream_ahead, group, max_calls, priority=0, deadline=None))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         export: &Bound<'_, Export>,
@@ -282,9 +289,11 @@ impl TaskCaller {
         stream_ahead: u32,
         group: Option<(Vec<u8>, i64)>,
         max_calls: u32,
+        priority: i32,
+        deadline: Option<f64>,
     ) -> PyResult<Self> {
         let group = group.map(group_place).transpose()?;
-        let shape = session::shape(resources_from(resources)?, environment, group);
+        let shape = Shape { priority, ..session::shape(resources_from(resources)?, environment, group) };
         let usual = shape == Shape { isolated: true, ..Shape::default() };
         let assigned = if usual { Vec::new() } else { head::assigned_text(&shape.resources, group) };
         let shape = (!usual).then(|| Arc::new(shape));
@@ -293,6 +302,7 @@ impl TaskCaller {
             retries: Some(attempts(max_retries)),
             name: Some(name.into()),
             stream_ahead: (stream_ahead > 0).then_some(stream_ahead),
+            deadline: deadline.and_then(time_allowed),
         };
         let own = export.get().name == name;
         Ok(Self {
@@ -378,7 +388,8 @@ pub(crate) struct ActorCaller {
 impl ActorCaller {
     #[new]
     #[pyo3(signature = (export, signature, *, type_name, name, details, resources, placement, environment, detached,
-                        max_restarts, max_task_retries, max_concurrency, concurrency_groups, is_async, group))]
+                        max_restarts, max_task_retries, max_concurrency, concurrency_groups, is_async, group,
+                        priority=0))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         export: Py<Export>,
@@ -396,6 +407,7 @@ impl ActorCaller {
         concurrency_groups: Vec<(String, u32)>,
         is_async: bool,
         group: Option<(Vec<u8>, i64)>,
+        priority: i32,
     ) -> PyResult<Self> {
         let group = group.map(group_place).transpose()?;
         let resources = resources_from(resources)?;
@@ -414,6 +426,7 @@ impl ActorCaller {
             details,
             type_name: Some(type_name),
             group,
+            priority,
             resources,
             isolated: true,
             name,
@@ -451,7 +464,7 @@ impl ActorCaller {
         for value in values {
             codec::push_value(&mut arguments, &runtime, &value)?;
         }
-        let handle = py.detach(|| runtime.create_actor(&worker::ACTOR, &self.options, arguments));
+        let handle = detached(py, || runtime.create_actor(&worker::ACTOR, &self.options, arguments));
         handle.map(|handle| Actor { handle }).map_err(|error| failure::to_exception(py, error))
     }
 }
@@ -472,7 +485,7 @@ pub(crate) struct MethodCaller {
 impl MethodCaller {
     #[new]
     #[pyo3(signature = (actor, method, signature, *, name, num_returns, max_task_retries, retry_exceptions,
-                        concurrency_group, stream_ahead, is_async=false))]
+                        concurrency_group, stream_ahead, is_async=false, deadline=None))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         actor: Py<Actor>,
@@ -485,12 +498,14 @@ impl MethodCaller {
         concurrency_group: Option<String>,
         stream_ahead: u32,
         is_async: bool,
+        deadline: Option<f64>,
     ) -> PyResult<Self> {
         let options = CallOptions {
             group: concurrency_group.as_deref().map_or(0, group_number),
             retries: Some(attempts(max_task_retries)),
             name: Some(name.into()),
             stream_ahead: (stream_ahead > 0).then_some(stream_ahead),
+            deadline: deadline.and_then(time_allowed),
         };
         let returns = Returned::new(num_returns)?;
         if method.is_empty() {

@@ -5,6 +5,7 @@
 //! 2. References and actors' handles that are pickled while a value is encoded become attachments of that value.
 
 use crate::buffer::{self, Pinned};
+use crate::detached::detached;
 use crate::object_ref::ObjectRef;
 use crate::{failure, hooks};
 use aktis_runtime::codec::RawArgument;
@@ -186,9 +187,7 @@ pub(crate) fn push_value(
 ) -> PyResult<()> {
     let encoded = encode(value)?;
     // A large one is copied into the object store.
-    value
-        .py()
-        .detach(|| arguments.push_encoded(runtime, encoded))
+    detached(value.py(), || arguments.push_encoded(runtime, encoded))
         .map_err(|error| failure::to_exception(value.py(), error))
 }
 

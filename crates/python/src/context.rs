@@ -1,6 +1,7 @@
 //! Where the calling code runs.
 
 use crate::actor::Actor;
+use crate::detached::detached;
 use crate::object_ref::id_bytes;
 use crate::{failure, head};
 use aktis_protocol::{GroupId, Resources, Shape};
@@ -113,7 +114,7 @@ impl Context {
         let Some(id) = self.context.actor else { return Ok(None) };
         let runtime = Runtime::current().map_err(|error| failure::to_exception(py, error))?;
         let details = runtime.actor_details(id).unwrap_or_default();
-        let handle = py.detach(|| runtime.adopt_actor(id));
+        let handle = detached(py, || runtime.adopt_actor(id));
         Ok(Some((Actor { handle }, PyBytes::new(py, &details))))
     }
 

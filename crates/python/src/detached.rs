@@ -34,6 +34,13 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, wait: impl Send + FnOnce() -> R)
     })
 }
 
+/// A thread that the program leaves behind goes no further: before it runs Python code inside of our frames.
+pub(crate) fn stay_if_left_behind(py: Python<'_>) {
+    if is_left_behind() {
+        detached(py, || ());
+    }
+}
+
 /// Runs `wait`, for a thread that may have the interpreter's lock, without it.
 pub(crate) fn let_go(wait: &mut (dyn FnMut() + Send)) {
     let mut wait = Some(wait);

@@ -25,6 +25,7 @@ impl Failure {
             FailureKind::WorkerDied(_) => "worker_died",
             FailureKind::ActorDied => "actor_died",
             FailureKind::Cancelled => "cancelled",
+            FailureKind::DeadlinePassed => "deadline",
             FailureKind::GroupRemoved => "group_removed",
             FailureKind::InputFailed => "input_failed",
             FailureKind::UnknownFunction => "unknown_function",
@@ -140,6 +141,7 @@ pub(crate) fn interrupted() -> bool {
 
 /// The exception for an error of the runtime.
 pub(crate) fn to_exception(py: Python<'_>, error: Error) -> PyErr {
+    crate::detached::stay_if_left_behind(py);
     match error {
         Error::Failed(failure) => failed(py, (*failure).clone()),
         Error::TimedOut(after) => {

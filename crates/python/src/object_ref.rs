@@ -312,10 +312,10 @@ pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> P
     let py = what.py();
     let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
-        py.detach(|| handle.cancel(force, recursive))
+        detached(py, || handle.cancel(force, recursive))
     } else if let Ok(stream) = what.cast_exact::<Stream>() {
         let stream = stream.get();
-        py.detach(|| stream.cancel(force, recursive))
+        detached(py, || stream.cancel(force, recursive))
     } else {
         return Err(not_references(what));
     };
@@ -328,10 +328,10 @@ pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = what.py();
     if let Ok(reference) = what.cast_exact::<ObjectRef>() {
         let handle = &reference.get().handle;
-        return Ok(py.detach(|| handle.explain()));
+        return Ok(detached(py, || handle.explain()));
     }
     let actor = what.cast_exact::<Actor>().map_err(|_| not_references(what))?.get();
-    Ok(py.detach(|| actor.handle.explain()))
+    Ok(detached(py, || actor.handle.explain()))
 }
 
 /// How many references this process has to each object that it refers to: id in hexadecimal digits to counts.
@@ -340,7 +340,7 @@ pub(crate) fn reference_counts<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDi
     let counts = PyDict::new(py);
     if let Ok(runtime) = Runtime::current() {
         let session = runtime.number();
-        for count in py.detach(|| runtime.reference_counts()) {
+        for count in detached(py, || runtime.reference_counts()) {
             let words = count.object.to_words();
             if crate::retired::is_export(session, words) {
                 continue;

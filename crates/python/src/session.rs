@@ -1,6 +1,7 @@
 //! A process in a session.
 
 use crate::actor::Actor;
+use crate::detached::detached;
 use crate::object_ref::{ObjectRef, id_bytes, id_words};
 use crate::{failure, hooks};
 use aktis_protocol::{GroupId, GroupPlace, GroupStrategy, Resources, Shape, limits};
@@ -168,32 +169,32 @@ impl Runtime {
     }
 
     fn find_actor(&self, py: Python<'_>, name: &str) -> PyResult<Option<(Actor, Vec<u8>)>> {
-        let found = py.detach(|| self.runtime.find_actor(name));
+        let found = detached(py, || self.runtime.find_actor(name));
         let found = found.map_err(|error| failure::to_exception(py, error))?;
         Ok(found.map(|(handle, found)| (Actor { handle }, found.details)))
     }
 
     fn actor_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        py.detach(|| self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
+        detached(py, || self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
     }
 
     fn key_put(&self, py: Python<'_>, key: &[u8], value: &[u8], overwrite: bool) -> PyResult<bool> {
-        py.detach(|| self.runtime.key_put(key, value, overwrite))
+        detached(py, || self.runtime.key_put(key, value, overwrite))
             .map_err(|error| failure::to_exception(py, error))
     }
 
     fn key_get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = py.detach(|| self.runtime.key_get(key));
+        let value = detached(py, || self.runtime.key_get(key));
         let value = value.map_err(|error| failure::to_exception(py, error))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     fn key_delete(&self, py: Python<'_>, key: &[u8]) -> PyResult<bool> {
-        py.detach(|| self.runtime.key_delete(key)).map_err(|error| failure::to_exception(py, error))
+        detached(py, || self.runtime.key_delete(key)).map_err(|error| failure::to_exception(py, error))
     }
 
     fn key_list<'py>(&self, py: Python<'py>, prefix: &[u8]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let keys = py.detach(|| self.runtime.key_list(prefix));
+        let keys = detached(py, || self.runtime.key_list(prefix));
         let keys = keys.map_err(|error| failure::to_exception(py, error))?;
         Ok(keys.iter().map(|key| PyBytes::new(py, key)).collect())
     }
@@ -216,7 +217,9 @@ impl Runtime {
         };
         let name = (!name.is_empty()).then(|| name.to_owned());
         let ready = crate::codec::encode(py.None().bind(py))?;
-        let created = py.detach(|| self.runtime.create_group(bundles, strategy, name, detached, ready));
+        let created = crate::detached::detached(py, || {
+            self.runtime.create_group(bundles, strategy, name, detached, ready)
+        });
         let (group, handle) = created.map_err(|error| failure::to_exception(py, error))?;
         Ok((PyBytes::new(py, &id_bytes(group.to_words())), ObjectRef::new(handle)))
     }
@@ -224,13 +227,13 @@ impl Runtime {
     fn watch_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<ObjectRef> {
         let group = GroupId::from_words(id_words(group)?);
         let ready = crate::codec::encode(py.None().bind(py))?;
-        let watched = py.detach(|| self.runtime.watch_group(group, ready));
+        let watched = detached(py, || self.runtime.watch_group(group, ready));
         watched.map(ObjectRef::new).map_err(|error| failure::to_exception(py, error))
     }
 
     fn remove_group(&self, py: Python<'_>, group: &[u8]) -> PyResult<()> {
         let group = GroupId::from_words(id_words(group)?);
-        py.detach(|| self.runtime.remove_group(group)).map_err(|error| failure::to_exception(py, error))
+        detached(py, || self.runtime.remove_group(group)).map_err(|error| failure::to_exception(py, error))
     }
 
     fn available_resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -294,6 +297,7 @@ pub(crate) fn current_or_start(py: Python<'_>) -> PyResult<aktis_runtime::Runtim
     if let Ok(runtime) = aktis_runtime::Runtime::current() {
         return Ok(runtime);
     }
+    crate::detached::stay_if_left_behind(py);
     hooks::get(py)?.ensure_session.call0(py)?;
     aktis_runtime::Runtime::current().map_err(|error| failure::to_exception(py, error))
 }

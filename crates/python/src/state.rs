@@ -1,5 +1,6 @@
 //! How things stand on the node, as rows for Python.
 
+use crate::detached::detached;
 use crate::failure;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
@@ -20,7 +21,7 @@ pub(crate) fn available<'py>(py: Python<'py>, runtime: &Runtime) -> PyResult<Bou
 }
 
 fn ask(py: Python<'_>, runtime: &Runtime, what: StateKind) -> PyResult<StateRows> {
-    let answer = py.detach(|| runtime.state(what)).map_err(|error| failure::to_exception(py, error))?;
+    let answer = detached(py, || runtime.state(what)).map_err(|error| failure::to_exception(py, error))?;
     Ok(answer.0)
 }
 

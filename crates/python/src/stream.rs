@@ -1,5 +1,6 @@
 //! What a streaming task gives: references, one after another.
 
+use crate::detached::detached;
 use crate::object_ref::{ObjectRef, id_bytes, seconds};
 use crate::{callbacks, failure};
 use pyo3::prelude::*;
@@ -28,14 +29,14 @@ impl Stream {
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<ObjectRef>> {
         let timeout: Option<Duration> = timeout.map(seconds).transpose()?;
-        let next = crate::detached::detached(py, || self.stream.next(timeout));
+        let next = detached(py, || self.stream.next(timeout));
         let item = next.map_err(|error| failure::to_exception(py, error))?;
         Ok(item.map(ObjectRef::new))
     }
 
     fn poll(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let waker = callbacks::waker(py, callback)?;
-        let polled = py.detach(|| self.stream.poll_next(&waker));
+        let polled = detached(py, || self.stream.poll_next(&waker));
         match polled {
             Poll::Pending => Ok(PyBool::new(py, true).to_owned().into_any().unbind()),
             Poll::Ready(Ok(Some(handle))) => Ok(Py::new(py, ObjectRef::new(handle))?.into_any()),
@@ -47,19 +48,19 @@ impl Stream {
     /// A reference that is resolved when the last item was given.
     fn completed(&self, py: Python<'_>) -> PyResult<ObjectRef> {
         let ready = crate::codec::encode(py.None().bind(py))?;
-        Ok(ObjectRef::new(py.detach(|| self.stream.completed(ready))))
+        Ok(ObjectRef::new(detached(py, || self.stream.completed(ready))))
     }
 
     fn is_finished(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.stream.is_finished())
+        detached(py, || self.stream.is_finished())
     }
 
     fn is_ready(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.stream.is_ready())
+        detached(py, || self.stream.is_ready())
     }
 
     fn task_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let task = py.detach(|| self.stream.task());
+        let task = detached(py, || self.stream.task());
         PyBytes::new(py, &id_bytes(task.to_words()))
     }
 }

@@ -1,5 +1,6 @@
 //! What ran when, for people to look at.
 
+use crate::detached::detached;
 use crate::object_ref::id_hex;
 use aktis_runtime::Runtime;
 use aktis_store::RunKind;
@@ -46,7 +47,7 @@ type Row = (&'static str, String, String, u32, f64, f64);
 
 /// What the processes of a session have run of late.
 pub(crate) fn rows(py: Python<'_>, runtime: &Runtime) -> Vec<Row> {
-    let runs = py.detach(|| runtime.runs());
+    let runs = detached(py, || runtime.runs());
     let epoch = *EPOCH.get_or_init(epoch);
     let row = |run: aktis_store::Run| {
         let kind = match run.kind {

@@ -113,7 +113,9 @@ impl Inner {
             isolated: options.isolated,
             detached: options.detached,
             restarts_max: options.restarts,
+            lives: 0,
             group: options.group,
+            priority: options.priority,
             concurrency: options.concurrency.max(1),
             groups: options.groups.clone(),
             looped: options.looped,
@@ -257,6 +259,9 @@ impl Inner {
         // A stream that was partly consumed cannot begin anew without repeating items.
         let retries = if stream { 0 } else { options.retries.unwrap_or(actor.call_retries) };
         let key = self.record_call(task, actor.index, payload, count, retries);
+        if let Some(allowed) = options.deadline {
+            self.set_deadline(key, allowed);
+        }
         self.tend_after_submit(key, count)?;
         Ok(key)
     }
@@ -540,6 +545,19 @@ impl Inner {
                 }
             });
         }
+    }
+
+    /// Where an actor is, as far as this process knows.
+    pub(crate) fn place_of(self: &Arc<Self>, actor: &ActorEntry) -> ActorPlace {
+        let shell = self.submitter.lock();
+        let place = match shell.machine.actor_place(actor.index) {
+            Place::Pending => ActorPlace::Pending(String::new()),
+            Place::Alive(process) => ActorPlace::Alive { process: *process, incarnation: 0 },
+            Place::Dead(failure) => ActorPlace::Dead((**failure).clone()),
+        };
+        drop(shell);
+        self.run_deferred();
+        place
     }
 
     /// Says where an actor is.

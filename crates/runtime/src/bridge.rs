@@ -7,9 +7,10 @@
 //! Invariant: nothing is done about an event where it happens, since locks of the runtime may be held there.
 
 use crate::codec::{Arguments, Value, inside};
-use crate::entry::{Entry, Later, Outcome, Place};
+use crate::entry::{Entry, Later, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
+use crate::inbound::cancel_index;
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{Inner, Runtime};
@@ -332,7 +333,7 @@ impl Bridge {
     /// Ends a task or call that was submitted here. Gives what is to be pushed to whom, if there was no room for it.
     pub fn cancel(&self, key: TaskKey, force: bool, recursive: bool) -> Option<(ProcessSlot, Message)> {
         let untold = self.runtime.0.cancel(key, force, recursive)?;
-        let (form, index) = (ValueForm::Inline, u32::from(recursive));
+        let (form, index) = (ValueForm::Inline, cancel_index(force, recursive));
         Some((untold, Self::answer_message(MessageKind::Cancel, form, false, index, key)))
     }
 
@@ -370,7 +371,7 @@ impl Bridge {
         let outcome = match answer {
             BridgeAnswer::Inline(bytes, _) => Outcome::Inline(Value::inline(bytes)),
             BridgeAnswer::Stored(stored, contains) => {
-                Outcome::Stored { place: Place::new(stored.entry), contains: *contains }
+                Outcome::Stored { place: StoredAt::new(stored.entry), contains: *contains }
             }
             BridgeAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
         };
@@ -463,6 +464,13 @@ impl Bridge {
     /// A handle of an actor that this node knows.
     pub fn adopt_actor(&self, actor: ActorId) -> ActorHandle {
         self.runtime.0.adopt_actor(actor)
+    }
+
+    /// Has it said, by [`BridgeEvent::ActorChanged`], how an actor is; what becomes of it is said anyway.
+    pub fn look_at(&self, actor: &ActorHandle) {
+        let place = self.runtime.0.place_of(&actor.entry);
+        self.queue.push(BridgeEvent::ActorChanged { actor: actor.entry.id, place });
+        self.queue.wake();
     }
 
     /// Says how a forwarded task or call came out.

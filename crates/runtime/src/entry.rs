@@ -21,9 +21,9 @@ use std::thread::Thread;
 
 /// Where in the object store a value is.
 #[derive(Debug)]
-pub(crate) struct Place(AtomicU64);
+pub(crate) struct StoredAt(AtomicU64);
 
-impl Place {
+impl StoredAt {
     pub(crate) fn new(entry: EntryRef) -> Self {
         Self(AtomicU64::new(u64::from(entry.index) << 32 | u64::from(entry.generation)))
     }
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-impl Clone for Place {
+impl Clone for StoredAt {
     fn clone(&self) -> Self {
         Self::new(self.get())
     }
@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
     /// Its value is in the node's object store.
     Stored {
         /// Where.
-        place: Place,
+        place: StoredAt,
         /// Whether references are inside.
         contains: bool,
     },
@@ -92,7 +92,7 @@ impl Outcome {
     pub(crate) fn from_shared(value: SharedValue) -> Self {
         match value {
             SharedValue::Inline { bytes, .. } => Self::Inline(Value::inline(&bytes)),
-            SharedValue::Stored { entry, contains } => Self::Stored { place: Place::new(entry), contains },
+            SharedValue::Stored { entry, contains } => Self::Stored { place: StoredAt::new(entry), contains },
             SharedValue::Failed(failure) => Self::Failed(Arc::new(failure)),
         }
     }

@@ -2,23 +2,32 @@
 
 use crate::bridge::{BridgeAnswer, BridgeEvent};
 use crate::codec::Value;
-use crate::entry::{Entry, Later, Outcome, Place};
-use crate::payload::Returns;
+use crate::entry::{Entry, Later, Outcome, StoredAt};
+use crate::payload::{Payload, Returns};
 use crate::runtime::Inner;
 use crate::submit::Shell;
 use crate::worker::context::TaskContext;
-use aktis_logic::machine::submitter::{Route, Stage};
+use aktis_logic::machine::submitter::{Cancelled, Place, Route, Stage, Submitter, SubmitterEffect};
 use aktis_protocol::control::ToNode;
-use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
+use aktis_protocol::hot::{
+    CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, Message, MessageKind, Stored, ValueForm,
+};
 use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
 use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 /// How often a cancel is tried when there is no room for it.
 const CANCEL_TRIES: u32 = 1000;
+
+/// How a task is cancelled, as a message says it.
+pub(crate) fn cancel_index(force: bool, recursive: bool) -> u32 {
+    let bit = |wanted, bit| if wanted { bit } else { 0 };
+    bit(recursive, CANCEL_RECURSIVE) | bit(force, CANCEL_FORCE)
+}
 
 /// The reading ends of the channels to this process.
 #[derive(Default)]
@@ -67,7 +76,7 @@ impl Arrived<'_> {
             ValueForm::Inline => (Outcome::Inline(Value::inline(self.payload)), None),
             ValueForm::Stored => {
                 let stored = Stored::read_from_bytes(self.payload).expect("a stored value");
-                let place = Place::new(stored.entry);
+                let place = StoredAt::new(stored.entry);
                 (Outcome::Stored { place, contains: self.contains }, Some(stored.object))
             }
             ValueForm::Failed => {
@@ -195,8 +204,7 @@ impl Inner {
         }
         if let Outcome::Failed(failure) = &outcome
             && failure.retriable
-            && kind == MessageKind::Returned
-            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
+            && self.on_attempt_failed(shell, kind, key, failure, later)
         {
             return;
         }
@@ -248,6 +256,31 @@ impl Inner {
             None => later.messages.extend(held.map(|object| ToNode::Released { object })),
         }
         shell.on_returned(self, key, failed, later);
+    }
+
+    /// An attempt failed, and another may succeed. True if the task is tried again, or its failure has been dealt with.
+    fn on_attempt_failed(
+        self: &Arc<Self>,
+        shell: &mut Shell,
+        kind: MessageKind,
+        key: TaskKey,
+        failure: &Failure,
+        later: &mut Later,
+    ) -> bool {
+        if let FailureKind::WorkerDied(cause) = &failure.kind
+            && let Some(record) = shell.machine.record(key)
+            && let Route::Lane(_) = record.route()
+        {
+            // It was forwarded, and its process died on the other node: it is lost as if that had happened here.
+            let attempt = record.attempt();
+            if let Some(payload) = record.payload() {
+                payload.returns.hold(later);
+            }
+            shell.step(self, later, |machine, out| machine.on_lost(key, attempt, cause, out));
+            return true;
+        }
+        kind == MessageKind::Returned
+            && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
     }
 
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
@@ -333,18 +366,32 @@ impl Inner {
         force: bool,
         recursive: bool,
     ) -> Option<ProcessSlot> {
-        use aktis_logic::machine::submitter::Cancelled;
+        self.end_early(key, force, recursive, |machine, out| machine.on_cancelled(key, out))
+    }
+
+    /// A task was not done in the time that it had: it is cancelled, with what it has submitted.
+    pub(crate) fn on_deadline_passed(self: &Arc<Self>, key: TaskKey, allowed: Duration) {
+        self.end_early(key, false, true, |machine, out| machine.on_deadline_passed(key, allowed, out));
+    }
+
+    fn end_early(
+        self: &Arc<Self>,
+        key: TaskKey,
+        force: bool,
+        recursive: bool,
+        handler: impl FnOnce(&mut Submitter<Payload>, &mut Vec<SubmitterEffect<Payload>>) -> Cancelled,
+    ) -> Option<ProcessSlot> {
         let mut later = Later::default();
         let mut shell = self.submitter.of(key).lock();
         let task = shell.machine.record(key).map(|record| record.task());
-        let found = shell.step(self, &mut later, |machine, out| machine.on_cancelled(key, out));
+        let found = shell.step(self, &mut later, handler);
         let sent_to = match found {
             Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
                 self.who_runs(key)
             }
             Cancelled::Taken => Some(self.me),
             Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
-                aktis_logic::machine::submitter::Place::Alive(process) => Some(*process),
+                Place::Alive(process) => Some(*process),
                 _ => None,
             },
             _ => None,
@@ -354,14 +401,14 @@ impl Inner {
         if let (true, Some(process), Some(task)) = (force, sent_to, task) {
             later.messages.push(ToNode::WorkerKilled { process, task });
         }
-        let untold = sent_to.filter(|process| !self.send_cancel(*process, key, recursive));
+        let how = cancel_index(force, recursive);
+        let untold = sent_to.filter(|process| !self.send_cancel(*process, key, how));
         later.run(self);
         untold
     }
 
     /// False if the process is there and was not told.
-    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, recursive: bool) -> bool {
-        let index = u32::from(recursive);
+    fn send_cancel(self: &Arc<Self>, process: ProcessSlot, key: TaskKey, index: u32) -> bool {
         if process == self.me {
             if let Some(executor) = &self.executor {
                 executor.on_task_message(self.me, MessageKind::Cancel, key, index);

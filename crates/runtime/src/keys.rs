@@ -2,51 +2,51 @@
 
 use crate::error::Error;
 use crate::runtime::Runtime;
-use aktis_protocol::control::{FromNode, RequestId, ToNode};
+use aktis_protocol::control::{FromNode, ToNode};
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 
 impl Runtime {
     /// Keeps a value under a key; true if there was none before. Without `overwrite`, one that is there stays.
     pub fn key_put(&self, key: &[u8], value: &[u8], overwrite: bool) -> Result<bool, Error> {
-        let (key, value) = (key.to_vec(), value.to_vec());
-        match self.ask(|request| ToNode::KeyPut { request, key, value, overwrite })? {
-            FromNode::KeyStored { existed, .. } => Ok(!existed?),
+        match self.ask(KeyQuestion::Put { key: key.to_vec(), value: value.to_vec(), overwrite })? {
+            KeyAnswer::Existed(existed) => Ok(!existed),
             other => Err(unexpected(&other)),
         }
     }
 
     /// The value under a key.
     pub fn key_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let key = key.to_vec();
-        match self.ask(|request| ToNode::KeyGet { request, key })? {
-            FromNode::KeyFound { value, .. } => Ok(value),
+        match self.ask(KeyQuestion::Get { key: key.to_vec() })? {
+            KeyAnswer::Value(value) => Ok(value),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Forgets the value under a key; true if there was one.
     pub fn key_delete(&self, key: &[u8]) -> Result<bool, Error> {
-        let key = key.to_vec();
-        match self.ask(|request| ToNode::KeyDelete { request, key })? {
-            FromNode::KeyDeleted { existed, .. } => Ok(existed),
+        match self.ask(KeyQuestion::Delete { key: key.to_vec() })? {
+            KeyAnswer::Existed(existed) => Ok(existed),
             other => Err(unexpected(&other)),
         }
     }
 
     /// The keys that begin like this, in order, as many as one answer of the node holds.
     pub fn key_list(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let prefix = prefix.to_vec();
-        match self.ask(|request| ToNode::KeyList { request, prefix })? {
-            FromNode::Keys { keys, .. } => Ok(keys),
+        match self.ask(KeyQuestion::List { prefix: prefix.to_vec() })? {
+            KeyAnswer::Keys { keys, .. } => Ok(keys),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
+    fn ask(&self, question: KeyQuestion) -> Result<KeyAnswer, Error> {
         self.0.check_usable()?;
-        self.0.request(question)
+        match self.0.request(|request| ToNode::KeyAsked { request, question })? {
+            FromNode::KeyAnswered { answer, .. } => Ok(answer?),
+            other => Err(unexpected(&other)),
+        }
     }
 }
 
-fn unexpected(answer: &FromNode) -> Error {
+fn unexpected(answer: &impl std::fmt::Debug) -> Error {
     Error::System(format!("the node answered {answer:?} to a question about a key"))
 }

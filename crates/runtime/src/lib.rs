@@ -3,6 +3,7 @@
 //! `api` puts types on top of this; nothing here knows what a user's value is, only its bytes.
 
 mod actors;
+mod alarms;
 mod attached;
 pub mod bridge;
 pub mod codec;
@@ -22,7 +23,6 @@ mod pump;
 mod rebuild;
 mod references;
 pub mod registry;
-mod rests;
 pub mod runtime;
 mod shards;
 mod stream;

@@ -197,10 +197,7 @@ impl Inner {
             | FromNode::Restored { request, .. }
             | FromNode::ActorFound { request, .. }
             | FromNode::Names { request, .. }
-            | FromNode::KeyStored { request, .. }
-            | FromNode::KeyFound { request, .. }
-            | FromNode::KeyDeleted { request, .. }
-            | FromNode::Keys { request, .. }
+            | FromNode::KeyAnswered { request, .. }
             | FromNode::StateTold { request, .. }
             | FromNode::LookedUp { request, .. }
             | FromNode::ImportedAs { request, .. }
@@ -225,6 +222,9 @@ impl Inner {
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }
             | FromNode::ActorKnown { .. }
+            | FromNode::ActorLost { .. }
+            | FromNode::ActorWanted { .. }
+            | FromNode::KillActor { .. }
             | FromNode::ShapeTold { .. }
             | FromNode::Shutdown => match self.bridge.get() {
                 Some(queue) => {

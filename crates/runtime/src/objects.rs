@@ -1,7 +1,7 @@
 //! Objects: putting, opening stored ones, and references that travel inside values.
 
 use crate::codec::{Encoded, Value};
-use crate::entry::{Entry, Outcome, Place};
+use crate::entry::{Entry, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Inner;
@@ -65,7 +65,9 @@ impl Inner {
             if value.len() <= inline_max { Placed::Inline(value) } else { self.store(id, self.me, value)? };
         let (outcome, stored) = match placed {
             Placed::Inline(value) => (Outcome::Inline(value.into_value()), false),
-            Placed::Stored(stored) => (Outcome::Stored { place: Place::new(stored.entry), contains }, true),
+            Placed::Stored(stored) => {
+                (Outcome::Stored { place: StoredAt::new(stored.entry), contains }, true)
+            }
         };
         let entry = Arc::new(Entry::with_outcome(id, self.clone(), outcome));
         if stored || contains {

@@ -17,6 +17,8 @@ pub struct TaskOptions {
     pub name: Option<Arc<str>>,
     /// How far a streaming task may be ahead of its consumer; `None` is the default.
     pub stream_ahead: Option<u32>,
+    /// How long after its submission it is cancelled, if it is not done.
+    pub deadline: Option<Duration>,
 }
 
 impl TaskOptions {
@@ -43,6 +45,8 @@ pub struct CallOptions {
     pub stream_ahead: Option<u32>,
     /// The group of calls that it is counted in; 0 is that of all others.
     pub group: u16,
+    /// How long after its submission it is cancelled, if it is not done.
+    pub deadline: Option<Duration>,
 }
 
 /// How to create an actor.
@@ -56,6 +60,8 @@ pub struct ActorOptions {
     pub environment: String,
     /// The placement group that it is to be in.
     pub group: Option<GroupPlace>,
+    /// Those with a higher one get a place first; 0 is the usual one.
+    pub priority: i32,
     /// What those are told who find it by its name.
     pub details: Vec<u8>,
     /// What people call its type, if not by the constructor's name.

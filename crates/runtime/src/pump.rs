@@ -59,6 +59,13 @@ impl Pump {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Somebody took a value that was there, and drains by itself when it comes to one that is not.
+    #[inline]
+    pub(crate) fn passed(&self) {
+        // A count that is lost to another thread's does not matter: what counts is that it moves.
+        self.epoch.store(self.epoch.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     fn unpark(&self) {
         let mut parked = self.parked.lock();
         if *parked {

@@ -1,5 +1,6 @@
 //! The runtime of one process in one session: what everything else hangs on.
 
+use crate::alarms::Alarms;
 use crate::bridge::BridgeQueue;
 use crate::codec::{Arguments, Encoded, Value};
 use crate::entry::{Entry, Later, Outcome};
@@ -12,7 +13,6 @@ use crate::options::{ActorOptions, Config, TaskOptions, Tuning};
 use crate::pump::Pump;
 use crate::references::{ReferenceCount, Unlisted};
 use crate::registry::Function;
-use crate::rests::Rests;
 use crate::shards::Shards;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     pub(crate) link: OnceLock<Link>,
     pub(crate) fork: ForkMark,
     pub(crate) submitter: Shards,
-    pub(crate) rests: Rests,
+    pub(crate) alarms: Alarms,
     pub(crate) inbound: Mutex<Inbound>,
     pub(crate) senders: Box<[Mutex<Option<Box<Sender>>>]>,
     /// Objects that others may know too, by id.
@@ -125,7 +125,7 @@ impl Inner {
             link: OnceLock::new(),
             fork,
             submitter: Shards::new(shards, &parts.tuning),
-            rests: Rests::new(parts.tuning.retry_delay),
+            alarms: Alarms::new(parts.tuning.retry_delay),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),
@@ -215,6 +215,7 @@ impl Inner {
             self.fail_everything();
             self.replies.fail_all();
             self.pump.stop();
+            self.alarms.stop();
         }
     }
 
@@ -225,6 +226,7 @@ impl Inner {
         self.fail_everything();
         self.replies.fail_all();
         self.pump.stop();
+        self.alarms.stop();
         match self.link.get() {
             Some(Link::Embedded(node)) => node.shutdown(),
             Some(Link::Attached(_) | Link::Local(_)) => self.send_to_node(ToNode::Detached),
@@ -521,10 +523,11 @@ impl Runtime {
         TaskContext::exit_actor()
     }
 
-    /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
+    /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage, alarms.
     pub fn statistics(&self) -> Statistics {
         self.0.run_deferred();
-        let mut sum = Statistics { unfinished_tasks: 0, recorded_tasks: 0, lineage_bytes: 0 };
+        let alarms = self.0.alarms.len();
+        let mut sum = Statistics { unfinished_tasks: 0, recorded_tasks: 0, lineage_bytes: 0, alarms };
         for shard in self.0.submitter.all() {
             let shell = shard.lock();
             sum.unfinished_tasks += shell.machine.unfinished();
@@ -628,6 +631,8 @@ pub struct Statistics {
     pub recorded_tasks: usize,
     /// Bytes of finished tasks' specifications on record.
     pub lineage_bytes: usize,
+    /// Deadlines, and tasks that rest before they are tried again.
+    pub alarms: usize,
 }
 
 static CURRENT: RwLock<Option<Runtime>> = RwLock::new(None);

@@ -27,6 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
+/// Tasks that waited for room go into their lane together, up to this many, when there is room for all of them.
+const SENT_AT_ONCE: usize = 64;
+
 /// A queue in shared memory and what belongs to it.
 struct Lane {
     id: LaneId,
@@ -96,7 +99,7 @@ impl Shell {
                     SubmitterEffect::Drop(payload) => later.payloads.push(payload),
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
                     SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
-                    SubmitterEffect::Rest(key) => runtime.rests.add(runtime, key),
+                    SubmitterEffect::Rest(key) => runtime.alarms.add_rest(runtime, key),
                     SubmitterEffect::Fail(payload, task, failure) => {
                         let failure = failure.at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
@@ -163,10 +166,15 @@ impl Shell {
 
     /// Moves tasks of a lane into its queue, as many as fit.
     pub(crate) fn flush_lane(&mut self, runtime: &Arc<Inner>, index: LaneIndex, later: &mut Later) {
-        let mut pushed = false;
-        while let Some(key) = self.machine.next_in_lane(index)
-            && self.lanes[index.place()].producer.has_room()
-        {
+        let (mut pushed, mut room) = (false, 0);
+        while let Some(key) = self.machine.next_in_lane(index) {
+            if room == 0 {
+                room = self.machine.lane_backlog(index).min(SENT_AT_ONCE);
+                if !self.lanes[index.place()].producer.has_room_for(room as u64) {
+                    break;
+                }
+            }
+            room -= 1;
             let record = self.machine.record(key).expect("queued tasks are on record");
             let payload = record.payload().expect("a queued task has its payload");
             let bytes = payload.final_bytes();
@@ -427,6 +435,9 @@ impl Inner {
         let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
             shell.flush_lane(self, lane, later);
         });
+        if let Some(allowed) = options.deadline {
+            self.set_deadline(key, allowed);
+        }
         self.tend_after_submit(key, count)?;
         Ok(key)
     }

@@ -69,7 +69,9 @@ impl Inner {
     }
 
     fn get_once(self: &Arc<Self>, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<Found, Error> {
-        if entry.outcome().is_none() {
+        if entry.outcome().is_some() {
+            self.pump.passed();
+        } else {
             self.check_usable()?;
             self.announce(entry);
             if TaskContext::is_task(entry.id.task()) {

@@ -122,10 +122,14 @@ impl LaneProducer {
         Self { place, tail, payloads: VecDeque::new(), payload_head: 0, payload_tail: 0 }
     }
 
-    /// Whether there is a place for a task now; for its payload there may be none.
+    /// Whether there are places for this many tasks now; for their payloads there may be none.
+    ///
+    /// Claims go from slot to slot, so the last of these places tells of those before it; looking only there keeps
+    /// a submitter that waits for room away from the slots that workers are writing.
     #[inline]
-    pub fn has_room(&self) -> bool {
-        self.is_free(self.place.slot(self.tail), self.tail)
+    pub fn has_room_for(&self, count: u64) -> bool {
+        let last = self.tail + count - 1;
+        self.is_free(self.place.slot(last), last)
     }
 
     /// Appends a task; gives its position, or `None` if there is no room now.
@@ -367,6 +371,20 @@ mod tests {
             }
         });
         assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_as_were_claimed() {
+        let (mut producer, consumer) = lane();
+        assert!(producer.has_room_for(LANE_SLOTS as u64));
+        for index in 0..LANE_SLOTS as u32 {
+            producer.push(&header(index), b"x").unwrap();
+        }
+        assert!(!producer.has_room_for(1));
+        for _ in 0..5 {
+            consumer.claim(ProcessSlot(1), |_, _| ()).unwrap();
+        }
+        assert!(producer.has_room_for(5) && !producer.has_room_for(6));
     }
 
     #[test]

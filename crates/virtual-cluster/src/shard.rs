@@ -342,7 +342,7 @@ impl Trial {
             0 => Query::Row { table, key },
             1 => Query::Object(task.returns(self.random.below(2) as u32)),
             2 => Query::Task(task),
-            3 => Query::Rows { table, prefix: "key".into(), after: Some(key), limit: 2 },
+            3 => Query::Rows { table, prefix: "key".into(), after: Some(key), limit: 2, values: true },
             4 => Query::Events { limit: 3 },
             _ => return self.compare_all(),
         };
@@ -357,7 +357,7 @@ impl Trial {
 
     fn compare_all(&mut self) {
         for table in Table::ALL {
-            self.compare(Query::Rows { table, prefix: Key(vec![]), after: None, limit: 1000 });
+            self.compare(Query::Rows { table, prefix: Key(vec![]), after: None, limit: 1000, values: true });
         }
         self.compare(Query::Objects { node: None, limit: 1000 });
         self.compare(Query::Objects { node: Some(self.nodes[0].sender.node), limit: 1000 });

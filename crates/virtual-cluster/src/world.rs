@@ -328,7 +328,8 @@ impl World {
                 | NodeEffect::ClaimName { .. }
                 | NodeEffect::FreeName { .. }
                 | NodeEffect::SeekName { .. }
-                | NodeEffect::SeekNames { .. } => unreachable!("this node is the only one"),
+                | NodeEffect::SeekNames { .. }
+                | NodeEffect::AskKey { .. } => unreachable!("this node is the only one"),
                 NodeEffect::FreeSpilled { .. } => {}
             }
         }

@@ -119,15 +119,20 @@ def jobs() -> list[dict[str, Any]]:
 
 
 def kill_node(node_id: Any, graceful: bool = False) -> None:
-    """Ends a node, for tests of faults. The only node there is lives in the driver and ends with it."""
-    from aktis.util.state import get_node
+    """Ends a node that a `Cluster` of this process has added, for tests of faults."""
+    import aktis
+    from aktis import cluster_utils
 
-    if get_node(node_id) is None:
-        raise ValueError(f"there is no node {text_of(node_id)}\nhint: `aktis.nodes()` lists them")
-    raise NotImplementedError(
-        "the node of this session is embedded in the driver and cannot be killed alone\n"
-        "hint: `aktis.shutdown()` ends it; sessions of several nodes are not there yet"
-    )
+    wanted = text_of(node_id)
+    alive = {node["NodeID"] for node in aktis.nodes() if node["Alive"]}
+    if wanted not in alive:
+        raise ValueError(f"there is no node {wanted}\nhint: `aktis.nodes()` lists them")
+    if not cluster_utils.remove_node(wanted, graceful):
+        raise ValueError(
+            f"node {wanted} was not started by this process\n"
+            "hint: `kill_node` is for nodes of an `aktis.cluster_utils.Cluster`; on its own machine, "
+            "`aktis stop` ends a node"
+        )
 
 
 # --- the key-value space ----------------------------------------------------------------------

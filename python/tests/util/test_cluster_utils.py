@@ -1,11 +1,14 @@
 """Cluster: its head, and what it refuses; `test_cluster.py` has several nodes."""
 
+import os
+import shutil
 from typing import Any
 
 import pytest
 
 import aktis
 from aktis.cluster_utils import Cluster
+from support import is_alive, wait_until
 
 
 def test_connect_to_the_head(no_session: Any) -> None:
@@ -31,6 +34,29 @@ def test_init_with_the_address(no_session: Any) -> None:
         aktis.init(address=cluster.address)
         assert aktis.cluster_resources()["CPU"] == 3
     assert not aktis.is_initialized()
+
+
+def test_nodes_end_with_the_process_that_added_them(run_script: Any) -> None:
+    done = run_script(
+        """
+        import os, signal
+        from aktis.cluster_utils import Cluster
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        print(cluster.head_node.process.pid, cluster.head_node.directory, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+        check=False,
+    )
+    pid, directory = done.stdout.split()
+    wait_until(lambda: not is_alive(int(pid)), what="the node to end")
+    shutil.rmtree(os.path.dirname(directory))
+
+
+def test_what_ray_has_and_aktis_needs_not(no_session: Any) -> None:
+    with Cluster(
+        initialize_head=True, head_node_args={"include_dashboard": False, "_system_config": {}}
+    ) as cluster:
+        assert len(cluster.list_all_nodes()) == 1
 
 
 def test_bad_requests(no_session: Any) -> None:

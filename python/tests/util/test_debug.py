@@ -114,8 +114,9 @@ def test_jobs(session: Any) -> None:
     assert aktis.get(elsewhere.remote()) == [job]
 
 
-def test_kill_node_says_what_is_missing(session: Any) -> None:
-    with pytest.raises(NotImplementedError, match="embedded"):
+def test_kill_node_says_what_is_missing(no_session: Any) -> None:
+    aktis.init(num_cpus=1)
+    with pytest.raises(ValueError, match="not started by this process"):
         debug.kill_node(aktis.get_runtime_context().get_node_id())
     with pytest.raises(ValueError, match="no node"):
         debug.kill_node("00" * 16)

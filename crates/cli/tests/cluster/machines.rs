@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is not about time.
@@ -20,7 +20,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A daemon, which does not outlive this.
+/// A daemon, which does not outlive this. On the head it is the child of the control process.
 pub(crate) struct Machine {
     pub(crate) path: PathBuf,
     child: Child,
@@ -28,32 +28,60 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn start(path: PathBuf, arguments: &[&str]) -> Self {
-        let mut child = aktis(&path)
-            .arg("start")
-            .args(arguments)
-            .args(["--store-bytes", "128MiB"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let machine = Self { path, child };
-        assert!(line.starts_with("node "), "it has not started: {line}");
+        let mut machine = Self::begin(path, arguments);
+        machine.wait_until_ready();
         machine
     }
 
+    /// Starts it, and does not wait until it is there.
+    pub(crate) fn begin(path: PathBuf, arguments: &[&str]) -> Self {
+        let child = spawn(&path, arguments);
+        Self { path, child }
+    }
+
+    fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        let output = self.child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("node "), "it has not started: {line}");
+    }
+
+    /// What it says to people.
+    pub(crate) fn errors(&mut self) -> BufReader<ChildStderr> {
+        BufReader::new(self.child.stderr.take().expect("a pipe"))
+    }
+
+    /// The process of its node.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        let text = std::fs::read_to_string(self.path.join("lock")).expect("it runs");
+        text.trim().parse().expect("a number")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        kill_process(Pid::from_raw(self.pid() as i32).expect("a process"), signal).expect("it runs");
     }
 
     /// Kills it as a machine dies: it can say nothing any more.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it runs");
+        self.kill_control();
+        // It has the lock for as long as it lives.
+        let lock = std::fs::File::open(self.path.join("lock")).expect("it has run");
+        while lock.try_lock().is_err() {
+            let _ = Pid::from_raw(self.pid() as i32).map(|pid| kill_process(pid, Signal::KILL));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Kills the process that was started: on the head, the control process alone.
+    pub(crate) fn kill_control(&mut self) {
+        let _ = self.child.kill();
         self.child.wait().expect("it is dead");
+    }
+
+    /// Starts the control process again.
+    pub(crate) fn start_control(&mut self) {
+        self.child = spawn(&self.path, &["--head"]);
+        self.wait_until_ready();
     }
 
     /// What a command says to programs.
@@ -88,11 +116,19 @@ impl Machine {
     }
 }
 
+fn spawn(path: &Path, arguments: &[&str]) -> Child {
+    let mut command = aktis(path);
+    command.arg("start").args(arguments).args(["--store-bytes", "128MiB"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         // It may be stopped, or dead.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if self.path.join("lock").exists() {
+            self.kill();
+        }
+        self.kill_control();
     }
 }
 
@@ -119,12 +155,22 @@ impl Cluster {
 
     /// Adds a member.
     pub(crate) fn join(&mut self, cpus: u32) {
+        let (address, token) = self.invitation();
+        let cpus = cpus.to_string();
+        let arguments = ["--address", &address, "--token", &token, "--cpus", &cpus];
+        self.machines.push(Machine::start(self.next_path(), &arguments));
+    }
+
+    /// What a machine needs to join: the head's address, and a token.
+    pub(crate) fn invitation(&self) -> (String, String) {
         let token = self.head().json(&["token", "--json"]);
-        let path = self.directory.path().join(self.machines.len().to_string());
         let text = |name: &str| token[name].as_str().expect("text").to_owned();
-        let (address, token, cpus) = (text("address"), text("token"), cpus.to_string());
-        self.machines
-            .push(Machine::start(path, &["--address", &address, "--token", &token, "--cpus", &cpus]));
+        (text("address"), text("token"))
+    }
+
+    /// The directory of the next machine.
+    pub(crate) fn next_path(&self) -> PathBuf {
+        self.directory.path().join(self.machines.len().to_string())
     }
 
     pub(crate) fn head(&self) -> &Machine {

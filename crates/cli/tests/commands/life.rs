@@ -48,17 +48,19 @@ fn signals_end_a_daemon_in_the_foreground() {
 }
 
 #[test]
-fn a_daemon_that_was_killed_leaves_nothing_in_the_way() {
+fn a_control_process_that_was_killed_leaves_nothing_in_the_way() {
     let (_parent, path) = directory();
-    let (mut child, _) = start(&path);
+    let (mut child, first) = start(&path);
     let (_, errors, code) = run(&path, &["start", "--head"]);
     assert!(code == 1 && errors.contains(&format!("already, as process {}", child.id())), "{errors}");
     child.kill().expect("killed");
     child.wait().expect("dead");
-    assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
-    let (mut child, _) = start(&path);
+    assert_eq!(run(&path, &["status"]).2, 0, "the node lives on");
+    let (mut child, second) = start(&path);
+    assert_eq!(first.split(' ').nth(1), second.split(' ').nth(1), "it is the same node");
     assert_eq!(run(&path, &["stop"]), ("the node of this machine has ended\n".into(), String::new(), 0));
     assert!(child.wait().expect("ended").success());
+    assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
 }
 
 #[test]
@@ -66,15 +68,17 @@ fn a_daemon_in_the_background_is_ready_when_the_command_returns() {
     let (_parent, path) = directory();
     let (printed, errors, code) = run(&path, &["start", "--head", "--cpus", "3", "--detach"]);
     assert_eq!((errors.as_str(), code), ("", 0));
-    let pid =
+    let control =
         printed.split("as process ").nth(1).and_then(|rest| rest.split(';').next()).expect("its process");
     let status = run(&path, &["status", "--json"]).0;
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-    assert_eq!(status["nodes"][0]["pid"].to_string(), pid);
     assert_eq!(status["resources"]["CPU"]["total"], 3);
-    let session = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let fields: Vec<&str> = session.rsplit(") ").next().expect("fields").split(' ').collect();
-    assert_eq!(fields[3], pid, "it has a session of its own");
+    let node = status["nodes"][0]["pid"].to_string();
+    for pid in [control, node.as_str()] {
+        let session = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        let fields: Vec<&str> = session.rsplit(") ").next().expect("fields").split(' ').collect();
+        assert_eq!(fields[3], pid, "it has a session of its own");
+    }
 
     let (_, errors, code) = run(&path, &["start", "--head", "--detach"]);
     assert!(code == 1 && errors.contains("already, as process") && errors.contains("hint: "), "{errors}");

@@ -244,8 +244,9 @@ fn nonsense() -> WireError {
 
 /// Whether the error means that nobody listens there.
 fn is_absence(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | ConnectionRefused | NotADirectory)
+    use io::ErrorKind::{ConnectionRefused, InvalidInput, NotADirectory, NotFound};
+    // The last is a path that is too long for a socket.
+    matches!(error.kind(), NotFound | ConnectionRefused | NotADirectory | InvalidInput)
 }
 
 /// Whether a process of this user is one of ours, or may do anything anyhow.

@@ -1,34 +1,55 @@
 //! The nodes of the cluster, as the control process knows them.
+//!
+//! A node that joins is written down. When the tables publish that it is on disk, it is welcomed, and the others are told;
+//! in the same way they hear that it is gone. So all are told the same, in the same order, and what they are told outlives
+//! the control process.
 
-use super::{State, send};
+use super::send;
+use super::state::State;
+use super::tables::node_in;
 use aktis_io::Link;
 use aktis_logic::Time;
 use aktis_logic::machine::placer::PlacerInput;
+use aktis_protocol::control::decode;
 use aktis_protocol::member::{FromControl, NamedActor};
 use aktis_protocol::placement::NodeInfo;
+use aktis_protocol::tables::{Notice, Table};
 use aktis_protocol::{Epoch, Labels, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+/// A node with a link.
 struct Member {
-    info: NodeInfo,
+    epoch: Epoch,
     link: Link,
+    is_welcome: bool,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Members(BTreeMap<NodeId, Member>);
+pub(super) struct Members {
+    linked: BTreeMap<NodeId, Member>,
+    /// Those that are on disk, with or without a link: what all nodes know.
+    published: BTreeMap<NodeId, NodeInfo>,
+}
 
 impl Members {
+    /// Those that are on disk at the beginning.
+    pub(super) fn new(nodes: Vec<NodeInfo>) -> Self {
+        let published = nodes.into_iter().map(|info| (info.node, info)).collect();
+        Self { linked: BTreeMap::new(), published }
+    }
+
     /// Sends a message to a member.
     pub(super) fn send(&self, to: NodeId, message: &FromControl) {
-        if let Some(member) = self.0.get(&to) {
+        if let Some(member) = self.linked.get(&to) {
             send(&member.link, message);
         }
     }
 
     fn tell_others(&self, about: NodeId, message: &FromControl) {
-        self.0.iter().filter(|(node, _)| **node != about).for_each(|(_, member)| send(&member.link, message));
+        let others = self.linked.iter().filter(|(node, member)| **node != about && member.is_welcome);
+        others.for_each(|(_, member)| send(&member.link, message));
     }
 }
 
@@ -38,49 +59,83 @@ impl State {
         now: Time,
         node: NodeId,
         link: &Link,
+        held: Option<Epoch>,
         (address, labels, resources): (SocketAddr, Labels, Resources),
         names: Vec<NamedActor>,
     ) {
-        let joined = match self.membership.on_joined(now, node) {
-            Ok(joined) => joined,
-            Err(error) => return link.close(&error.to_string()),
+        let Some(tables) = &self.tables else { return };
+        let epoch = match held.filter(|held| self.membership.on_heartbeat(now, node, *held).is_ok()) {
+            Some(held) => held,
+            None => match self.membership.on_joined(now, node) {
+                Ok(joined) => joined.epoch,
+                Err(error) => return link.close(&error.to_string()),
+            },
         };
-        if let Some(epoch) = joined.replaced {
-            self.forget(now, node, epoch);
+        let info = NodeInfo { node, epoch, address, labels, resources };
+        let is_published = self.members.published.get(&node) == Some(&info);
+        if !is_published {
+            tables.keep_node(&info, self.membership.next_epoch());
         }
-        let info = NodeInfo { node, epoch: joined.epoch, address, labels, resources };
-        let nodes = self.members.0.values().map(|member| member.info.clone()).collect();
-        send(link, &FromControl::Welcome { epoch: joined.epoch, nodes });
-        self.members.0.insert(node, Member { info: info.clone(), link: link.clone() });
-        self.members.tell_others(node, &FromControl::NodeJoined { info: info.clone() });
-        for actor in names {
-            let (name, id) = (actor.name.clone(), actor.found.actor);
-            let granted = self.names.claim(node, actor);
-            send(link, &FromControl::NameClaimed { name, actor: id, granted });
+        self.members.linked.insert(node, Member { epoch, link: link.clone(), is_welcome: false });
+        self.on_names_told(node, Some(link), names);
+        if is_published {
+            self.welcome(now, node);
         }
+    }
+
+    /// A row of nodes is on disk, or has gone from there.
+    pub(super) fn on_published(&mut self, now: Time, notice: &Notice) {
+        let Notice::Row { table: Table::Nodes, key, value } = notice else { return };
+        let Some(node) = node_in(key) else { return };
+        let info = value.as_ref().and_then(|value| decode::<NodeInfo>(value).ok());
+        let before = match &info {
+            Some(info) => self.members.published.insert(node, info.clone()),
+            None => self.members.published.remove(&node),
+        };
+        if let Some(before) =
+            before.filter(|before| info.as_ref().is_none_or(|now| now.epoch != before.epoch))
+        {
+            self.members.tell_others(node, &FromControl::NodeLeft { node, epoch: before.epoch });
+        }
+        let Some(info) = info else { return };
+        let epoch = info.epoch;
+        self.members.tell_others(node, &FromControl::NodeJoined { info });
+        if self.members.linked.get(&node).is_some_and(|member| member.epoch == epoch && !member.is_welcome) {
+            self.welcome(now, node);
+        }
+    }
+
+    /// A node with a link is on disk.
+    fn welcome(&mut self, now: Time, node: NodeId) {
+        let Members { linked, published } = &mut self.members;
+        let (Some(member), Some(info)) = (linked.get_mut(&node), published.get(&node).cloned()) else {
+            return;
+        };
+        member.is_welcome = true;
+        let others = published.values().filter(|other| other.node != node).cloned().collect();
+        send(&member.link, &FromControl::Welcome { epoch: info.epoch, nodes: others });
         self.step(now, PlacerInput::NodeJoined { info });
     }
 
     /// A membership is over: the node has left, or its lease has lapsed.
     pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch) {
         self.members.send(node, &FromControl::Expelled);
-        self.forget(now, node, epoch);
-    }
-
-    fn forget(&mut self, now: Time, node: NodeId, epoch: Epoch) {
-        if self.members.0.remove(&node).is_some() {
-            self.members.tell_others(node, &FromControl::NodeLeft { node, epoch });
-            self.names.forget_node(node);
-            self.step(now, PlacerInput::NodeLeft { node });
+        self.members.linked.remove(&node);
+        if let Some(tables) = &self.tables {
+            tables.forget_node(node, epoch);
         }
+        self.on_names_told(node, None, Vec::new());
+        self.step(now, PlacerInput::NodeLeft { node });
     }
 
-    pub(super) fn on_link_closed(&mut self, now: Time, node: NodeId, link: &Link) {
+    /// A link is over. A node that has not said that it leaves stays a member until its lease lapses.
+    pub(super) fn on_link_closed(&mut self, now: Time, node: NodeId, link: &Link, leaves: bool) {
         // Unless it has joined again over another link.
-        let current = self.members.0.get(&node).filter(|member| member.link.is_same(link));
-        let Some(epoch) = current.map(|member| member.info.epoch) else { return };
-        if self.membership.on_left(node, epoch) {
-            self.forget(now, node, epoch);
+        let current = self.members.linked.get(&node).filter(|member| member.link.is_same(link));
+        let Some(epoch) = current.map(|member| member.epoch) else { return };
+        self.members.linked.remove(&node);
+        if leaves && self.membership.on_left(node, epoch) {
+            self.on_left(now, node, epoch);
         }
     }
 }

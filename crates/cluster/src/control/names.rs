@@ -1,37 +1,134 @@
 //! Names of actors, for the whole cluster.
+//!
+//! Nodes say which names their actors have, and all of them whenever they join. Here it is decided who has a name, and it
+//! is kept. So a name outlives the control process, and is free when its node is gone.
 
+use super::send;
+use super::state::State;
+use super::tables::NAME_BYTES_MAX;
+use aktis_io::Link;
 use aktis_protocol::control::FoundActor;
-use aktis_protocol::member::NamedActor;
+use aktis_protocol::member::{FromControl, NamedActor};
 use aktis_protocol::{ActorId, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Which actor has which name, and in whose care it lives.
+/// The node in whose care an actor lives, and what those learn who find it.
+pub(super) type Home = (NodeId, FoundActor);
+
+/// Which actor has which name.
 #[derive(Default)]
-pub(super) struct Names(BTreeMap<String, (NodeId, FoundActor)>);
+pub(super) struct Names {
+    homes: BTreeMap<String, Home>,
+    /// The same names, by the nodes in whose care their actors live.
+    by_node: BTreeSet<(NodeId, String)>,
+}
 
 impl Names {
+    /// As they are on disk.
+    pub(super) fn new(homes: Vec<(String, Home)>) -> Self {
+        let by_node = homes.iter().map(|(name, (node, _))| (*node, name.clone())).collect();
+        Self { homes: homes.into_iter().collect(), by_node }
+    }
+
     /// An actor is to have a name; false if another has it.
-    pub(super) fn claim(&mut self, node: NodeId, actor: NamedActor) -> bool {
-        let (_, found) = self.0.entry(actor.name).or_insert_with(|| (node, actor.found.clone()));
-        found.actor == actor.found.actor
-    }
-
-    pub(super) fn free(&mut self, name: &str, actor: ActorId) {
-        if self.0.get(name).is_some_and(|(_, found)| found.actor == actor) {
-            self.0.remove(name);
+    fn claim(&mut self, name: &str, home: &Home) -> bool {
+        if name.len() > NAME_BYTES_MAX {
+            return false;
         }
+        if let Some((node, found)) = self.homes.get(name) {
+            if found.actor != home.1.actor {
+                return false;
+            }
+            self.by_node.remove(&(*node, name.to_owned()));
+        }
+        self.homes.insert(name.to_owned(), home.clone());
+        self.by_node.insert((home.0, name.to_owned()));
+        true
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<(NodeId, FoundActor)> {
-        self.0.get(name).cloned()
+    /// Frees a name that this actor has; false if it has not.
+    fn free(&mut self, name: &str, actor: ActorId) -> bool {
+        let Some((node, _)) = self.homes.get(name).filter(|(_, found)| found.actor == actor) else {
+            return false;
+        };
+        self.by_node.remove(&(*node, name.to_owned()));
+        self.homes.remove(name);
+        true
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Home> {
+        self.homes.get(name).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        self.homes.keys().cloned().collect()
     }
 
-    /// A node is gone, and the actors in its care with it.
-    pub(super) fn forget_node(&mut self, node: NodeId) {
-        self.0.retain(|_, (home, _)| *home != node);
+    /// The names in a node's care, with the actors that have them.
+    fn of_node(&self, node: NodeId) -> Vec<(String, ActorId)> {
+        let own = self.by_node.range((node, String::new())..).take_while(|(home, _)| *home == node);
+        own.map(|(_, name)| (name.clone(), self.homes[name].1.actor)).collect()
+    }
+}
+
+impl State {
+    /// A node has told all names that are in its care.
+    pub(super) fn on_names_told(&mut self, node: NodeId, link: Option<&Link>, names: Vec<NamedActor>) {
+        let is_told =
+            |name: &str, actor| names.iter().any(|told| told.name == name && told.found.actor == actor);
+        let mut gone = self.names.of_node(node);
+        gone.retain(|(name, actor)| !is_told(name, *actor));
+        for (name, actor) in &gone {
+            self.names.free(name, *actor);
+        }
+        if let Some(tables) = &self.tables {
+            tables.free_names(gone.iter().map(|(name, _)| name.as_str()));
+        }
+        if let Some(link) = link {
+            names.into_iter().for_each(|actor| self.on_name_claimed(node, link, actor));
+        }
+    }
+
+    pub(super) fn on_name_claimed(&mut self, node: NodeId, link: &Link, actor: NamedActor) {
+        let Some(tables) = &self.tables else { return };
+        let NamedActor { name, found } = actor;
+        let (actor, home, link) = (found.actor, (node, found), link.clone());
+        if !self.names.claim(&name, &home) {
+            return send(&link, &FromControl::NameClaimed { name, actor, granted: false });
+        }
+        let claimed = name.clone();
+        tables.keep_name(&name, &home, move |granted| {
+            send(&link, &FromControl::NameClaimed { name: claimed, actor, granted });
+        });
+    }
+
+    pub(super) fn on_name_freed(&mut self, name: &str, actor: ActorId) {
+        if let Some(tables) = self.tables.as_ref().filter(|_| self.names.free(name, actor)) {
+            tables.free_names([name]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_protocol::{SessionId, TaskId};
+
+    fn home(node: u64, actor: u64) -> Home {
+        let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(actor));
+        (NodeId::from_words([node, 0]), FoundActor { actor, type_name: String::new(), details: Vec::new() })
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_actor_until_it_is_freed() {
+        let mut names = Names::new(vec![("a".to_owned(), home(1, 1))]);
+        assert!(!names.claim("a", &home(2, 2)));
+        assert!(names.claim("a", &home(2, 1)), "the same actor, in another node's care");
+        assert_eq!(names.of_node(NodeId::from_words([1, 0])), []);
+        assert_eq!(names.find("a"), Some(home(2, 1)));
+        assert!(!names.free("a", home(2, 2).1.actor) && names.free("a", home(2, 1).1.actor));
+        assert!(names.claim("a", &home(2, 2)));
+        assert!(names.by_node.len() == 1 && names.all() == ["a"]);
+        assert!(!names.claim(&"x".repeat(NAME_BYTES_MAX + 1), &home(1, 3)));
     }
 }

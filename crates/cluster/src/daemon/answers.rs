@@ -10,7 +10,7 @@ use aktis_protocol::admin::{
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows, StoreRow};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Answers from the parts of a daemon.
 pub(super) struct Answers(pub(super) Arc<Parts>);
@@ -29,7 +29,7 @@ impl Answers {
         };
         NodeRow {
             node: parts.node,
-            is_head: parts.authority.is_some(),
+            is_head: parts.is_head,
             state: NodeState::Alive,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             address: parts.about.address.to_string(),
@@ -80,8 +80,12 @@ impl Answers {
 impl Admin for Answers {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
         let parts = &self.0;
-        let head_lost = (!parts.member.is_connected())
-            .then(|| "its control process does not answer at the moment".to_owned());
+        let head_lost = parts.member.away().map(|away| {
+            format!(
+                "it has been away for {} s; what runs goes on, and what is new stays on its node",
+                away.as_secs()
+            )
+        });
         Ok(ClusterStatus {
             node: parts.node,
             address: Some(parts.head.to_string()),
@@ -143,18 +147,14 @@ impl Admin for Answers {
         Err(absent("keep what processes print"))
     }
 
-    fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {
-        let parts = &self.0;
-        let Some(authority) = &parts.authority else {
-            return Err(Refusal::new("only the head gives out tokens".to_owned()));
+    fn token(&self, _lifetime: Duration) -> Result<JoinToken, Refusal> {
+        let (what, hint) = match self.0.is_head {
+            true => {
+                ("the control process, which gives out tokens, is down", "start it with `aktis start --head`")
+            }
+            false => ("only the control process gives out tokens", "run `aktis token` on the head's machine"),
         };
-        let token = authority.token(lifetime);
-        let expires = token.expires().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(JoinToken {
-            token: token.to_string(),
-            address: parts.head.to_string(),
-            expires_unix_seconds: expires.as_secs(),
-        })
+        Err(Refusal::new(what).with_hint(hint))
     }
 }
 

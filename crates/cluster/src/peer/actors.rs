@@ -1,6 +1,6 @@
 //! Actors that both nodes know: hosted for the other side, or known to it by their handles.
 
-use super::Peer;
+use super::{Peer, Sent};
 use aktis_protocol::control::{ActorPlace, ActorSpec, ToNode};
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind};
@@ -22,6 +22,29 @@ struct Expected {
     incarnation: u32,
 }
 
+/// An actor in the care of this node that the other one knows.
+struct Lent {
+    handle: ActorHandle,
+    /// How often it was named to the other side.
+    named: u64,
+    said: Said,
+    /// How many [`Frame::ActorAway`] there were when one was about this actor.
+    away_at: u64,
+}
+
+/// What the other side thinks of an actor that was named to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// That it will take calls, and maybe does.
+    Nothing,
+    /// That it takes calls.
+    Alive,
+    /// That it takes none for now.
+    Away,
+    /// That it is gone.
+    Gone,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct ActorsAcross {
@@ -29,49 +52,131 @@ pub(super) struct ActorsAcross {
     pub(super) hosted_there: HashMap<ActorId, u32>,
     hosted_here: HashMap<ActorId, Hosted>,
     expected: Vec<Expected>,
-    /// Actors that were named to the other side, and how often.
-    lent: HashMap<ActorId, (ActorHandle, u64)>,
+    lent: HashMap<ActorId, Lent>,
     /// Actors that the other side has named, and how often.
     imports: HashMap<ActorId, u64>,
     /// Actors of the other side that were found by their names, and what follows.
     sought: HashMap<ActorId, Vec<Box<dyn FnOnce() + Send>>>,
+    /// How often something was said to be away.
+    aways_said: u64,
+    /// How often the other side has said so.
+    pub(super) aways_heard: u64,
 }
 
 impl Peer {
-    pub(super) fn name_actor(&mut self, actor: ActorId) {
+    // Actors in the care of this side.
+
+    /// The other side is about to learn of an actor; whether it is kept for it.
+    pub(super) fn name_actor(&mut self, actor: ActorId) -> bool {
         if self.is_between_us(actor) {
-            return;
+            return false;
         }
-        let bridge = &self.bridge;
-        self.actors.lent.entry(actor).or_insert_with(|| (bridge.adopt_actor(actor), 0)).1 += 1;
+        if let Some(lent) = self.actors.lent.get_mut(&actor) {
+            lent.named += 1;
+            return true;
+        }
+        let handle = self.bridge.adopt_actor(actor);
+        self.bridge.look_at(&handle);
+        self.actors.lent.insert(actor, Lent { handle, named: 1, said: Said::Nothing, away_at: 0 });
+        true
+    }
+
+    /// The other side wants to know an actor, and expects to be told when it takes calls.
+    pub(super) fn on_actor_sought(&mut self, actor: ActorId) {
+        let held = self.name_actor(actor);
+        self.wire.send(&Frame::ActorKnown { actor, held });
+        if let Some(lent) = self.actors.lent.get_mut(&actor) {
+            lent.said = Said::Away;
+            self.bridge.look_at(&lent.handle);
+        }
     }
 
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
-        if let Some((_, named)) = self.actors.lent.get_mut(&actor) {
-            *named = named.saturating_sub(count);
-            if *named == 0 {
+        if let Some(lent) = self.actors.lent.get_mut(&actor) {
+            lent.named = lent.named.saturating_sub(count);
+            if lent.named == 0 {
                 self.actors.lent.remove(&actor);
             }
         }
     }
 
-    /// Whether the actor lives here for the other side.
-    pub(super) fn hosts(&self, actor: ActorId) -> bool {
-        self.actors.hosted_here.contains_key(&actor)
+    /// The node says how an actor is.
+    pub(super) fn on_actor_changed(&mut self, actor: ActorId, place: ActorPlace) {
+        if self.hosts(actor) {
+            return self.on_hosted_actor_changed(actor, place);
+        }
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        match (place, lent.said) {
+            (_, Said::Gone) | (ActorPlace::Alive { .. }, Said::Alive) => {}
+            (ActorPlace::Pending(_), Said::Nothing | Said::Away) => {}
+            (ActorPlace::Pending(reason), Said::Alive) => self.say_away(actor, reason),
+            (ActorPlace::Alive { .. }, said) => {
+                lent.said = Said::Alive;
+                if said == Said::Away {
+                    self.wire.send(&Frame::ActorBack { actor });
+                }
+            }
+            (ActorPlace::Dead(failure), _) => {
+                lent.said = Said::Gone;
+                self.wire.send(&Frame::ActorGone { actor, failure });
+            }
+        }
+    }
+
+    /// A call of the other side ended with its actor. Whether the other side learns that about the actor: then its callers
+    /// decide themselves what becomes of their calls.
+    pub(super) fn on_call_lost(&mut self, actor: ActorId, failure: &Failure) -> bool {
+        if self.hosts(actor) {
+            return true;
+        }
+        let Some(lent) = self.actors.lent.get(&actor) else { return false };
+        if let Said::Nothing | Said::Alive = lent.said {
+            self.say_away(actor, failure.message.clone());
+        }
+        true
+    }
+
+    /// The calls that an actor has here are lost, as the other side is told: none of them may run any more.
+    fn say_away(&mut self, actor: ActorId, reason: String) {
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        self.actors.aways_said += 1;
+        (lent.said, lent.away_at) = (Said::Away, self.actors.aways_said);
+        let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
+        for (_, received) in lost.collect::<Vec<_>>() {
+            self.cancel(received.key, false, true);
+        }
+        self.wire.send(&Frame::ActorAway { actor, reason });
+    }
+
+    pub(super) fn on_kill_actor(&mut self, actor: ActorId, restart: bool) {
+        self.bridge.send(ToNode::ActorKilled { actor, restart });
+    }
+
+    /// The handle by which a call of the other side reaches its actor, if the other side means the actor as it is now.
+    pub(super) fn actor_for(&self, actor: ActorId, aways: u64) -> Option<ActorHandle> {
+        if let Some(hosted) = self.actors.hosted_here.get(&actor) {
+            return Some(hosted.handle.clone());
+        }
+        self.actors.lent.get(&actor).filter(|lent| lent.away_at <= aways).map(|lent| lent.handle.clone())
     }
 
     /// Whether one side hosts the actor for the other: then both know it anyway, and neither holds it for the other.
     fn is_between_us(&self, actor: ActorId) -> bool {
         self.actors.hosted_there.contains_key(&actor)
-            || self.actors.hosted_here.contains_key(&actor)
+            || self.hosts(actor)
             || self.actors.expected.iter().any(|expected| expected.spec.actor == actor)
     }
 
+    // Actors in the care of the other side, known here by their handles.
+
     /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        if self.is_between_us(actor) {
-            return;
+        if !self.is_between_us(actor) {
+            self.import_actor(actor);
         }
+    }
+
+    fn import_actor(&mut self, actor: ActorId) {
         *self.actors.imports.entry(actor).or_default() += 1;
         self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
     }
@@ -82,19 +187,18 @@ impl Peer {
         self.wire.send(&Frame::ActorSought { actor });
     }
 
-    pub(super) fn on_actor_known(&mut self, actor: ActorId) {
-        self.note_actor(actor);
-        let held = self.bridge.adopt_actor(actor);
+    /// The other side holds the actor for this one, or need not.
+    pub(super) fn on_actor_known(&mut self, actor: ActorId, held: bool) {
+        match (held, self.is_between_us(actor)) {
+            (true, false) => self.import_actor(actor),
+            // It is to live here after all.
+            (true, true) => self.wire.send(&Frame::ActorReleased { actor, count: 1 }),
+            (false, _) => {}
+        }
+        let adopted = self.bridge.adopt_actor(actor);
         self.actors.sought.remove(&actor).into_iter().flatten().for_each(|then| then());
         // Whoever has found it holds it by now.
-        drop(held);
-    }
-
-    /// The handle by which the other side's calls reach an actor.
-    pub(super) fn actor_for(&self, actor: ActorId) -> ActorHandle {
-        let hosted = self.actors.hosted_here.get(&actor).map(|hosted| &hosted.handle);
-        let known = hosted.or_else(|| self.actors.lent.get(&actor).map(|(handle, _)| handle));
-        known.cloned().unwrap_or_else(|| self.bridge.adopt_actor(actor))
+        drop(adopted);
     }
 
     /// The node wants an actor ended, which this process stands for.
@@ -115,20 +219,40 @@ impl Peer {
         }
     }
 
+    pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
+        self.actors.aways_heard += 1;
+        self.forget_calls(actor);
+        self.tell_node(ToNode::ActorAway { actor, reason });
+    }
+
+    pub(super) fn on_actor_back(&mut self, actor: ActorId) {
+        self.tell_node(ToNode::ActorBack { actor });
+    }
+
+    pub(super) fn on_actor_gone(&mut self, actor: ActorId, failure: Failure) {
+        self.forget_calls(actor);
+        self.release_actor(actor);
+        self.tell_node(ToNode::ActorEnded { actor, failure });
+    }
+
     // Actors that live here for the other side.
+
+    /// Whether the actor lives here for the other side.
+    pub(super) fn hosts(&self, actor: ActorId) -> bool {
+        self.actors.hosted_here.contains_key(&actor)
+    }
 
     pub(super) fn on_host_actor(&mut self, spec: ActorSpec, arguments: &[PeerArgument], incarnation: u32) {
         // So far it was known here by its handles: from now on it lives here.
-        if let Some(count) = self.actors.imports.remove(&spec.actor) {
-            self.wire.send(&Frame::ActorReleased { actor: spec.actor, count });
-        }
+        self.release_actor(spec.actor);
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         arguments.handles().iter().for_each(|handle| {
             self.bridge.value_of(handle);
         });
         // Whether, where and under which name it lives again is the other side's business.
-        let spec = ActorSpec { restarts_max: 0, name: None, detached: false, group: None, ..spec };
+        let (restarts_max, lives) = (0, incarnation);
+        let spec = ActorSpec { restarts_max, lives, name: None, detached: false, group: None, ..spec };
         self.actors.expected.push(Expected { spec, arguments, incarnation });
         self.host_what_is_ready();
     }
@@ -155,8 +279,7 @@ impl Peer {
         }
     }
 
-    /// The node says how an actor is that lives here for the other side.
-    pub(super) fn on_hosted_actor_changed(&mut self, actor: ActorId, place: ActorPlace) {
+    fn on_hosted_actor_changed(&mut self, actor: ActorId, place: ActorPlace) {
         let Some(hosted) = self.actors.hosted_here.get_mut(&actor) else { return };
         let incarnation = hosted.incarnation;
         match place {
@@ -168,31 +291,34 @@ impl Peer {
             }
             ActorPlace::Dead(failure) => {
                 self.actors.hosted_here.remove(&actor);
-                // Its process died, and not by its own will: the other side decides whether it lives again.
-                let frame = match failure.retriable {
-                    true => {
-                        let stderr_tail = vec![failure.message];
-                        let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail };
-                        Frame::ActorLost { actor, incarnation, cause }
-                    }
-                    false => Frame::ActorEnded { actor, incarnation, failure },
-                };
-                self.wire.send(&frame);
+                self.wire.send(&Frame::ActorEnded { actor, incarnation, failure });
             }
         }
     }
 
+    /// The process of an actor that lived here for the other side died: that decides whether it lives again.
+    pub(super) fn lose_hosted_actor(&mut self, actor: ActorId, cause: DeathCause) {
+        if let Some(Hosted { incarnation, .. }) = self.actors.hosted_here.remove(&actor) {
+            self.wire.send(&Frame::ActorLost { actor, incarnation, cause });
+        }
+    }
+
+    /// The other side, in whose care the actor is, wants it ended.
     pub(super) fn on_end_actor(&mut self, actor: ActorId, now: bool) {
         let expected = self.actors.expected.extract_if(.., |expected| expected.spec.actor == actor).last();
         let hosted = self.actors.hosted_here.remove(&actor);
         let incarnation = match (&hosted, &expected) {
             (Some(hosted), _) => hosted.incarnation,
             (None, Some(expected)) => expected.incarnation,
-            // It has ended by itself, and that was said.
-            (None, None) => return,
+            // It is not here yet, or has ended by itself, and that was said.
+            (None, None) => match self.take_put_off_actor(actor) {
+                Some(incarnation) => incarnation,
+                None => return,
+            },
         };
         if now && hosted.is_some() {
-            self.bridge.send(ToNode::ActorKilled { actor, restart: false });
+            // Whether it lives again, those who hold it here learn from the other side.
+            self.bridge.send(ToNode::ActorKilled { actor, restart: true });
         }
         let failure = Failure::new(FailureKind::ActorDied, "the actor was ended");
         self.wire.send(&Frame::ActorEnded { actor, incarnation, failure });
@@ -208,27 +334,32 @@ impl Peer {
 
     pub(super) fn on_actor_ended(&mut self, actor: ActorId, incarnation: u32, failure: Failure) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.bridge.send(ToNode::ActorEnded { actor, failure });
+            self.tell_node(ToNode::ActorEnded { actor, failure });
         }
     }
 
     pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.bridge.send(ToNode::ActorLost { actor, incarnation, cause });
+            self.tell_node(ToNode::ActorLost { actor, incarnation, cause });
         }
     }
 
-    /// A life of an actor there is over, unless it was before. What becomes of its calls, their callers decide when
-    /// the node tells them.
+    /// A life of an actor there is over, unless it was before.
     fn forget_hosted_there(&mut self, actor: ActorId, incarnation: u32) -> bool {
         if self.actors.hosted_there.get(&actor) != Some(&incarnation) {
             return false;
         }
         self.actors.hosted_there.remove(&actor);
-        let ended = self.sent.extract_if(|_, sent| sent.actor == Some(actor));
-        for (ticket, sent) in ended.collect::<Vec<_>>() {
-            self.forget_key(&sent, ticket);
-        }
+        self.forget_calls(actor);
         true
+    }
+
+    /// The calls of an actor that were sent have no answer. What becomes of them, their callers decide when the node tells
+    /// them of the actor.
+    fn forget_calls(&mut self, actor: ActorId) {
+        let ended = self.sent.extract_if(|_, sent| sent.actor == Some(actor));
+        for (ticket, Sent { from, key, .. }) in ended.collect::<Vec<_>>() {
+            self.forget_key(from, key, ticket);
+        }
     }
 }

@@ -1,29 +1,16 @@
 //! What the other node says.
 
+use super::programs::PutOff;
 use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, TaskKey, control};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, TaskKey, control};
 use aktis_runtime::bridge::Bridge;
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 impl Peer {
     pub(super) fn on_frame(&mut self, frame: Frame) {
-        let program = match &frame {
-            Frame::Task { shape, .. } => self.shapes.get(shape).map(|shape| shape.program),
-            Frame::HostActor { spec, .. } => Some(spec.program),
-            _ => None,
-        };
-        let frame = match program {
-            Some(program) => self.put_off(program, frame),
-            None => Some(frame),
-        };
-        if let Some(frame) = frame {
-            self.carry_out(frame);
-        }
-    }
-
-    fn carry_out(&mut self, frame: Frame) {
         match frame {
             Frame::ProgramWanted { program } => self.on_program_wanted(program),
             Frame::Program { program, spec } => self.on_program(program, spec),
@@ -31,31 +18,21 @@ impl Peer {
             Frame::Shape { shape, definition } => {
                 self.shapes.insert(shape, definition.into());
             }
-            Frame::Task { ticket, shape, call } => {
+            Frame::Task { ticket, shape, call } => match self.shapes.get(&shape).cloned() {
+                Some(shape) => self.put_off(PutOff::Task { ticket, shape, call }),
+                None => self.refuse_task(ticket, FailureKind::Store, "its shape is not known".to_owned()),
+            },
+            Frame::Call { ticket, actor, group, aways, call } => {
                 self.note_arguments(&call.arguments);
-                let submitted = match self.shapes.get(&shape) {
-                    Some(shape) => {
-                        self.bridge.submit(ticket, &call, shape).map_err(|error| error.to_string())
+                match self.actor_for(actor, aways) {
+                    Some(handle) => {
+                        let key = self.bridge.call(ticket, &handle, group, &call);
+                        self.note_received(ticket, key, Some(actor), &call);
                     }
-                    None => Err("its shape is not known".to_owned()),
-                };
-                match submitted {
-                    Ok(key) => self.note_received(ticket, key, None, &call),
-                    Err(problem) => {
-                        let failure = Failure::new(FailureKind::Store, problem);
-                        self.wire.send(&Frame::Returned {
-                            ticket,
-                            index: 0,
-                            value: PeerValue::Failed(failure),
-                        });
-                    }
+                    // The other side hears that the actor is gone or was away, and has given this call up by then. What it
+                    // names is held, and let go.
+                    None => drop(self.bridge.arguments(&call.arguments)),
                 }
-            }
-            Frame::Call { ticket, actor, group, call } => {
-                self.note_arguments(&call.arguments);
-                let handle = self.actor_for(actor);
-                let key = self.bridge.call(ticket, &handle, group, &call);
-                self.note_received(ticket, key, Some(actor), &call);
             }
             Frame::Returned { ticket, index, value } => self.on_returned(ticket, index, value),
             Frame::StreamItem { ticket, index, value } => {
@@ -71,8 +48,9 @@ impl Peer {
             }
             Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
             Frame::Cancel { ticket, recursive, force } => {
-                if let Some(key) = self.received.get(&ticket).map(|received| received.key) {
-                    self.cancel(key, force, recursive);
+                match self.received.get(&ticket).map(|received| received.key) {
+                    Some(key) => self.cancel(key, force, recursive),
+                    None => self.cancel_put_off(ticket),
                 }
             }
             Frame::ValueWanted { object } => self.on_value_wanted(object),
@@ -81,7 +59,7 @@ impl Peer {
             Frame::Known { object } => self.on_known(object),
             Frame::Released { object, count } => self.on_released(object, count),
             Frame::HostActor { spec, arguments, incarnation } => {
-                self.on_host_actor(*spec, &arguments, incarnation);
+                self.put_off(PutOff::Actor { spec, arguments, incarnation });
             }
             Frame::ActorStarted { actor, incarnation } => self.on_actor_started(actor, incarnation),
             Frame::ActorEnded { actor, incarnation, failure } => {
@@ -89,18 +67,34 @@ impl Peer {
             }
             Frame::ActorLost { actor, incarnation, cause } => self.on_actor_lost(actor, incarnation, cause),
             Frame::EndActor { actor, now } => self.on_end_actor(actor, now),
-            Frame::ActorSought { actor } => {
-                self.name_actor(actor);
-                self.wire.send(&Frame::ActorKnown { actor });
-            }
-            Frame::ActorKnown { actor } => self.on_actor_known(actor),
+            Frame::KillActor { actor, restart } => self.on_kill_actor(actor, restart),
+            Frame::ActorAway { actor, reason } => self.on_actor_away(actor, reason),
+            Frame::ActorBack { actor } => self.on_actor_back(actor),
+            Frame::ActorGone { actor, failure } => self.on_actor_gone(actor, failure),
+            Frame::ActorSought { actor } => self.on_actor_sought(actor),
+            Frame::ActorKnown { actor, held } => self.on_actor_known(actor, held),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
         }
     }
 
+    /// A task of the other side, whose program is here.
+    pub(super) fn on_task(&mut self, ticket: Ticket, shape: &Arc<Shape>, call: &PeerCall) {
+        self.note_arguments(&call.arguments);
+        match self.bridge.submit(ticket, call, shape) {
+            Ok(key) => self.note_received(ticket, key, None, call),
+            Err(error) => self.refuse_task(ticket, FailureKind::Store, error.to_string()),
+        }
+    }
+
+    /// A task of the other side cannot run here.
+    pub(super) fn refuse_task(&self, ticket: Ticket, kind: FailureKind, problem: String) {
+        let value = PeerValue::Failed(Failure::new(kind, problem));
+        self.wire.send(&Frame::Returned { ticket, index: 0, value });
+    }
+
     fn note_received(&mut self, ticket: Ticket, key: TaskKey, actor: Option<ActorId>, call: &PeerCall) {
-        let (returns_left, streams) = (call.returns.max(1), call.stream_ahead > 0);
-        self.received.insert(ticket, Received { key, actor, returns_left, streams, producer: None });
+        let (task, returns_left, streams) = (call.task, call.returns.max(1), call.stream_ahead > 0);
+        self.received.insert(ticket, Received { key, task, actor, returns_left, streams, producer: None });
     }
 
     fn submitter_of(&self, ticket: Ticket) -> Option<(ProcessSlot, TaskKey)> {

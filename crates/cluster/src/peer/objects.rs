@@ -3,7 +3,7 @@
 use super::Peer;
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskId};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
@@ -22,7 +22,9 @@ impl Peer {
 
     pub(super) fn name_inside(&mut self, inside: &Inside) {
         inside.objects.iter().for_each(|object| self.name_object(*object));
-        inside.actors.iter().for_each(|actor| self.name_actor(*actor));
+        for actor in &inside.actors {
+            self.name_actor(*actor);
+        }
     }
 
     fn name_object(&mut self, object: ObjectId) {
@@ -75,6 +77,16 @@ impl Peer {
             BridgeAnswer::Stored(stored, _) => drop(self.bridge.take_result(stored.object, answer)),
             BridgeAnswer::Inline(_, None) | BridgeAnswer::Failed(_) => {}
         }
+    }
+
+    /// A task of the other side ended before its last return values, which may be in the store, and nobody will ask for.
+    pub(super) fn release_unanswered(&mut self, task: TaskId, returns: u32) {
+        let lent = self.doorway.lent.lock();
+        let objects =
+            (0..returns).map(|index| task.returns(index)).filter(|object| lent.get(*object).is_none());
+        let unanswered: Vec<_> = objects.collect();
+        drop(lent);
+        unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
     }
 
     fn inline(&mut self, object: ObjectId, bytes: &[u8]) -> PeerValue {

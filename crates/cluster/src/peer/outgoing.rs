@@ -2,7 +2,7 @@
 
 use super::{Peer, Received, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::hot::{CallHeader, MessageKind, TaskHeader, ValueForm};
+use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKind, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket};
 use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
@@ -24,7 +24,7 @@ impl Peer {
             }
             BridgeEvent::Failed { ticket, failure } => self.send_failure(ticket, failure),
             BridgeEvent::Order(order) => self.on_order(order),
-            BridgeEvent::ActorChanged { actor, place } => self.on_hosted_actor_changed(actor, place),
+            BridgeEvent::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             BridgeEvent::Ready { object } => self.on_ready(object),
             BridgeEvent::ProcessDied(process) => self.on_process_died(process),
         }
@@ -47,6 +47,9 @@ impl Peer {
             FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),
             FromNode::ActorKnown { actor } => self.release_actor(actor),
+            FromNode::ActorLost { actor, cause } => self.lose_hosted_actor(actor, cause),
+            FromNode::ActorWanted { actor } => self.wire.send(&Frame::ActorSought { actor }),
+            FromNode::KillActor { actor, restart } => self.wire.send(&Frame::KillActor { actor, restart }),
             FromNode::Sought { object } => self.wire.send(&Frame::Sought { object }),
             FromNode::Shutdown => self.doorway.end("the node ends"),
             _ => {}
@@ -98,7 +101,8 @@ impl Peer {
         let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let Some(arguments) = self.arguments_to_send(ticket, arguments) else { return };
         let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
-        self.wire.send(&Frame::Call { ticket, actor: header.actor, group: header.group as u16, call });
+        let (actor, group, aways) = (header.actor, header.group as u16, self.actors.aways_heard);
+        self.wire.send(&Frame::Call { ticket, actor, group, aways, call });
     }
 
     /// The arguments of something that was noted as sent, with all that they refer to kept; if they cannot be sent, its
@@ -133,7 +137,8 @@ impl Peer {
         let Some(&ticket) = self.by_key.get(&(from, key)) else { return };
         match kind {
             MessageKind::Cancel => {
-                self.wire.send(&Frame::Cancel { ticket, recursive: index != 0, force: false });
+                let (recursive, force) = (index & CANCEL_RECURSIVE != 0, index & CANCEL_FORCE != 0);
+                self.wire.send(&Frame::Cancel { ticket, recursive, force });
             }
             MessageKind::StreamCredit => self.wire.send(&Frame::StreamCredit { ticket, index }),
             MessageKind::StreamClosed => self.wire.send(&Frame::StreamClosed { ticket }),
@@ -184,13 +189,17 @@ impl Peer {
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
     fn send_failure(&mut self, ticket: Ticket, mut failure: Failure) {
-        let Some(Received { streams, actor, .. }) = self.received.remove(&ticket) else { return };
+        let Some(Received { task, returns_left, streams, actor, .. }) = self.received.remove(&ticket) else {
+            return;
+        };
         let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
-        if of_life && actor.is_some_and(|actor| self.hosts(actor)) {
-            // The other side hears that the actor is gone, and its callers decide themselves what becomes of their calls.
+        if of_life && actor.is_some_and(|actor| self.on_call_lost(actor, &failure)) {
             return;
         }
-        failure.retriable |= matches!(failure.kind, FailureKind::WorkerDied(_));
+        if let FailureKind::WorkerDied(_) = failure.kind {
+            failure.retriable = true;
+            self.release_unanswered(task, returns_left);
+        }
         let frame = match streams {
             true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
             false => Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) },
@@ -206,7 +215,7 @@ impl Peer {
             self.by_key.remove(&(process, sent.key));
             self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: true });
         }
-        self.unsent.retain(|unsent| unsent.to != process);
+        self.unsent.retain(|unsent| !unsent.is_to(process));
         self.bridge.send(ToNode::DeathHandled { process });
     }
 

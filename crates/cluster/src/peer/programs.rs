@@ -3,11 +3,13 @@
 //! What is of a program that is not here yet waits until it is.
 
 use super::Peer;
-use aktis_protocol::peer::{Frame, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ProgramId, ProgramSpec};
-use std::collections::HashMap;
+use aktis_protocol::control::ActorSpec;
+use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, Ticket};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProgramId, ProgramSpec, Shape};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::sync::Arc;
 
 /// Bytes of one part of an executable.
 const PART_BYTES: usize = 1 << 20;
@@ -31,26 +33,98 @@ struct Coming {
     /// Its executable, as far as it is there.
     file: Option<File>,
     /// What is of it, in order.
-    waiting: Vec<Frame>,
+    waiting: Vec<PutOff>,
+}
+
+/// What the other side wants done, of a program that may have to come first.
+pub(super) enum PutOff {
+    /// A task; its shape as it was meant when it was sent.
+    Task { ticket: Ticket, shape: Arc<Shape>, call: PeerCall },
+    /// An actor to be hosted.
+    Actor { spec: Box<ActorSpec>, arguments: Vec<PeerArgument>, incarnation: u32 },
+}
+
+impl PutOff {
+    fn program(&self) -> ProgramId {
+        match self {
+            Self::Task { shape, .. } => shape.program,
+            Self::Actor { spec, .. } => spec.program,
+        }
+    }
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct ProgramsAcross(HashMap<ProgramId, Coming>);
+pub(super) struct ProgramsAcross {
+    coming: HashMap<ProgramId, Coming>,
+    /// Programs that were here when some frames of this turn asked.
+    here: HashSet<ProgramId>,
+}
+
+impl ProgramsAcross {
+    /// The node may forget programs between two turns.
+    pub(super) fn begin_turn(&mut self) {
+        self.here.clear();
+    }
+}
 
 impl Peer {
-    /// Puts a frame off that is of a program which is not here yet; gives it back if it is here.
-    pub(super) fn put_off(&mut self, program: ProgramId, frame: Frame) -> Option<Frame> {
-        if let Some(coming) = self.programs_across.0.get_mut(&program) {
-            coming.waiting.push(frame);
-            return None;
+    /// Does what the other side wants, or puts it off if its program is not here yet.
+    pub(super) fn put_off(&mut self, wanted: PutOff) {
+        let program = wanted.program();
+        if let Some(coming) = self.programs_across.coming.get_mut(&program) {
+            return coming.waiting.push(wanted);
+        }
+        if self.programs_across.here.contains(&program) {
+            return self.carry_out(wanted);
         }
         if self.programs.knows(program) {
-            return Some(frame);
+            self.programs_across.here.insert(program);
+            return self.carry_out(wanted);
         }
-        self.programs_across.0.entry(program).or_default().waiting.push(frame);
+        self.programs_across.coming.entry(program).or_default().waiting.push(wanted);
         self.wire.send(&Frame::ProgramWanted { program });
-        None
+    }
+
+    fn carry_out(&mut self, wanted: PutOff) {
+        match wanted {
+            PutOff::Task { ticket, shape, call } => self.on_task(ticket, &shape, &call),
+            PutOff::Actor { spec, arguments, incarnation } => {
+                self.on_host_actor(*spec, &arguments, incarnation);
+            }
+        }
+    }
+
+    /// A task that waits for its program is not wanted any more.
+    pub(super) fn cancel_put_off(&mut self, cancelled: Ticket) {
+        let is_it = |wanted: &PutOff| matches!(wanted, PutOff::Task { ticket, .. } if *ticket == cancelled);
+        if self.take_put_off(is_it).is_some() {
+            self.refuse_task(cancelled, FailureKind::Cancelled, "it was cancelled".to_owned());
+        }
+    }
+
+    /// An actor that waits for its program is not wanted any more; gives which life it would have been.
+    pub(super) fn take_put_off_actor(&mut self, actor: ActorId) -> Option<u32> {
+        let is_it = |wanted: &PutOff| matches!(wanted, PutOff::Actor { spec, .. } if spec.actor == actor);
+        match self.take_put_off(is_it)? {
+            PutOff::Actor { incarnation, .. } => Some(incarnation),
+            PutOff::Task { .. } => None,
+        }
+    }
+
+    /// Takes out what waits for its program. What it names is held, and let go.
+    fn take_put_off(&mut self, is_it: impl Fn(&PutOff) -> bool) -> Option<PutOff> {
+        let taken = self.programs_across.coming.values_mut().find_map(|coming| {
+            let place = coming.waiting.iter().position(&is_it)?;
+            Some(coming.waiting.remove(place))
+        })?;
+        let arguments = match &taken {
+            PutOff::Task { call, .. } => &call.arguments,
+            PutOff::Actor { arguments, .. } => arguments,
+        };
+        self.note_arguments(arguments);
+        drop(self.bridge.arguments(arguments));
+        Some(taken)
     }
 
     pub(super) fn on_program_wanted(&mut self, program: ProgramId) {
@@ -83,7 +157,7 @@ impl Peer {
         match spec {
             Ok(spec) if spec.has_shared_worker() => match tempfile() {
                 Ok(file) => {
-                    if let Some(coming) = self.programs_across.0.get_mut(&program) {
+                    if let Some(coming) = self.programs_across.coming.get_mut(&program) {
                         (coming.spec, coming.file) = (Some(spec), Some(file));
                     }
                 }
@@ -95,7 +169,7 @@ impl Peer {
     }
 
     pub(super) fn on_program_part(&mut self, program: ProgramId, bytes: &[u8], last: bool) {
-        let Some(coming) = self.programs_across.0.get_mut(&program) else { return };
+        let Some(coming) = self.programs_across.coming.get_mut(&program) else { return };
         let Some(file) = &mut coming.file else { return };
         if let Err(error) = file.write_all(bytes).and_then(|()| file.stream_position()) {
             return self.refuse_program(program, &error.to_string());
@@ -109,27 +183,25 @@ impl Peer {
         if let Err(problem) = self.programs.add(spec, executable) {
             return self.refuse_program(program, &problem);
         }
-        let coming = self.programs_across.0.remove(&program).unwrap_or_default();
-        coming.waiting.into_iter().for_each(|frame| self.on_frame(frame));
+        let coming = self.programs_across.coming.remove(&program).unwrap_or_default();
+        coming.waiting.into_iter().for_each(|wanted| self.carry_out(wanted));
     }
 
     /// The program cannot run here: what is of it fails.
     fn refuse_program(&mut self, program: ProgramId, problem: &str) {
-        let coming = self.programs_across.0.remove(&program).unwrap_or_default();
         let text = format!("its program cannot run on the other node: {problem}");
-        for frame in coming.waiting {
-            match frame {
-                Frame::Task { ticket, .. } => {
-                    let value = PeerValue::Failed(Failure::new(FailureKind::UnknownFunction, text.clone()));
-                    self.wire.send(&Frame::Returned { ticket, index: 0, value });
+        while let Some(wanted) = self.take_put_off(|wanted| wanted.program() == program) {
+            match wanted {
+                PutOff::Task { ticket, .. } => {
+                    self.refuse_task(ticket, FailureKind::UnknownFunction, text.clone());
                 }
-                Frame::HostActor { spec, incarnation, .. } => {
+                PutOff::Actor { spec, incarnation, .. } => {
                     let failure = Failure::new(FailureKind::ActorDied, text.clone());
                     self.wire.send(&Frame::ActorEnded { actor: spec.actor, incarnation, failure });
                 }
-                _ => {}
             }
         }
+        self.programs_across.coming.remove(&program);
     }
 }
 

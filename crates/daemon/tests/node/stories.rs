@@ -4,6 +4,7 @@ use crate::worker::sign_of_life;
 use crate::{MANNERS, STORY};
 use aktis_daemon::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::limits;
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
@@ -334,34 +335,24 @@ fn groups() {
 fn keys() {
     let driver = Driver::start(options());
     let key = |name: &str| name.as_bytes().to_vec();
+    let ask = |question| {
+        driver.node.send(ToNode::KeyAsked { request: 1, question });
+        driver.wait_for(|answer| match answer {
+            FromNode::KeyAnswered { request: 1, answer } => Some(answer.expect("an answer")),
+            _ => None,
+        })
+    };
     for (name, expected) in [("a/1", false), ("a/2", false), ("b", false), ("a/1", true)] {
         let value = vec![7; limits::KEY_VALUE_BYTES_MAX];
-        driver.node.send(ToNode::KeyPut { request: 1, key: key(name), value, overwrite: true });
-        let existed = driver.wait_for(|answer| match answer {
-            FromNode::KeyStored { request: 1, existed } => Some(existed),
-            _ => None,
-        });
-        assert_eq!(existed, Ok(expected), "{name}");
+        let answer = ask(KeyQuestion::Put { key: key(name), value, overwrite: true });
+        assert_eq!(answer, KeyAnswer::Existed(expected), "{name}");
     }
-    driver.node.send(ToNode::KeyList { request: 2, prefix: key("a/") });
-    let listed = driver.wait_for(|answer| match answer {
-        FromNode::Keys { request: 2, keys, left_out: 0 } => Some(keys),
-        _ => None,
-    });
-    assert_eq!(listed, [key("a/1"), key("a/2")]);
+    let listed = ask(KeyQuestion::List { prefix: key("a/") });
+    assert_eq!(listed, KeyAnswer::Keys { keys: vec![key("a/1"), key("a/2")], left_out: 0 });
     for expected in [true, false] {
-        driver.node.send(ToNode::KeyGet { request: 3, key: key("b") });
-        let value = driver.wait_for(|answer| match answer {
-            FromNode::KeyFound { request: 3, value } => Some(value),
-            _ => None,
-        });
-        assert_eq!(value.map(|value| value.len()), expected.then_some(limits::KEY_VALUE_BYTES_MAX));
-        driver.node.send(ToNode::KeyDelete { request: 4, key: key("b") });
-        let existed = driver.wait_for(|answer| match answer {
-            FromNode::KeyDeleted { request: 4, existed } => Some(existed),
-            _ => None,
-        });
-        assert_eq!(existed, expected);
+        let value = expected.then(|| vec![7; limits::KEY_VALUE_BYTES_MAX]);
+        assert_eq!(ask(KeyQuestion::Get { key: key("b") }), KeyAnswer::Value(value));
+        assert_eq!(ask(KeyQuestion::Delete { key: key("b") }), KeyAnswer::Existed(expected));
     }
 }
 

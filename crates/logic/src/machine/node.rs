@@ -44,9 +44,10 @@ mod view;
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FoundActor, FromNode, RequestId, ToNode};
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, Shape,
-    ShapeId,
+    ActorId, Amount, DeathCause, EntryRef, Failure, LaneId, ObjectId, ProcessSlot, ProgramId, Resources,
+    Shape, ShapeId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -168,6 +169,15 @@ pub enum NodeInput {
         names: Vec<String>,
         /// How many there are besides.
         left_out: u32,
+    },
+    /// The answer to `AskKey`.
+    KeyAnswered {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The answer, or why there is none.
+        answer: Result<KeyAnswer, Failure>,
     },
     /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
     PlacesLost,
@@ -393,6 +403,15 @@ pub enum NodeEffect {
         /// His question.
         request: RequestId,
     },
+    /// Ask the cluster about a key; answered by `KeyAnswered`.
+    AskKey {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question's number.
+        request: RequestId,
+        /// The question.
+        question: KeyQuestion,
+    },
     /// Ask where this actor, for which this node has nothing free, can live; answered by `ActorPlaced`.
     PlaceActor {
         /// The actor.
@@ -551,7 +570,9 @@ impl Node {
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
-            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, actor, restart, out),
+            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, from, actor, restart, out),
+            ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, &reason, out),
+            ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
 
@@ -562,12 +583,7 @@ impl Node {
                 self.remove_group(now, group, "it was removed", out);
             }
 
-            ToNode::KeyPut { request, key, value, overwrite } => {
-                self.on_key_put(from, request, (key, value), overwrite, out);
-            }
-            ToNode::KeyGet { request, key } => self.on_key_get(from, request, &key, out),
-            ToNode::KeyDelete { request, key } => self.on_key_delete(from, request, &key, out),
-            ToNode::KeyList { request, prefix } => self.on_key_list(from, request, &prefix, out),
+            ToNode::KeyAsked { request, question } => self.on_key_asked(from, request, question, out),
 
             ToNode::WorkerKilled { process, .. } => self.on_worker_killed(process, out),
             ToNode::DeathHandled { process } => self.on_death_handled(from, process, out),
@@ -609,6 +625,7 @@ impl Machine for Node {
             NodeInput::NamesFound { to, request, names, left_out } => {
                 self.on_names_found(to, request, names, left_out, out);
             }
+            NodeInput::KeyAnswered { to, request, answer } => self.on_key_answered(to, request, answer, out),
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);

@@ -25,6 +25,7 @@ use lanes::Lanes;
 use lineage::Lineage;
 pub use lineage::Repeat;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Where a task goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -467,6 +468,19 @@ impl<P> Submitter<P> {
 
     /// Somebody wants a task to end. The returns of one that was not finished get a failure.
     pub fn on_cancelled(&mut self, key: TaskKey, out: &mut Out<P>) -> Cancelled {
+        self.end_early(key, || Failure::new(FailureKind::Cancelled, "it was cancelled"), out)
+    }
+
+    /// The time that a task had is over: it ends as if somebody had cancelled it. Tries of it share that time.
+    pub fn on_deadline_passed(&mut self, key: TaskKey, allowed: Duration, out: &mut Out<P>) -> Cancelled {
+        let failure = || {
+            let message = format!("it was not done within its deadline of {allowed:?}, and was cancelled");
+            Failure::new(FailureKind::DeadlinePassed, message)
+        };
+        self.end_early(key, failure, out)
+    }
+
+    fn end_early(&mut self, key: TaskKey, failure: impl FnOnce() -> Failure, out: &mut Out<P>) -> Cancelled {
         let Some(record) = self.tasks.get(key) else { return Cancelled::TooLate };
         let found = match record.stage {
             Stage::Finished => return Cancelled::TooLate,
@@ -474,8 +488,7 @@ impl<P> Submitter<P> {
             Stage::Sent { position } => Cancelled::Sent(record.route, position),
             Stage::Taken => Cancelled::Taken,
         };
-        let failure = Failure::new(FailureKind::Cancelled, "it was cancelled");
-        self.fail(key, failure, out);
+        self.fail(key, failure(), out);
         found
     }
 

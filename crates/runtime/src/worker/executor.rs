@@ -35,8 +35,8 @@ pub(crate) enum Runnable {
     Actor(Arc<Mailbox>),
     /// A call that was suspended and can go on.
     Future(Arc<AsyncCall>),
-    /// A call for an actor that is not here, or not yet.
-    Stray(ActorId, Box<crate::worker::mailbox::Item>),
+    /// Calls for an actor that is not here, or not yet.
+    Strays(ActorId),
     /// An actor that was killed: its state is dropped.
     Farewell(Arc<Mailbox>, Option<ActorState>, Failure),
 }

@@ -30,6 +30,8 @@ use std::task::Wake;
 #[derive(Default)]
 pub(crate) struct Hosted {
     mailboxes: Mutex<IdMap<ActorId, Arc<Mailbox>>>,
+    /// Calls for actors that are not here, in order. Locked while `mailboxes` is.
+    strays: Mutex<IdMap<ActorId, Vec<Item>>>,
     count: AtomicUsize,
     /// What is said about the actor that the node had this process host last.
     details: Mutex<Option<(ActorId, Vec<u8>)>>,
@@ -77,16 +79,15 @@ pub(crate) struct Item {
     bytes: ShortBytes,
 }
 
-/// A call for an actor that is not here, seen to by a thread that holds no lock. Its creator may have said to create it
-/// before the caller got its handle, and that may still have to be taken in.
-pub(crate) fn see_to_stray(runtime: &Arc<Inner>, executor: &Executor, actor: ActorId, item: Item) {
+/// Calls for an actor that is not here, seen to by a thread that holds no lock. Its creator may have said to create it
+/// before the caller got its handle, and that may still have to be taken in; then they are among the actor's first.
+pub(crate) fn see_to_strays(runtime: &Arc<Inner>, executor: &Executor, actor: ActorId) {
     runtime.drain_fully();
-    if let Some(mailbox) = executor.hosted.find(actor) {
-        return mailbox.add(runtime, executor, item);
+    for item in executor.hosted.take_strays(actor) {
+        let failure = Failure::new(FailureKind::ActorDied, "its actor is gone");
+        let answer = Answer::failed(item.task.returns(0), failure.at("", item.task));
+        answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
     }
-    let failure = Failure::new(FailureKind::ActorDied, "its actor is gone");
-    let answer = Answer::failed(item.task.returns(0), failure.at("", item.task));
-    answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
 }
 
 impl Executor {
@@ -115,7 +116,7 @@ impl Executor {
         if kind == MessageKind::ActorCall {
             match self.hosted.find(header.actor) {
                 Some(mailbox) => mailbox.add(runtime, self, item),
-                None => self.push_runnable(runtime, Runnable::Stray(header.actor, Box::new(item))),
+                None => self.deliver_stray(runtime, header.actor, item),
             }
             return;
         }
@@ -127,8 +128,14 @@ impl Executor {
             let mailbox = Arc::new(mailbox);
             mailboxes.insert(header.actor, mailbox.clone());
             self.hosted.count.store(mailboxes.len(), Ordering::Relaxed);
+            // Calls that came too early come before all that find the actor from now on.
+            let early = self.hosted.strays.lock().remove(&header.actor).unwrap_or_default();
+            let schedule = mailbox.queue(std::iter::once(item).chain(early));
             drop(mailboxes);
-            return mailbox.add(runtime, self, item);
+            if schedule {
+                self.push_runnable(runtime, Runnable::Actor(mailbox));
+            }
+            return;
         }
         let mailbox = mailboxes.get(&header.actor).cloned();
         drop(mailboxes);
@@ -138,9 +145,31 @@ impl Executor {
             None => {}
         }
     }
+
+    /// A call for an actor that is not here.
+    fn deliver_stray(&self, runtime: &Arc<Inner>, actor: ActorId, item: Item) {
+        let mailboxes = self.hosted.mailboxes.lock();
+        if let Some(mailbox) = mailboxes.get(&actor).cloned() {
+            drop(mailboxes);
+            return mailbox.add(runtime, self, item);
+        }
+        let mut strays = self.hosted.strays.lock();
+        let strays_of_actor = strays.entry(actor).or_default();
+        let is_first = strays_of_actor.is_empty();
+        strays_of_actor.push(item);
+        drop((strays, mailboxes));
+        if is_first {
+            self.push_runnable(runtime, Runnable::Strays(actor));
+        }
+    }
 }
 
 impl Hosted {
+    fn take_strays(&self, actor: ActorId) -> Vec<Item> {
+        let _mailboxes = self.mailboxes.lock();
+        self.strays.lock().remove(&actor).unwrap_or_default()
+    }
+
     fn find(&self, actor: ActorId) -> Option<Arc<Mailbox>> {
         let mut last = self.last.lock();
         if let Some(mailbox) = last.as_ref().filter(|mailbox| mailbox.actor == actor) {
@@ -280,13 +309,18 @@ impl Mailbox {
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
-        let mut state = self.inner.lock();
-        state.group(item.group).queue.push_back(item);
-        let schedule = state.schedule();
-        drop(state);
-        if schedule {
+        if self.queue(std::iter::once(item)) {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
         }
+    }
+
+    /// Adds calls; true if the mailbox has to be queued for a thread.
+    fn queue(&self, items: impl Iterator<Item = Item>) -> bool {
+        let mut state = self.inner.lock();
+        for item in items {
+            state.group(item.group).queue.push_back(item);
+        }
+        state.schedule()
     }
 
     pub(super) fn run_item(

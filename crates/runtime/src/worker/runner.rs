@@ -7,7 +7,7 @@ use crate::worker::leases::Held;
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
 use crate::worker::run;
-use aktis_protocol::hot::{MessageKind, TaskHeader};
+use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
 use aktis_protocol::{ProcessSlot, TaskKey};
 use aktis_store::LaneConsumer;
@@ -262,11 +262,11 @@ impl RunnerState {
         match (kind, frame) {
             (_, None) if !runs_this => return false,
             (MessageKind::Cancel, None) => {
-                self.recursive.fetch_or(index != 0, Ordering::AcqRel);
+                self.recursive.fetch_or(index & CANCEL_RECURSIVE != 0, Ordering::AcqRel);
                 cancelled.store(true, Ordering::Release);
             }
             (MessageKind::Cancel, Some(frame)) => {
-                frame.recursive |= index != 0;
+                frame.recursive |= index & CANCEL_RECURSIVE != 0;
                 frame.cancelled.store(true, Ordering::Release);
             }
             // Of what is on one thread, only the lowest can be a stream.
@@ -449,9 +449,7 @@ impl Runner<'_> {
             Runnable::Future(call) => {
                 call.poll(self.runtime, self.executor);
             }
-            Runnable::Stray(actor, item) => {
-                mailbox::see_to_stray(self.runtime, self.executor, actor, *item);
-            }
+            Runnable::Strays(actor) => mailbox::see_to_strays(self.runtime, self.executor, actor),
             Runnable::Farewell(mailbox, state, failure) => mailbox.bury(self.runtime, state, failure),
         }
     }

@@ -49,7 +49,9 @@ impl Stage {
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
             "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" | "orphan-actor" => self.perform_on_actor(line, by),
+            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => {
+                self.perform_on_actor(line, by)
+            }
             _ => self.perform_on_object(line, by),
         }
     }
@@ -120,11 +122,12 @@ impl Stage {
         match line.command() {
             "lane" => {
                 let shape = Shape {
-                    resources: resources(line, &["env", "group", "bundle", "program"])?,
+                    resources: resources(line, &["env", "group", "bundle", "program", "priority"])?,
                     isolated: line.says("isolated"),
                     environment: environment(line),
                     group: group_place(line)?,
                     program: self.program_for(line, by)?,
+                    priority: priority(line)?,
                 };
                 self.send(by, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) })?;
                 let told = self.told.get(&by).into_iter().flatten();
@@ -214,6 +217,8 @@ impl Stage {
             "hold-actor" => ToNode::ActorHeld { actor },
             "release-actor" => ToNode::ActorReleased { actor },
             "orphan-actor" => ToNode::ActorOrphaned { actor },
+            "actor-away" => ToNode::ActorAway { actor, reason: line.word(2)?.to_owned() },
+            "actor-back" => ToNode::ActorBack { actor },
             "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart") },
             _ => {
                 let host = self.process(line.word(2)?)?;
@@ -335,6 +340,11 @@ fn environment(line: &Line) -> String {
     line.option("env").unwrap_or_default().to_owned()
 }
 
+/// `priority=NUMBER`.
+fn priority(line: &Line) -> Result<i32, String> {
+    line.option("priority").map_or(Ok(0), |text| text.parse().map_err(|_| format!("{text:?} is no priority")))
+}
+
 fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
     Ok(ActorSpec {
         groups: Vec::new(),
@@ -347,14 +357,16 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         name: line.option("name").map(str::to_owned),
         resources: resources(
             line,
-            &["name", "restarts", "env", "placed-cpus", "group", "bundle", "program"],
+            &["name", "restarts", "env", "placed-cpus", "group", "bundle", "program", "priority"],
         )?,
         placement: Resources::none().with(CPU, Amount::units(line.number("placed-cpus", 0)?)),
         environment: environment(line),
         isolated: line.says("isolated"),
         detached: line.says("detached"),
         restarts_max: line.number("restarts", 0)? as u32,
+        lives: 0,
         group: group_place(line)?,
+        priority: priority(line)?,
         concurrency: 1,
         details: name.as_bytes().to_vec(),
     })

@@ -161,7 +161,7 @@ impl Model {
     pub(super) fn answer(&self, query: &Query) -> Answer {
         match query {
             Query::Row { table, key } => Answer::Row(self.rows.get(&(*table, key.clone())).cloned()),
-            Query::Rows { table, prefix, after, limit } => {
+            Query::Rows { table, prefix, after, limit, .. } => {
                 let wanted = |(of, key): &(Table, Key)| {
                     of == table
                         && key.0.starts_with(&prefix.0)

@@ -104,6 +104,7 @@ impl Hosting {
             environment: some_environment(around),
             group: self.some_group(around),
             program: self.some_program(around),
+            priority: some_priority(around),
         };
         let shard = ShardIndex(around.random.below(2) as u32);
         self.lanes_wanted += 1;
@@ -176,7 +177,9 @@ impl Hosting {
             isolated: around.random.chance(30),
             detached: false,
             restarts_max: around.random.below(3) as u32,
+            lives: 0,
             group: self.some_group(around),
+            priority: some_priority(around),
             concurrency: 1,
             details: Vec::new(),
         };
@@ -256,7 +259,7 @@ impl Hosting {
         around.tell(ToNode::LeaseBlocked { lease, blocked });
     }
 
-    pub(super) fn on_message(&mut self, _around: &mut Around<'_>, message: FromNode) {
+    pub(super) fn on_message(&mut self, around: &mut Around<'_>, message: FromNode) {
         match message {
             FromNode::LeaseGranted { lease } => self.leases.push((lease.lease, lease.shape)),
             FromNode::LeaseRevoked { shape } => self.asked.push_back(shape),
@@ -266,8 +269,10 @@ impl Hosting {
             }
             FromNode::EndActor { actor, .. } => {
                 let here = self.living.contains(&actor);
+                // It may have lived here for a wanderer that stands for another node.
+                let stands_for_it = self.program.is_none();
                 // One that ended by itself meanwhile has said so already.
-                if here || self.to_construct.remove(&actor).is_some() {
+                if here || stands_for_it || self.to_construct.remove(&actor).is_some() {
                     self.to_end.insert(actor);
                 }
             }
@@ -288,7 +293,12 @@ impl Hosting {
                 self.lanes.extend(lane);
             }
             // A wanderer that stands for another node knows no objects but those that all know.
-            FromNode::SharedWorker { .. } | FromNode::Sought { .. } | FromNode::ActorKnown { .. } => {}
+            FromNode::SharedWorker { .. }
+            | FromNode::Sought { .. }
+            | FromNode::ActorKnown { .. }
+            | FromNode::ActorLost { .. }
+            | FromNode::ActorWanted { .. } => {}
+            FromNode::KillActor { actor, restart } => around.tell(ToNode::ActorKilled { actor, restart }),
             other => panic!("an unexpected message: {other:?}"),
         }
     }
@@ -309,6 +319,10 @@ fn ask(around: &mut Around<'_>) {
 
 fn some_environment(around: &mut Around<'_>) -> String {
     if around.random.chance(20) { "another".into() } else { String::new() }
+}
+
+fn some_priority(around: &mut Around<'_>) -> i32 {
+    if around.random.chance(20) { around.random.below(3) as i32 - 1 } else { 0 }
 }
 
 fn some_resources(around: &mut Around<'_>) -> Resources {

@@ -9,9 +9,10 @@
 //! 2. A name belongs to one actor that is not dead.
 //! 3. Resources are held from the choice of a host until that host has said that the actor is gone.
 
+mod care;
 mod handles;
 mod record;
 mod stories;
 
-pub(super) use record::{Actor, Actors, Life, light_spec};
+pub(super) use record::{Actor, Actors};
 pub(super) use stories::name_taken;

@@ -1,6 +1,7 @@
 //! Why something waits, in words, from the state that decides it.
 
 use super::stock::Want;
+use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::Effects;
 use crate::ledger::{Allocation, Source};
@@ -26,7 +27,10 @@ impl Node {
         let queued = self.leases.queued(shape);
         let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
         let want = self.leases.want(shape);
-        let wanted = &want.resources;
+        let wanted = match self.leases.shape(shape).priority {
+            0 => want.resources.to_string(),
+            priority => format!("{} with priority {priority}", want.resources),
+        };
         let are_queued = match queued {
             0 => format!("no task is queued for {wanted}"),
             1 => format!("1 task is queued for {wanted}"),
@@ -44,14 +48,56 @@ impl Node {
         if let Some(failures) = self.leases.start_failures.get(&shape) {
             return format!("{are_queued}; {}", start_text(failures.count, &failures.last));
         }
+        let ahead = self.ahead_text(Claim::Shape(shape), &want);
         let leases = self.leases.count(shape);
         if leases > 0 {
-            return format!("{are_queued}; at most {leases} may run at a time now");
+            return format!("{are_queued}; at most {leases} may run at a time now{ahead}");
         }
-        if !self.leases.has_room(shape) || self.stock.fits(&want) {
+        if !self.leases.has_room(shape) || (self.stock.fits(&want) && ahead.is_empty()) {
             return format!("{are_queued}; they are about to be served");
         }
-        format!("{are_queued}; {}", self.lacking_text(&want))
+        format!("{are_queued}; {}{ahead}", self.lacking_text(&want))
+    }
+
+    /// The claims of a higher priority for some of the same resources.
+    fn claims_ahead(&self, claim: Claim, want: &Want) -> impl Iterator<Item = Claim> {
+        let priority = self.priority(claim);
+        let wants_same = move |other: &Claim| {
+            let wanted = match *other {
+                Claim::Shape(shape) => Some(self.leases.want(shape)),
+                Claim::Actor(actor) => self.wanted_by_actor(actor),
+                Claim::Group(_) => None,
+            };
+            wanted.is_some_and(|wanted| {
+                wanted.group.map(|place| place.group) == want.group.map(|place| place.group)
+                    && wanted.resources.shares_any(&want.resources)
+            })
+        };
+        let ahead = self.claims.iter().filter(move |other| self.priority(**other) > priority);
+        ahead.filter(move |other| wants_same(other)).copied()
+    }
+
+    /// Who has a higher priority, and how many they are; nothing if nobody has.
+    fn ahead_text(&self, claim: Claim, want: &Want) -> String {
+        let (mut tasks, mut actors) = (0, 0);
+        for ahead in self.claims_ahead(claim, want) {
+            match ahead {
+                Claim::Shape(shape) => tasks += self.leases.queued(shape) as usize,
+                Claim::Actor(_) | Claim::Group(_) => actors += 1,
+            }
+        }
+        match enumeration(&[(tasks, "task"), (actors, "actor")]) {
+            Some(others) => format!("; ahead, with a higher priority: {others}"),
+            None => String::new(),
+        }
+    }
+
+    /// The same for somebody who is told whenever it changes: without numbers.
+    pub(super) fn behind_text(&self, claim: Claim, want: &Want) -> &'static str {
+        match self.claims_ahead(claim, want).next() {
+            Some(_) => "; what has a higher priority comes first",
+            None => "",
+        }
     }
 
     /// What the node, or the group, does not have at all.
@@ -79,13 +125,8 @@ impl Node {
         let by_tasks = self.leases.leases.values().map(|lease| &lease.allocation).filter(uses).count();
         let by_actors = self.actors.allocations().filter(uses).count();
         let by_groups = self.groups.allocations().filter(uses).count();
-        let users = [
-            count_of(by_tasks, "other task"),
-            count_of(by_actors, "actor"),
-            count_of(by_groups, "placement bundle"),
-        ];
-        let users: Vec<_> = users.into_iter().filter(|text| !text.starts_with("0 ")).collect();
-        let users = if users.is_empty() { "nobody".to_owned() } else { users.join(" and ") };
+        let users = [(by_tasks, "other task"), (by_actors, "actor"), (by_groups, "placement bundle")];
+        let users = enumeration(&users).unwrap_or_else(|| "nobody".to_owned());
         let place = match ledger.source() {
             Source::Node => "",
             Source::Bundle(..) => " of its bundle",
@@ -105,8 +146,13 @@ impl Node {
     }
 }
 
-fn count_of(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+/// How many there are of each, if there are any.
+fn enumeration(counts: &[(usize, &str)]) -> Option<String> {
+    let there = counts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<_> = there
+        .map(|&(count, what)| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") })
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(" and "))
 }
 
 pub(super) fn start_text(count: u32, last: &str) -> String {

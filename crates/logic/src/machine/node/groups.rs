@@ -193,7 +193,7 @@ impl Node {
         };
         let Some(reserved) = reserved else {
             let lacking = self.stock.lacking(&want);
-            self.ask_back_for(now, &want, None, &lacking, out);
+            self.ask_back_for(now, Claim::Group(group), &want, &lacking, out);
             return self.put_group_off(group, self.lacking_text(&want), want.lacks(lacking), out);
         };
         self.groups.table.get_mut(&group).expect("the group is known").stage = Stage::Ready { reserved };

@@ -1,18 +1,17 @@
-//! Small values under names, for all processes of the session.
+//! Small values under names, for all processes of the session. In a cluster its control process has them.
 //!
 //! Invariant: `bytes` is what all keys and values take together, and at most [`limits::KEY_SPACE_BYTES_MAX`].
 
 use super::{Node, NodeEffect};
 use crate::Effects;
 use aktis_protocol::control::{FromNode, RequestId};
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::{Failure, FailureKind, ProcessSlot, limits};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// What an entry takes besides its bytes: many empty ones are bounded, too.
 const ENTRY_BYTES: usize = 64;
-/// What a key takes in a message besides itself, at most.
-const KEY_BYTES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Keys {
@@ -23,17 +22,6 @@ pub(super) struct Keys {
 impl Keys {
     /// Stores a value, unless there is one that is to stay; tells whether there was one.
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>, overwrite: bool) -> Result<bool, String> {
-        if key.len() > limits::KEY_BYTES_MAX {
-            return Err(format!("a key of {} bytes is longer than {}", key.len(), limits::KEY_BYTES_MAX));
-        }
-        if value.len() > limits::KEY_VALUE_BYTES_MAX {
-            return Err(format!(
-                "a value of {} bytes is larger than {}\n\
-                 hint: put it into the object store, and only a reference here",
-                value.len(),
-                limits::KEY_VALUE_BYTES_MAX
-            ));
-        }
         let old = self.values.get(&key).map(|old| entry_bytes(&key, old));
         if old.is_some() && !overwrite {
             return Ok(true);
@@ -75,57 +63,63 @@ fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
     key.len() + value.len() + ENTRY_BYTES
 }
 
+/// Why a key or value is not kept anywhere.
+fn judge(key: &[u8], value: &[u8]) -> Result<(), String> {
+    if key.len() > limits::KEY_BYTES_MAX {
+        return Err(format!("a key of {} bytes is longer than {}", key.len(), limits::KEY_BYTES_MAX));
+    }
+    if value.len() > limits::KEY_VALUE_BYTES_MAX {
+        return Err(format!(
+            "a value of {} bytes is larger than {}\n\
+             hint: put it into the object store, and only a reference here",
+            value.len(),
+            limits::KEY_VALUE_BYTES_MAX
+        ));
+    }
+    Ok(())
+}
+
 impl Node {
-    pub(super) fn on_key_put(
+    /// In a cluster the keys are those of all nodes.
+    pub(super) fn on_key_asked(
         &mut self,
         from: ProcessSlot,
         request: RequestId,
-        (key, value): (Vec<u8>, Vec<u8>),
-        overwrite: bool,
+        question: KeyQuestion,
         out: &mut Effects<NodeEffect>,
     ) {
-        let stored = self.keys.put(key, value, overwrite);
-        let existed = stored.map_err(|text| Failure::new(FailureKind::Refused, text));
-        self.send(from, FromNode::KeyStored { request, existed }, out);
-    }
-
-    pub(super) fn on_key_get(
-        &mut self,
-        from: ProcessSlot,
-        request: RequestId,
-        key: &[u8],
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let value = self.keys.values.get(key).cloned();
-        self.send(from, FromNode::KeyFound { request, value }, out);
-    }
-
-    pub(super) fn on_key_delete(
-        &mut self,
-        from: ProcessSlot,
-        request: RequestId,
-        key: &[u8],
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let existed = self.keys.delete(key);
-        self.send(from, FromNode::KeyDeleted { request, existed }, out);
-    }
-
-    pub(super) fn on_key_list(
-        &mut self,
-        from: ProcessSlot,
-        request: RequestId,
-        prefix: &[u8],
-        out: &mut Effects<NodeEffect>,
-    ) {
-        let mut bytes = 0;
-        let fits = |key: &&Vec<u8>| {
-            bytes += key.len() + KEY_BYTES;
-            bytes <= limits::CONTROL_MESSAGE_BYTES_MAX
+        if let KeyQuestion::Put { key, value, .. } = &question
+            && let Err(text) = judge(key, value)
+        {
+            let answer = Err(Failure::new(FailureKind::Refused, text));
+            return self.send(from, FromNode::KeyAnswered { request, answer }, out);
+        }
+        if self.peers.is_clustered() {
+            return out.push(NodeEffect::AskKey { to: from, request, question });
+        }
+        let answer = match question {
+            KeyQuestion::Put { key, value, overwrite } => match self.keys.put(key, value, overwrite) {
+                Ok(existed) => Ok(KeyAnswer::Existed(existed)),
+                Err(text) => Err(Failure::new(FailureKind::Refused, text)),
+            },
+            KeyQuestion::Get { key } => Ok(KeyAnswer::Value(self.keys.values.get(&key).cloned())),
+            KeyQuestion::Delete { key } => Ok(KeyAnswer::Existed(self.keys.delete(&key))),
+            KeyQuestion::List { prefix } => Ok(KeyAnswer::listing(self.keys.list(&prefix).cloned())),
         };
-        let keys: Vec<Vec<u8>> = self.keys.list(prefix).take_while(fits).cloned().collect();
-        let left_out = (self.keys.list(prefix).count() - keys.len()) as u32;
-        self.send(from, FromNode::Keys { request, keys, left_out }, out);
+        self.send(from, FromNode::KeyAnswered { request, answer }, out);
+    }
+
+    /// The cluster has answered.
+    pub(super) fn on_key_answered(
+        &mut self,
+        to: ProcessSlot,
+        request: RequestId,
+        answer: Result<KeyAnswer, Failure>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.roster.is_live(to) {
+            self.send(to, FromNode::KeyAnswered { request, answer }, out);
+        }
     }
 }
 
@@ -166,9 +160,10 @@ mod tests {
     fn values_are_bounded_each_and_in_all() {
         let mut keys = Keys::default();
         let largest = vec![0; limits::KEY_VALUE_BYTES_MAX];
-        let refused = keys.put(bytes("a"), vec![0; limits::KEY_VALUE_BYTES_MAX + 1], true);
+        let refused = judge(b"a", &vec![0; limits::KEY_VALUE_BYTES_MAX + 1]);
         assert!(refused.unwrap_err().contains("is larger than"));
-        assert!(keys.put(vec![0; limits::KEY_BYTES_MAX + 1], Vec::new(), true).is_err());
+        assert!(judge(&vec![0; limits::KEY_BYTES_MAX + 1], &[]).is_err());
+        assert_eq!(judge(&vec![0; limits::KEY_BYTES_MAX], &largest), Ok(()));
         let mut count = 0_u32;
         let refused = loop {
             match keys.put(count.to_be_bytes().to_vec(), largest.clone(), false) {

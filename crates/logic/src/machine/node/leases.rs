@@ -183,12 +183,13 @@ impl Leases {
     }
 
     /// Whether a worker that was started for one shape may run tasks of the other: it runs their program, it was set up
-    /// as they want it, and no GPUs were chosen for it.
+    /// as they want it, and no GPUs were chosen for it, or as many as they want.
     pub(super) fn is_interchangeable(&self, one: ShapeId, other: ShapeId) -> bool {
         let (a, b) = (self.shape(one), self.shape(other));
         let without_gpus = |shape: &Shape| shape.resources.get(GPU) == Amount::ZERO;
         let alike = a.program == b.program && a.environment == b.environment;
-        one == other || (alike && without_gpus(a) && without_gpus(b))
+        let same_gpus = a.resources == b.resources && a.group == b.group;
+        one == other || (alike && (same_gpus || (without_gpus(a) && without_gpus(b))))
     }
 
     /// The lane of one of a process's submitters for a shape, and whether it is new; `None` if there are too

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a claim that has no answer yet belongs to an actor of this node that has the name here.
 
-use super::actors::{Actor, Life, light_spec, name_taken};
+use super::actors::{Actor, name_taken};
 use super::{Node, NodeEffect};
 use crate::{Effects, Time};
 use aktis_protocol::control::{FoundActor, FromNode, RequestId};
@@ -99,8 +99,7 @@ impl Node {
             return;
         }
         let found = found.filter(|(peer, _)| self.roster.is_live(*peer)).map(|(peer, found)| {
-            let life = Life::Alive { host: peer, allocation: Default::default() };
-            let fresh = || Actor::new(light_spec(found.actor, ProgramId::default()), life);
+            let fresh = || Actor::at_peer(found.actor, ProgramId::default(), peer);
             self.actors.table.entry(found.actor).or_insert_with(fresh).holders.insert(to);
             found
         });

@@ -131,8 +131,13 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let ProgramConfig { program, shared_worker } = added;
-        let known = self.programs.table.contains_key(&program);
-        if known || self.programs.table.len() >= limits::PROGRAMS_MAX {
+        if self.programs.table.contains_key(&program) {
+            return;
+        }
+        if self.programs.table.len() >= limits::PROGRAMS_MAX {
+            self.forget_unneeded(out);
+        }
+        if self.programs.table.len() >= limits::PROGRAMS_MAX {
             return;
         }
         let shape = Shape { isolated: !shared_worker, program, ..Shape::default() };
@@ -409,6 +414,18 @@ impl Node {
         let shapes: BTreeSet<_> = held.map(|lease| lease.shape).collect();
         for shape in shapes.into_iter().filter(|shape| self.leases.queued(*shape) == 0).collect::<Vec<_>>() {
             self.revoke_all(now, shared, shape, out);
+        }
+    }
+
+    /// Makes room for a program: the one goes that nothing was needed of for longest.
+    fn forget_unneeded(&mut self, out: &mut Effects<NodeEffect>) {
+        let unneeded = |(&program, known): (&ProgramId, &Program)| {
+            let idle =
+                known.drivers == 0 && self.need_of(program, self.roster.shared(program)) == Need::Nothing;
+            (idle && !self.is_referred_to(program)).then_some((known.needed.1, program))
+        };
+        if let Some((_, program)) = self.programs.table.iter().filter_map(unneeded).min() {
+            self.forget_program(program, out);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Who gets what is free, and who is asked to give something back.
 //!
-//! Claims (of a shape for leases, of an actor for a place to live, of a group for resources) wait in one queue. Those who have the
-//! least come first, and of those the oldest; the others may only take what nobody before them lacks. So
-//! a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody.
-//! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from
-//! those that have the most. The node does not know which holder is idle: if one does not return its lease
+//! Claims (of a shape for leases, of an actor for a place to live, of a group for resources) wait in one queue. Those of the
+//! highest priority come first, of these those who have the least, and of those the oldest; the others may only take what nobody
+//! before them lacks. So a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody of its
+//! own priority. Below that, it does: that is what priorities are for.
+//! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from those of a lower
+//! priority, then from those that have the most; and never from a shape of a higher priority that has work. The node does not know which holder is idle: if one does not return its lease
 //! at once, it is left to do so in its own time, and the next one is asked as well.
 
 use super::leases::{ANSWER_MICROSECONDS_MAX, IdleWorker};
@@ -16,7 +17,8 @@ use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::resources::GPU;
 use aktis_protocol::{ActorId, Amount, GroupId, LeaseId, ProcessSlot, ProgramId, Resources, Shape, ShapeId};
-use std::collections::BTreeSet;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, VecDeque};
 
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
 /// so that shapes that share a CPU take turns by the time and not by the task.
@@ -37,6 +39,20 @@ pub(super) enum Claim {
     Group(GroupId),
 }
 
+/// What a shape loses with a lease, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    /// No task of it waits, and the lease may be idle.
+    Idle,
+    /// Tasks wait that are less urgent than those who ask.
+    LessUrgent,
+    /// Tasks wait that are as urgent, but it is the turn of others.
+    Turn,
+}
+
+/// A lease that may be asked for.
+type Victim = (Loss, LeaseId);
+
 /// What came of a claim.
 pub(super) enum Served {
     /// It got one thing, and may want more.
@@ -48,23 +64,27 @@ pub(super) enum Served {
 }
 
 impl Node {
-    /// Gives out what is free. Each claim gets one thing at a time, so that all get something.
+    /// Gives out what is free. Each claim gets one thing at a time, so that all of a priority get something.
     pub(super) fn serve(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         let mut lacking = BTreeSet::new();
-        let mut round = std::mem::take(&mut self.claims);
+        let claims = std::mem::take(&mut self.claims);
+        let mut round: VecDeque<_> = claims.into_iter().map(|claim| (self.priority(claim), claim)).collect();
         // Stable: equals stay in the order of their age.
-        round.make_contiguous().sort_by_key(|claim| match claim {
-            Claim::Shape(shape) => self.share_of_shape(*shape),
-            Claim::Actor(_) | Claim::Group(_) => 0,
+        round.make_contiguous().sort_by_cached_key(|&(priority, claim)| match claim {
+            Claim::Shape(shape) => (Reverse(priority), self.share_of_shape(shape)),
+            Claim::Actor(_) | Claim::Group(_) => (Reverse(priority), 0),
         });
-        while let Some(claim) = round.pop_front() {
+        while let Some((priority, claim)) = round.pop_front() {
             let served = match claim {
                 Claim::Shape(shape) => self.serve_shape(now, shape, &lacking, out),
                 Claim::Actor(actor) => self.serve_actor(now, actor, &lacking, out),
                 Claim::Group(group) => self.serve_group(now, group, &lacking, out),
             };
             match served {
-                Served::Granted => round.push_back(claim),
+                Served::Granted => {
+                    let behind_equals = round.partition_point(|&(other, _)| other >= priority);
+                    round.insert(behind_equals, (priority, claim));
+                }
                 Served::Satisfied => {}
                 Served::Waits(names) => {
                     lacking.extend(names);
@@ -109,7 +129,7 @@ impl Node {
         }
         if !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
-            self.ask_back_for(now, &want, Some(shape), &lacking, out);
+            self.ask_back_for(now, Claim::Shape(shape), &want, &lacking, out);
             return Served::Waits(want.lacks(lacking));
         }
         match isolated {
@@ -206,52 +226,58 @@ impl Node {
 
     /// Asks for as many leases as are needed for something to fit, and for none if that would not help. If holders
     /// that were asked do not answer, others are asked in their place: at first only those of shapes that have no
-    /// work queued, as these may be idle. What is returned beyond need goes to whoever wants it.
+    /// work queued, as these may be idle, or less urgent work. What is returned beyond need goes to whoever wants it.
     pub(super) fn ask_back_for(
         &mut self,
         now: Time,
+        claimant: Claim,
         want: &Want,
-        claimant: Option<ShapeId>,
         lacking: &[String],
         out: &mut Effects<NodeEffect>,
     ) {
-        let victims = |node: &Self| node.lease_victims(now, want, claimant, lacking);
+        let victims = |node: &Self| node.lease_victims(now, claimant, want, lacking);
         let after = self.after_asked_back(want, |_, _| true);
         if !after.fits(&want.resources) {
-            let chosen = self.enough_of(victims(self), after, want);
-            return self.ask_back(now, chosen.unwrap_or_default(), out);
+            let victims = victims(self);
+            let chosen = self.enough_of(&victims, after, want).unwrap_or_default();
+            return self.ask_back(now, chosen, out);
         }
-        for (patience, may_be_busy) in [(ANSWER_MICROSECONDS_MAX, false), (LONG_TASK_MICROSECONDS_MIN, true)]
+        for (patience, loss_max) in
+            [(ANSWER_MICROSECONDS_MAX, Loss::LessUrgent), (LONG_TASK_MICROSECONDS_MIN, Loss::Turn)]
         {
             let prompt = |holder, shape| !self.leases.owes(now, holder, shape, patience);
             let after = self.after_asked_back(want, prompt);
             if after.fits(&want.resources) {
                 return;
             }
-            let others = victims(self).into_iter().filter(|id| {
+            let mut others = victims(self);
+            others.retain(|(loss, id)| {
                 let lease = &self.leases.leases[id];
-                prompt(lease.holder, lease.shape) && (may_be_busy || self.leases.queued(lease.shape) == 0)
+                prompt(lease.holder, lease.shape) && *loss <= loss_max
             });
-            let others: Vec<_> = others.collect();
             if !others.is_empty() {
-                let chosen = self.enough_of(others.clone(), after, want);
-                return self.ask_back(now, chosen.unwrap_or(others), out);
+                return self.ask_back(now, self.enough_of(&others, after, want).unwrap_or(&others), out);
             }
         }
     }
 
-    /// The first of these leases that suffice, together with what there will be anyway.
-    fn enough_of(&self, leases: Vec<LeaseId>, mut after: Prospect, want: &Want) -> Option<Vec<LeaseId>> {
-        let enough = leases.iter().position(|lease| {
+    /// The first of these leases that suffice, together with what there will be anyway. Which holder of a less urgent
+    /// one is done first is not known: where one is needed, all are asked.
+    fn enough_of<'a>(&self, leases: &'a [Victim], mut after: Prospect, want: &Want) -> Option<&'a [Victim]> {
+        let last = leases.iter().position(|(_, lease)| {
             after.credit(&self.leases.leases[lease].allocation);
             after.fits(&want.resources)
-        });
-        enough.map(|last| leases[..=last].to_vec())
+        })?;
+        let end = match leases[last].0 {
+            Loss::LessUrgent => leases.partition_point(|(loss, _)| *loss <= Loss::LessUrgent),
+            Loss::Idle | Loss::Turn => last + 1,
+        };
+        Some(&leases[..end])
     }
 
-    fn ask_back(&mut self, now: Time, leases: Vec<LeaseId>, out: &mut Effects<NodeEffect>) {
-        for lease in leases {
-            let (holder, shape) = (self.leases.leases[&lease].holder, self.leases.leases[&lease].shape);
+    fn ask_back(&mut self, now: Time, leases: &[Victim], out: &mut Effects<NodeEffect>) {
+        for (_, lease) in leases {
+            let (holder, shape) = (self.leases.leases[lease].holder, self.leases.leases[lease].shape);
             self.leases.ask_back(now, holder, shape);
             self.send(holder, FromNode::LeaseRevoked { shape }, out);
         }
@@ -272,14 +298,12 @@ impl Node {
     }
 
     /// Leases that may be asked for, those that hurt least first.
-    fn lease_victims(
-        &self,
-        now: Time,
-        want: &Want,
-        claimant: Option<ShapeId>,
-        lacking: &[String],
-    ) -> Vec<LeaseId> {
-        let claimed = claimant.map_or(0, |shape| self.share_of_shape(shape));
+    fn lease_victims(&self, now: Time, claimant: Claim, want: &Want, lacking: &[String]) -> Vec<Victim> {
+        let priority = self.priority(claimant);
+        let claimed = match claimant {
+            Claim::Shape(shape) => self.share_of_shape(shape),
+            Claim::Actor(_) | Claim::Group(_) => 0,
+        };
         let claimed_then = claimed + self.share(&want.resources);
         let mut counted = std::collections::BTreeMap::new();
         let mut victims = Vec::new();
@@ -291,22 +315,36 @@ impl Node {
             let useful = want.may_use(lease.allocation.source())
                 && lacking.iter().any(|name| lease.allocation.resources().get(name).0 > 0);
             let alive = self.roster.get(lease.holder).is_some_and(|holder| holder.stage == Stage::Alive);
-            if asked || !useful || !alive || Some(lease.shape) == claimant {
+            if asked || !useful || !alive || Claim::Shape(lease.shape) == claimant {
                 continue;
             }
             let busy = self.leases.queued(lease.shape) > 0;
+            let urgency = self.leases.shape(lease.shape).priority.cmp(&priority);
             let held = self.share_of_shape(lease.shape);
             let tenured = now.0 >= lease.granted_at.0 + TENURE_MICROSECONDS_MIN;
             // Between shapes that both have work, nobody is asked to go below the one that asks, but
             // one that has nothing at all gets its turn.
             let fair = claimed == 0 || held - self.share(lease.allocation.resources()) >= claimed_then;
-            if !busy || (tenured && fair) {
-                let owes = self.leases.owes(now, lease.holder, lease.shape, ANSWER_MICROSECONDS_MAX);
-                victims.push((busy, owes, u64::MAX - held, id));
-            }
+            let loss = match urgency {
+                _ if !busy => Loss::Idle,
+                Ordering::Less => Loss::LessUrgent,
+                Ordering::Equal if tenured && fair => Loss::Turn,
+                Ordering::Equal | Ordering::Greater => continue,
+            };
+            let owes = self.leases.owes(now, lease.holder, lease.shape, ANSWER_MICROSECONDS_MAX);
+            victims.push((loss, owes, u64::MAX - held, id));
         }
         victims.sort_unstable();
-        victims.into_iter().map(|(_, _, _, id)| id).collect()
+        victims.into_iter().map(|(loss, _, _, id)| (loss, id)).collect()
+    }
+
+    /// How urgent it is.
+    pub(super) fn priority(&self, claim: Claim) -> i32 {
+        match claim {
+            Claim::Shape(shape) => self.leases.shape(shape).priority,
+            Claim::Actor(actor) => self.actors.table.get(&actor).map_or(0, |known| known.spec.priority),
+            Claim::Group(_) => 0,
+        }
     }
 
     /// The part of the node that one lot of resources is, in millionths, by its scarcest resource.

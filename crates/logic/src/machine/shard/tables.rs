@@ -167,7 +167,12 @@ impl Tables {
                 refuse_if(old.is_some() && !overwrite, RefusalKind::Exists)?;
                 let freed = old.map_or(0, |old| key.0.len() + old.len());
                 let bytes = self.counts.row_bytes as usize - freed + key.0.len() + value.len();
-                refuse_if(bytes > limits::ROWS_BYTES_MAX, RefusalKind::Full)
+                // What users keep leaves room for what the cluster has to.
+                let most = match table {
+                    Table::Keys => limits::KEY_ROWS_BYTES_MAX,
+                    _ => limits::ROWS_BYTES_MAX,
+                };
+                refuse_if(bytes > most, RefusalKind::Full)
             }
             Change::TaskRecorded { task, returns, record } => {
                 let large = record.len() > limits::TASK_RECORD_BYTES_MAX;
@@ -219,7 +224,9 @@ impl Tables {
     pub(super) fn answer(&self, query: Query) -> Answer {
         match query {
             Query::Row { table, key } => Answer::Row(self.row(table, &key).cloned()),
-            Query::Rows { table, prefix, after, limit } => self.rows(table, &prefix, after.as_ref(), limit),
+            Query::Rows { table, prefix, after, limit, values } => {
+                self.rows(table, &prefix, after.as_ref(), limit, values)
+            }
             Query::Object(object) => Answer::Object(self.object_row(object)),
             Query::Objects { node, limit } => Answer::Objects(self.some_objects(node, limit)),
             Query::Task(task) => {
@@ -235,7 +242,7 @@ impl Tables {
     }
 
     /// Rows in the order of their keys, though each slot has its own part of them.
-    fn rows(&self, table: Table, prefix: &Key, after: Option<&Key>, limit: u32) -> Answer {
+    fn rows(&self, table: Table, prefix: &Key, after: Option<&Key>, limit: u32, values: bool) -> Answer {
         let limit = limit.min(limits::ANSWER_ROWS_MAX) as usize;
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after.0.as_slice()),
@@ -258,7 +265,8 @@ impl Tables {
                 }
             }
         }
-        let rows = first.into_iter().map(|(key, value)| (Key(key.clone()), value.clone()));
+        let value = |value: &Vec<u8>| if values { value.clone() } else { Vec::new() };
+        let rows = first.into_iter().map(|(key, row)| (Key(key.clone()), value(row)));
         Answer::Rows { rows: rows.collect(), more }
     }
 

@@ -3,12 +3,15 @@
 use super::super::roster::Process;
 use super::super::supply::Claim;
 use super::super::{Node, NodeEffect};
-use super::record::{Actor, Life, Then, light_spec, unknown};
+use super::record::{Actor, Care, Life, Then, light_spec, unknown};
 use super::stories::found;
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
+
+/// Why an actor starts again, though its process is well.
+const KILLED: &str = "restarting after it was killed";
 
 /// What a name takes in a message besides itself, at most.
 const NAME_BYTES: usize = 8;
@@ -21,13 +24,21 @@ impl Node {
         host: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) {
-        // A worker that is being started will find the actor among its first messages.
-        let life = match self.roster.get(host).is_some_and(Process::is_not_dead) {
-            true => Life::Alive { host, allocation: Allocation::default() },
-            false => Life::Dead(Failure::new(FailureKind::ActorDied, "the actor died with its process")),
-        };
         let program = self.program_of(host).unwrap_or_default();
-        let fresh = || Actor::new(light_spec(actor, program), life);
+        // A worker that is being started will find the actor among its first messages.
+        let lives = self.roster.get(host).is_some_and(Process::is_not_dead);
+        let at_peer = self.is_peer(host);
+        let fresh = || match lives {
+            true if at_peer => Actor::at_peer(actor, program, host),
+            true => {
+                let life = Life::Alive { host, allocation: Allocation::default() };
+                Actor::new(light_spec(actor, program), life)
+            }
+            false => {
+                let failure = Failure::new(FailureKind::ActorDied, "the actor died with its process");
+                Actor::new(light_spec(actor, program), Life::Dead(failure))
+            }
+        };
         let known = self.actors.table.entry(actor).or_insert_with(fresh);
         known.holders.insert(from);
         if known.host() != Some(host) {
@@ -100,7 +111,7 @@ impl Node {
                 self.serve(now, out);
             }
             Life::Ending { then, .. } => {
-                if let Then::Restart(_) = then {
+                if let Then::Restart(_) | Then::HandBack(_) = then {
                     *then = Then::Forgotten;
                 }
             }
@@ -129,10 +140,17 @@ impl Node {
     pub(in super::super) fn on_actor_killed(
         &mut self,
         now: Time,
+        from: ProcessSlot,
         actor: ActorId,
         restart: bool,
         out: &mut Effects<NodeEffect>,
     ) {
+        let care = self.actors.table.get(&actor).map(|known| known.care);
+        if let Some(Care::ForPeer(peer) | Care::AtPeer(peer)) = care
+            && peer != from
+        {
+            return self.send(peer, FromNode::KillActor { actor, restart }, out);
+        }
         let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");
         self.kill_actor(now, actor, restart, killed, out);
         self.serve(now, out);
@@ -150,27 +168,33 @@ impl Node {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
         match &mut known.life {
             Life::Dead(_) => {}
-            Life::Waiting { .. } if restart => {}
+            Life::Waiting { .. } if restart => match known.care {
+                Care::ForPeer(_) => {
+                    self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                    self.hand_back(now, actor, KILLED.into(), out);
+                }
+                Care::Own | Care::AtPeer(_) => {}
+            },
             Life::Waiting { .. } => {
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));
                 self.on_gone(now, actor, killed, out);
             }
-            Life::Ending { then: then @ Then::Restart(_), .. } if !restart => {
+            Life::Ending { then: then @ (Then::Restart(_) | Then::HandBack(_)), .. } if !restart => {
                 *then = Then::Dead(killed);
                 self.actors.free_name(actor);
                 self.tell(actor, out);
             }
             Life::Ending { .. } => {}
             Life::Starting { .. } | Life::Alive { .. } => {
-                let again = restart && known.take_restart();
-                let then = match again {
-                    true => Then::Restart("restarting after it was killed".into()),
-                    false => Then::Dead(killed),
+                let then = if restart && matches!(known.care, Care::ForPeer(_)) {
+                    Then::HandBack(KILLED.into())
+                } else if restart && known.take_restart() {
+                    Then::Restart(KILLED.into())
+                } else {
+                    self.actors.free_name(actor);
+                    Then::Dead(killed)
                 };
                 self.order_end(actor, true, then, out);
-                if !again {
-                    self.actors.free_name(actor);
-                }
                 self.tell(actor, out);
             }
         }

@@ -13,8 +13,21 @@ pub(in super::super) enum Then {
     Dead(Failure),
     /// It lives again; the text says why it had to end.
     Restart(String),
+    /// It is known here by its handles only, until the node in whose care it is says more; the text says why.
+    HandBack(String),
     /// Nobody holds it.
     Forgotten,
+}
+
+/// Which node decides about an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Care {
+    /// This one.
+    Own,
+    /// It lives here for the node that this process stands for.
+    ForPeer(ProcessSlot),
+    /// It is known here by its handles, and reached through the process that stands for that node.
+    AtPeer(ProcessSlot),
 }
 
 /// How far an actor has come.
@@ -40,6 +53,7 @@ pub(in super::super) enum Life {
 #[derive(Debug)]
 pub(in super::super) struct Actor {
     pub(in super::super) spec: ActorSpec,
+    pub(in super::super) care: Care,
     pub(in super::super) holders: BTreeSet<ProcessSlot>,
     /// How many known objects contain a handle.
     pub(in super::super) containers: u32,
@@ -55,6 +69,7 @@ impl Actor {
         let restarts_left = spec.restarts_max;
         Self {
             spec,
+            care: Care::Own,
             holders: BTreeSet::new(),
             containers: 0,
             restarts_left,
@@ -62,6 +77,12 @@ impl Actor {
             start_failures: StartFailures::default(),
             life,
         }
+    }
+
+    /// An actor that is in the care of another node, and known here by its handles.
+    pub(in super::super) fn at_peer(actor: ActorId, program: ProgramId, peer: ProcessSlot) -> Self {
+        let life = Life::Alive { host: peer, allocation: Allocation::default() };
+        Self { care: Care::AtPeer(peer), ..Self::new(light_spec(actor, program), life) }
     }
 
     /// Uses up one restart; false if none is left.
@@ -84,7 +105,9 @@ impl Actor {
             Life::Ending { then: Then::Dead(failure), .. } | Life::Dead(failure) => {
                 ActorPlace::Dead(failure.clone())
             }
-            Life::Ending { then: Then::Restart(after), .. } => ActorPlace::Pending(after.clone()),
+            Life::Ending { then: Then::Restart(after) | Then::HandBack(after), .. } => {
+                ActorPlace::Pending(after.clone())
+            }
             Life::Ending { then: Then::Forgotten, .. } => ActorPlace::Dead(forgotten()),
         }
     }
@@ -106,7 +129,7 @@ impl Actor {
     }
 
     pub(in super::super) fn is_gone(&self) -> bool {
-        let gone = |then: &Then| !matches!(then, Then::Restart(_));
+        let gone = |then: &Then| !matches!(then, Then::Restart(_) | Then::HandBack(_));
         match &self.life {
             Life::Dead(_) => true,
             Life::Ending { then, .. } => gone(then),
@@ -158,6 +181,12 @@ impl Actors {
     pub(in super::super) fn hosted_by(&self, host: ProcessSlot) -> Vec<ActorId> {
         let here = |known: &Actor| known.host() == Some(host);
         self.table.iter().filter(|(_, known)| here(known)).map(|(&actor, _)| actor).collect()
+    }
+
+    /// The actors that live here for the node that a process stands for.
+    pub(in super::super) fn hosted_for(&self, peer: ProcessSlot) -> Vec<ActorId> {
+        let for_it = |known: &Actor| known.care == Care::ForPeer(peer);
+        self.table.iter().filter(|(_, known)| for_it(known)).map(|(&actor, _)| actor).collect()
     }
 
     /// The actors without a host that may live in the shared worker of a program.

@@ -8,7 +8,7 @@ use super::super::roster::Role;
 use super::super::stock::{Lack, Want};
 use super::super::supply::{Claim, Served};
 use super::super::{Node, NodeEffect};
-use super::record::{Actor, Life, Then, forgotten};
+use super::record::{Actor, Care, Life, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::control::{ActorSpec, FoundActor, FromNode};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
@@ -35,8 +35,9 @@ impl Node {
         {
             // The task that creates it runs again, and names it again.
             known.holders.insert(from);
-            if let Life::Ending { then: then @ Then::Forgotten, .. } = &mut known.life {
+            if let Life::Ending { then: then @ (Then::Forgotten | Then::HandBack(_)), .. } = &mut known.life {
                 *then = Then::Restart("it is created again".into());
+                known.spec = spec;
             }
             return self.tell_one(actor, from, out);
         }
@@ -45,10 +46,14 @@ impl Node {
             None => Life::Waiting { after: None, told: String::new() },
         };
         let mut fresh = Actor::new(spec, life);
+        fresh.incarnation = fresh.spec.lives;
+        if self.is_peer(from) {
+            fresh.care = Care::ForPeer(from);
+        }
         if let Some(old) = self.actors.table.remove(&actor) {
             fresh.holders = old.holders;
             fresh.containers = old.containers;
-            fresh.incarnation = old.incarnation + 1;
+            fresh.incarnation = fresh.incarnation.max(old.incarnation + 1);
         }
         fresh.holders.insert(from);
         let waits = !fresh.is_gone();
@@ -62,11 +67,6 @@ impl Node {
             false => self.tell(actor, out),
         }
         self.serve(now, out);
-    }
-
-    /// The process through which an actor is reached that lives on another node.
-    fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
-        self.actors.table.get(&actor).and_then(Actor::host).filter(|&host| self.is_peer(host))
     }
 
     /// Why there cannot be such an actor, if so.
@@ -111,8 +111,8 @@ impl Node {
         }
         if want.takes_any(kept_back) || !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
-            self.ask_back_for(now, &want, None, &lacking, out);
-            let text = self.lacking_text(&want);
+            self.ask_back_for(now, Claim::Actor(actor), &want, &lacking, out);
+            let text = self.lacking_text(&want) + self.behind_text(Claim::Actor(actor), &want);
             let _ = self.put_off(actor, text, out);
             return Served::Waits(want.lacks(lacking));
         }
@@ -141,6 +141,11 @@ impl Node {
             }
             None => self.put_off(actor, "all places for processes are taken".into(), out),
         }
+    }
+
+    /// What an actor needs to be placed.
+    pub(in super::super) fn wanted_by_actor(&self, actor: ActorId) -> Option<Want> {
+        self.actors.table.get(&actor).map(|known| needed(&known.spec))
     }
 
     /// What an actor without a host needs, and whether this node has all of it.
@@ -247,6 +252,9 @@ impl Node {
         for actor in self.actors.hosted_by(dead) {
             self.on_life_lost(now, actor, cause, out);
         }
+        for actor in self.actors.hosted_for(dead) {
+            self.on_caretaker_lost(now, actor, out);
+        }
     }
 
     /// The process in which the actor lived, or was to, is dead.
@@ -264,6 +272,10 @@ impl Node {
         if let Some(then) = self.vacate(actor) {
             return self.finish(now, actor, then, out);
         }
+        if let Care::ForPeer(peer) = self.actors.table[&actor].care {
+            self.send(peer, FromNode::ActorLost { actor, cause: cause.clone() }, out);
+            return self.hand_back(now, actor, format!("it died with its process: {cause}"), out);
+        }
         match self.after_death(actor, cause) {
             Then::Dead(failure) => self.on_gone(now, actor, failure, out),
             then => self.finish(now, actor, then, out),
@@ -280,8 +292,7 @@ impl Node {
             0 => format!("the actor died with its process: {cause}"),
             restarts => format!("the actor died after {restarts} restarts: {cause}"),
         };
-        // If it lives here for another node, that may start it again.
-        Then::Dead(Failure { retriable: true, ..Failure::new(FailureKind::ActorDied, text) })
+        Then::Dead(Failure::new(FailureKind::ActorDied, text))
     }
 
     /// Takes the actor out of its host, and its resources back. Returns what was to become of it, if it
@@ -309,10 +320,11 @@ impl Node {
                 self.set_life(actor, Life::Dead(failure));
                 self.end_if_unreachable(now, actor, out);
             }
+            Then::HandBack(why) => self.hand_back(now, actor, why, out),
             Then::Forgotten => self.on_gone(now, actor, forgotten(), out),
             Then::Restart(after) => {
                 let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-                known.incarnation += 1;
+                known.incarnation = known.spec.lives.max(known.incarnation + 1);
                 known.life = Life::Waiting { after: Some(after), told: String::new() };
                 self.claims.push_back(Claim::Actor(actor));
                 self.tell(actor, out);

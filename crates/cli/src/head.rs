@@ -1,0 +1,157 @@
+//! `aktis start --head`: the control process of a cluster, in this process, and the node of its machine, in another.
+//!
+//! Invariants:
+//! 1. The node outlives a control process that is killed, and is found by the next one: there is never a second.
+//! 2. A control process that is told to end ends the node before itself.
+
+use crate::failed::Failed;
+use crate::{Restart, background, rows, start};
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::directory::Directory;
+use aktis_cluster::{Control, ControlConfig, DaemonConfig, DirectoryError, Role};
+use aktis_protocol::admin::{ClusterStatus, StopScope};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// How long the token is good that is printed.
+const FIRST_TOKEN: Duration = Duration::from_secs(24 * 3600);
+/// How long a node may take that is there and does not answer: it may have been started a moment ago.
+const NODE_PATIENCE: Duration = Duration::from_secs(20);
+const NODE_AGAIN: Duration = Duration::from_millis(20);
+/// How long the node may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs the control process until it is stopped; `on_ready` is told what to print.
+pub(crate) fn run(
+    config: &DaemonConfig,
+    given: &[OsString],
+    restart: &Restart,
+    on_ready: impl FnOnce(&str) -> io::Result<()>,
+) -> Result<(), Failed> {
+    let directory = &config.directory;
+    if !ControlConfig::is_begun(directory)
+        && let Node::Runs(_) = Node::find(directory)?
+    {
+        // It belongs to another cluster. Whoever claims its directory is told so.
+        Directory::claim(directory)?;
+    }
+    let control = Control::start(&ControlConfig { directory: directory.clone(), listen: config.listen })?;
+    let stopper = control.stopper();
+    start::on_termination(move || stopper.stop())?;
+    let words = node(config, &control, given, restart)?;
+    on_ready(&greeting(&words, &control)).map_err(Failed::Output)?;
+    control.wait()?;
+    if let Ok(client) = Client::connect(directory) {
+        client.stop(StopScope::Node, STOP_PATIENCE)?;
+    }
+    drop(control);
+    Ok(())
+}
+
+/// The node of a directory.
+enum Node {
+    None,
+    /// There is one, and it does not answer, or not yet.
+    Silent,
+    Runs(ClusterStatus),
+}
+
+impl Node {
+    fn find(directory: &Path) -> Result<Self, Failed> {
+        match Client::connect(directory).and_then(|mut client| client.status()) {
+            Ok(status) => return Ok(Self::Runs(status)),
+            Err(ClientError::NoDaemon { .. } | ClientError::Ended { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match Directory::claim(directory) {
+            Ok(_) => Ok(Self::None),
+            Err(DirectoryError::Claimed { .. }) => Ok(Self::Silent),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Finds the node of this machine, or starts it; gives what is to be said about it.
+fn node(
+    config: &DaemonConfig,
+    control: &Control,
+    given: &[OsString],
+    restart: &Restart,
+) -> Result<String, Failed> {
+    let directory = &config.directory;
+    let deadline = Instant::now() + NODE_PATIENCE;
+    loop {
+        match Node::find(directory)? {
+            Node::Runs(status) => {
+                let id = rows::short(status.node);
+                return Ok(format!("node {id} runs in {}, and has gone on\n", directory.display()));
+            }
+            Node::None => match start_node(config, control, given, restart) {
+                Ok((words, child)) => {
+                    bury(child)?;
+                    return Ok(words);
+                }
+                // One that an earlier control process has started was faster.
+                Err(_) if matches!(Node::find(directory), Ok(Node::Silent | Node::Runs(_))) => {}
+                Err(failed) => return Err(failed),
+            },
+            Node::Silent if Instant::now() > deadline => {
+                Directory::claim(directory)?;
+            }
+            Node::Silent => std::thread::sleep(NODE_AGAIN),
+        }
+    }
+}
+
+fn start_node(
+    config: &DaemonConfig,
+    control: &Control,
+    given: &[OsString],
+    restart: &Restart,
+) -> Result<(String, Child), Failed> {
+    let (address, listen) = (reached_at(control.address()), SocketAddr::new(control.address().ip(), 0));
+    let role = Role::Member { address: address.to_string(), token: control.token(FIRST_TOKEN).to_string() };
+    let config = DaemonConfig { role, listen: Some(listen), ..config.clone() };
+    let mut arguments = background::without(given, &["--head", "--detach", "--background"], &["--listen"]);
+    let (address, listen) = (address.to_string(), listen.to_string());
+    arguments.extend(["--address", &address, "--listen", &listen].map(OsStr::new));
+    background::start(&config, &arguments, restart)
+}
+
+/// Where a control process on this machine is reached.
+fn reached_at(mut listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(match listen {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    listen
+}
+
+/// Waits for the end of the node, so that nothing is left of it, and says so.
+fn bury(mut child: Child) -> Result<(), Failed> {
+    let wait = move || {
+        if let Ok(status) = child.wait()
+            && !status.success()
+        {
+            eprintln!("aktis: the node of this machine has ended: {status}");
+        }
+    };
+    let thread = std::thread::Builder::new().name("aktis-node".to_owned()).spawn(wait);
+    thread.map(|_| ()).map_err(|source| Failed::System { what: "a thread", source })
+}
+
+fn greeting(words: &str, control: &Control) -> String {
+    let address = control.address();
+    let reach = if address.ip().is_loopback() { ", which only this machine can reach" } else { "" };
+    format!(
+        "{words}the control process listens on {address}{reach}\n\
+         to add a machine, run there:\n  aktis start --address {address} --token {}\n",
+        control.token(FIRST_TOKEN)
+    )
+}

@@ -1,0 +1,88 @@
+//! All that the control process knows, and what it does with what nodes say.
+
+use super::clock::Clock;
+use super::files::Files;
+use super::members::Members;
+use super::names::Names;
+use super::tables::Tables;
+use super::{ControlError, send};
+use aktis_io::Link;
+use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
+use aktis_logic::membership::Membership;
+use aktis_logic::{Machine, Time};
+use aktis_protocol::NodeId;
+use aktis_protocol::member::{FromControl, ToControl};
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct State {
+    pub(super) membership: Membership,
+    pub(super) placer: Placer,
+    pub(super) members: Members,
+    pub(super) names: Names,
+    /// `None` at the end.
+    pub(super) tables: Option<Tables>,
+}
+
+impl State {
+    /// As it was left on disk.
+    pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
+        let (tables, found) = Tables::open(files, own, clock)?;
+        let mut membership = Membership::new(found.next_epoch);
+        for info in &found.nodes {
+            membership.restore(clock.now(), info.node, info.epoch);
+        }
+        Ok(Self {
+            membership,
+            placer: Placer::new(),
+            members: Members::new(found.nodes),
+            names: Names::new(found.names),
+            tables: Some(tables),
+        })
+    }
+
+    /// Has all written that was changed; nothing is changed any more.
+    pub(super) fn close(&mut self) {
+        self.tables.take();
+    }
+
+    pub(super) fn on_message(&mut self, now: Time, from: NodeId, link: &Link, message: ToControl) {
+        match message {
+            ToControl::Joined { held, address, labels, resources, names } => {
+                self.on_joined(now, from, link, held, (address, labels, resources), names);
+            }
+            ToControl::Heartbeat { epoch } => {
+                if self.membership.on_heartbeat(now, from, epoch).is_err() {
+                    send(link, &FromControl::Expelled);
+                }
+            }
+            ToControl::Placer { epoch, message } => {
+                self.step(now, PlacerInput::Received { from, epoch, message });
+            }
+            ToControl::NameClaimed { actor } => self.on_name_claimed(from, link, actor),
+            ToControl::NameFreed { name, actor } => self.on_name_freed(&name, actor),
+            ToControl::Asked { number, question } => self.on_asked(from, link, number, question),
+        }
+    }
+
+    pub(super) fn on_time(&mut self, now: Time) {
+        for (node, epoch) in self.membership.lapse(now) {
+            self.on_left(now, node, epoch);
+        }
+        if self.placer.next_wakeup().is_some_and(|due| due <= now) {
+            self.step(now, PlacerInput::Ticked);
+        }
+    }
+
+    pub(super) fn next_wakeup(&self) -> Option<Time> {
+        [self.membership.next_wakeup(), self.placer.next_wakeup()].into_iter().flatten().min()
+    }
+
+    pub(super) fn step(&mut self, now: Time, input: PlacerInput) {
+        let mut effects = Vec::new();
+        self.placer.step(now, input, &mut effects);
+        for PlacerEffect::Send { to, message } in effects {
+            self.members.send(to, &FromControl::Placer { message });
+        }
+    }
+}

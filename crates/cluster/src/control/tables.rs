@@ -1,0 +1,209 @@
+//! What the control process keeps on disk: nodes, names of actors, and what nodes have it keep.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | nodes | the node's id | [`NodeInfo`] |
+//! | nodes | `epoch` | the next epoch |
+//! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
+//! | all others | as those say who write them | |
+
+use super::clock::Clock;
+use super::files::Files;
+use super::{ControlError, names::Home};
+use aktis_io::durable::{
+    ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
+};
+use aktis_protocol::control::{decode, encode};
+use aktis_protocol::placement::NodeInfo;
+use aktis_protocol::tables::{Answer, Batch, Change, Event, Filter, Key, Query, Sender, Table};
+use aktis_protocol::{Epoch, NodeId, ObjectId, limits};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const EPOCH_KEY: &str = "epoch";
+const NAME_PREFIX: &str = "name/";
+/// Names that are longer are granted to nobody.
+pub(super) const NAME_BYTES_MAX: usize = limits::KEY_BYTES_MAX - NAME_PREFIX.len();
+/// Processors for each shard: it has two threads, and is idle most of the time.
+const PROCESSORS_PER_SHARD: usize = 4;
+const SHARDS_MAX: usize = 16;
+
+/// See the module.
+pub(super) struct Tables {
+    store: ControlStore,
+    writer: StoreWriter,
+    /// Says which nodes are members, when that is on disk.
+    _nodes: Subscription,
+}
+
+/// What was found on disk.
+pub(super) struct Found {
+    pub(super) nodes: Vec<NodeInfo>,
+    pub(super) names: Vec<(String, Home)>,
+    /// Higher than all that were given.
+    pub(super) next_epoch: Epoch,
+}
+
+impl Tables {
+    /// Opens them for the control process `own`.
+    pub(super) fn open(
+        files: &Files,
+        own: NodeId,
+        clock: &Arc<Clock>,
+    ) -> Result<(Self, Found), ControlError> {
+        let path = files.store();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = (processors / PROCESSORS_PER_SHARD).clamp(1, SHARDS_MAX) as u16;
+        let config = StoreConfig { shards, ..StoreConfig::default() };
+        let store = ControlStore::open_with(&path, config, Arc::new(Events(clock.clone())))?;
+        let found = find(&store, &path)?;
+        // This life of the control process gets an epoch like any node's.
+        let life = found.next_epoch;
+        let writer = store.writer(Sender { node: own, epoch: life.0 });
+        let found = Found { next_epoch: Epoch(life.0 + 1), ..found };
+        let clock = clock.clone();
+        let all = Filter::Rows { table: Table::Nodes, prefix: Key(Vec::new()) };
+        let nodes = store.subscribe(all, move |notice| clock.publish(notice)).expect("the first one");
+        let tables = Self { store, writer, _nodes: nodes };
+        tables
+            .change(vec![keep_epoch(found.next_epoch), event(own.into(), "the control process has started")]);
+        Ok((tables, found))
+    }
+
+    /// A node is a member from now on.
+    pub(super) fn keep_node(&self, info: &NodeInfo, next_epoch: Epoch) {
+        let key = Key::from(info.node);
+        let text = format!("it has joined, with epoch {}", info.epoch.0);
+        self.change(vec![
+            Change::RowPut { table: Table::Nodes, key: key.clone(), value: encode(info), overwrite: true },
+            keep_epoch(next_epoch),
+            event(key, &text),
+        ]);
+    }
+
+    /// A membership is over.
+    pub(super) fn forget_node(&self, node: NodeId, epoch: Epoch) {
+        let text = format!("its membership with epoch {} is over", epoch.0);
+        let gone = Change::RowDeleted { table: Table::Nodes, key: node.into() };
+        self.change(vec![gone, event(node.into(), &text)]);
+        self.store.node_left(Sender { node, epoch: epoch.0 }, |_| ());
+    }
+
+    /// An actor has a name; `done` is told whether that is kept.
+    pub(super) fn keep_name(&self, name: &str, home: &Home, done: impl FnOnce(bool) + Send + 'static) {
+        let (key, value) = (name_key(name), encode(home));
+        let put = Change::RowPut { table: Table::Actors, key, value, overwrite: true };
+        self.writer.apply(vec![put], move |answer| match answer {
+            Ok(Answer::Applied { refused }) => done(refused.is_empty()),
+            Ok(_) => done(false),
+            // The process ends, and the name is claimed again when it is back.
+            Err(StoreError::Stopped | StoreError::TooManySubscriptions) => {}
+        });
+    }
+
+    pub(super) fn free_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let free = |name| Change::RowDeleted { table: Table::Actors, key: name_key(name) };
+        self.change(names.into_iter().map(free).collect());
+    }
+
+    /// Makes changes of a node, once, however often they are sent.
+    pub(super) fn apply(&self, batch: Batch, done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static) {
+        self.store.apply(batch, done);
+    }
+
+    pub(super) fn query(&self, query: Query, done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static) {
+        self.store.query(query, done);
+    }
+
+    /// Makes changes that nobody waits for.
+    fn change(&self, mut changes: Vec<Change>) {
+        while !changes.is_empty() {
+            let rest = changes.split_off(changes.len().min(limits::BATCH_CHANGES_MAX));
+            self.writer.apply(changes, |_| ());
+            changes = rest;
+        }
+    }
+}
+
+fn keep_epoch(epoch: Epoch) -> Change {
+    Change::RowPut { table: Table::Nodes, key: EPOCH_KEY.into(), value: encode(&epoch), overwrite: true }
+}
+
+fn event(subject: Key, text: &str) -> Change {
+    let at_microseconds =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+    Change::EventNoted(Event { at_microseconds, subject, text: text.to_owned() })
+}
+
+fn name_key(name: &str) -> Key {
+    Key([NAME_PREFIX.as_bytes(), name.as_bytes()].concat())
+}
+
+/// A node in its row; `None` for the other row of that table.
+pub(super) fn node_in(key: &Key) -> Option<NodeId> {
+    let bytes: [u8; 16] = key.0.as_slice().try_into().ok()?;
+    let (first, second) = bytes.split_at(8);
+    let word = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+    Some(NodeId::from_words([word(first), word(second)]))
+}
+
+fn find(store: &ControlStore, path: &Path) -> Result<Found, ControlError> {
+    let unreadable = |what| ControlError::Row { path: path.to_owned(), what };
+    let mut found = Found { nodes: Vec::new(), names: Vec::new(), next_epoch: Epoch(1) };
+    for (key, value) in rows(store, path, Table::Nodes)? {
+        if node_in(&key).is_some() {
+            found.nodes.push(decode(&value).map_err(|_| unreadable("a node"))?);
+        } else if key == EPOCH_KEY.into() {
+            found.next_epoch = decode(&value).map_err(|_| unreadable("the epoch"))?;
+        }
+    }
+    for (key, value) in rows(store, path, Table::Actors)? {
+        let Some(name) = key.0.strip_prefix(NAME_PREFIX.as_bytes()) else { continue };
+        let name = String::from_utf8(name.to_vec()).map_err(|_| unreadable("a name"))?;
+        found.names.push((name, decode(&value).map_err(|_| unreadable("a named actor"))?));
+    }
+    Ok(found)
+}
+
+/// All rows of a table.
+fn rows(store: &ControlStore, path: &Path, table: Table) -> Result<Vec<(Key, Vec<u8>)>, ControlError> {
+    let mut all: Vec<(Key, Vec<u8>)> = Vec::new();
+    loop {
+        let (sender, receiver) = channel();
+        let after = all.last().map(|(key, _)| key.clone());
+        let query = Query::Rows {
+            table,
+            prefix: Key(Vec::new()),
+            after,
+            limit: limits::ANSWER_ROWS_MAX,
+            values: true,
+        };
+        store.query(query, move |answer| {
+            let _ = sender.send(answer);
+        });
+        let Ok(Ok(Answer::Rows { rows, more })) = receiver.recv() else {
+            return Err(ControlError::Row { path: path.to_owned(), what: "the store has stopped" });
+        };
+        all.extend(rows);
+        if !more {
+            return Ok(all);
+        }
+    }
+}
+
+struct Events(Arc<Clock>);
+
+impl StoreEvents for Events {
+    /// No node has its objects recorded here yet.
+    fn free(&self, _object: ObjectId, _on: &[NodeId]) {}
+
+    fn on_stopped(&self, error: &DurableError) {
+        self.0.fail(error.to_string());
+    }
+
+    fn on_snapshot_failed(&self, error: &DurableError) {
+        eprintln!("aktis: the tables could not be saved, and their log grows: {error}");
+    }
+}

@@ -1,0 +1,91 @@
+//! Actors that two nodes know: one has each in its care, and decides about it; to the other it is known by its handles,
+//! or lives there for the first.
+//!
+//! Invariant: whoever holds an actor that is in the care of another node is told by that node what becomes of it.
+
+use super::super::{Node, NodeEffect};
+use super::record::{Care, Life, light_spec};
+use crate::ledger::Allocation;
+use crate::{Effects, Time};
+use aktis_protocol::control::{ActorPlace, FromNode};
+use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, ProgramId};
+
+impl Node {
+    /// The process through which an actor is reached that is in the care of another node, and does not live here.
+    pub(super) fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
+        match self.actors.table.get(&actor)?.care {
+            Care::AtPeer(peer) => Some(peer),
+            Care::Own | Care::ForPeer(_) => None,
+        }
+    }
+
+    /// An actor that lived here for another node is known by its handles only, until that node says more.
+    pub(super) fn hand_back(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        why: String,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.actors.free_name(actor);
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        let Care::ForPeer(peer) = known.care else {
+            let failure = Failure::new(FailureKind::ActorDied, why);
+            return self.on_gone(now, actor, failure, out);
+        };
+        known.care = Care::AtPeer(peer);
+        known.life = Life::Alive { host: peer, allocation: Allocation::default() };
+        known.spec = light_spec(actor, ProgramId::default());
+        let others: Vec<_> = known.holders.iter().copied().filter(|&holder| holder != peer).collect();
+        if !others.is_empty() || known.containers > 0 {
+            self.send(peer, FromNode::ActorWanted { actor }, out);
+        }
+        self.say_pending(actor, &others, &why, out);
+        self.end_if_unreachable(now, actor, out);
+    }
+
+    /// The node is gone in whose care an actor was that lives here; if it is not, it starts it again elsewhere.
+    pub(super) fn on_caretaker_lost(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        known.care = Care::Own;
+        let failure = Failure::new(FailureKind::ActorDied, "the node that had it started is gone");
+        self.kill_actor(now, actor, false, failure, out);
+    }
+
+    pub(in super::super) fn on_actor_away(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        reason: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.proxy_for(actor) == Some(from) {
+            let holders: Vec<_> = self.actors.table[&actor].holders.iter().copied().collect();
+            self.say_pending(actor, &holders, reason, out);
+        }
+    }
+
+    pub(in super::super) fn on_actor_back(
+        &mut self,
+        from: ProcessSlot,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if self.proxy_for(actor) == Some(from) {
+            self.tell(actor, out);
+        }
+    }
+
+    fn say_pending(
+        &self,
+        actor: ActorId,
+        holders: &[ProcessSlot],
+        reason: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        for &holder in holders {
+            let place = ActorPlace::Pending(reason.to_owned());
+            self.send(holder, FromNode::ActorChanged { actor, place }, out);
+        }
+    }
+}
