@@ -137,7 +137,7 @@ impl From<Arc<Failure>> for Error {
             FailureKind::Cancelled | FailureKind::GroupRemoved => Self::Cancelled(TaskError(failure)),
             FailureKind::DeadlinePassed => Self::DeadlinePassed(TaskError(failure)),
             FailureKind::UnknownFunction => Self::UnknownFunction(TaskError(failure)),
-            FailureKind::Lost => Self::Lost(TaskError(failure)),
+            FailureKind::Lost | FailureKind::NotRebuilt => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),
             FailureKind::Store => Self::Store(failure.to_string()),
             FailureKind::Refused | FailureKind::Environment => Self::System(failure.to_string()),

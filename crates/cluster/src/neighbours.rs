@@ -227,7 +227,7 @@ impl Neighbours {
     pub(crate) fn open(&self, node: NodeId, object: ObjectId) -> Result<Value, String> {
         let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
         let Some(linked) = linked else { return Err(format!("there is no link to node {node}")) };
-        let handle = linked.doorway.lent.lock().get(&object).map(|lent| lent.handle.clone());
+        let handle = linked.doorway.lent.lock().get(object).cloned();
         let handle = handle.ok_or_else(|| format!("object {object} is not known to node {node}"))?;
         linked.bridge.open(&handle).map_err(|error| error.to_string())
     }

@@ -16,16 +16,14 @@ mod outgoing;
 mod programs;
 
 use actors::ActorsAcross;
+use aktis_logic::loans::Loans;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Message;
 use aktis_protocol::peer::{Frame, Ticket};
-use aktis_protocol::{
-    ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey,
-};
+use aktis_protocol::{ActorId, DeathCause, LeaseId, NodeId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey};
+use aktis_runtime::Handle;
 use aktis_runtime::bridge::Bridge;
 use cancels::Cancels;
-pub(crate) use objects::Lent;
-use objects::ObjectsAcross;
 use parking_lot::Mutex;
 pub(crate) use programs::Programs;
 use programs::ProgramsAcross;
@@ -62,7 +60,7 @@ pub(crate) struct Doorway {
     /// Actors of the other node that were found by their names, and what follows when they are known here.
     sought: Mutex<Vec<(ActorId, Then)>>,
     /// Objects that the other node may copy.
-    pub(crate) lent: Mutex<HashMap<ObjectId, Lent>>,
+    pub(crate) lent: Mutex<Loans<Handle>>,
     queue: Mutex<Option<Bridge>>,
 }
 
@@ -152,7 +150,6 @@ pub(crate) struct Peer {
     idle: HashMap<ShapeId, Idle>,
     /// What the other node means by its numbers of shapes.
     shapes: HashMap<ShapeId, Arc<Shape>>,
-    objects: ObjectsAcross,
     actors: ActorsAcross,
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
@@ -181,7 +178,6 @@ impl Peer {
             received: HashMap::new(),
             idle: HashMap::new(),
             shapes: HashMap::new(),
-            objects: ObjectsAcross::default(),
             actors: ActorsAcross::default(),
             programs,
             programs_across: ProgramsAcross::default(),
@@ -374,7 +370,7 @@ impl Drop for Peer {
     fn drop(&mut self) {
         self.doorway.queue.lock().take();
         let sought = std::mem::take(&mut *self.doorway.sought.lock());
-        let lent = std::mem::take(&mut *self.doorway.lent.lock());
+        let lent = self.doorway.lent.lock().end();
         drop((sought, lent));
     }
 }

@@ -5,6 +5,7 @@
 //! 2. The containers of an object are exactly the known objects that list it among their contents.
 //! 3. `held` is the reverse of all holders.
 //! 4. Nobody waits for a value that is there.
+//! 5. Whoever can have a value made again is named as its maker, and lives.
 
 use aktis_protocol::control::SharedValue;
 use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId, ProcessSlot};
@@ -25,6 +26,8 @@ pub enum Value {
 #[derive(Debug)]
 struct Object {
     value: Value,
+    /// Who submitted the task that made its value, and may have it run again.
+    maker: Option<ProcessSlot>,
     holders: BTreeSet<ProcessSlot>,
     /// How many known objects contain it.
     containers: u32,
@@ -37,6 +40,7 @@ impl Object {
     fn unknown() -> Self {
         Self {
             value: Value::Pending { owner: None },
+            maker: None,
             holders: BTreeSet::new(),
             containers: 0,
             objects: BTreeSet::new(),
@@ -143,9 +147,57 @@ impl Directory {
         free
     }
 
+    /// `maker` holds a reference from now on, and may have the value made again if it is lost.
+    pub fn hold_as_maker(&mut self, object: ObjectId, maker: ProcessSlot) {
+        self.hold(object, maker);
+        self.entry(object).maker = Some(maker);
+    }
+
+    /// Who may have the value of an object made again.
+    pub fn maker(&self, object: ObjectId) -> Option<ProcessSlot> {
+        self.objects.get(&object)?.maker
+    }
+
+    /// The value of an object is gone from where it was; a value that is known without that place stays. Those who
+    /// wait are still to be told.
+    pub fn lose(&mut self, object: ObjectId, failure: Failure) {
+        let Some(known) = self.objects.get_mut(&object) else { return };
+        if !matches!(known.value, Value::Known(SharedValue::Inline { .. } | SharedValue::Failed(_))) {
+            known.value = Value::Known(SharedValue::Failed(failure));
+        }
+    }
+
+    /// The value of a lost object may still be found: nobody in particular is to say it.
+    pub fn seek(&mut self, object: ObjectId) {
+        if let Some(known) = self.objects.get_mut(&object).filter(|known| known.value.may_be_replaced()) {
+            known.value = Value::Pending { owner: None };
+        }
+    }
+
+    /// Whether the object had a value, or was to have one, and it was lost.
+    pub fn is_lost(&self, object: ObjectId) -> bool {
+        let lost = |known: &Object| match &known.value {
+            Value::Known(SharedValue::Failed(failure)) => failure.kind == FailureKind::Lost,
+            _ => false,
+        };
+        self.objects.get(&object).is_some_and(lost)
+    }
+
+    /// Those who wait for the value, which is there, or will not be.
+    pub fn take_subscribers(&mut self, object: ObjectId) -> Vec<ProcessSlot> {
+        let known = self.objects.get_mut(&object);
+        known.map(|known| std::mem::take(&mut known.subscribers).into_iter().collect()).unwrap_or_default()
+    }
+
     /// Whether its value is known to hold references.
     pub fn contains_something(&self, object: ObjectId) -> bool {
         self.objects.get(&object).is_some_and(|known| !(known.objects.is_empty() && known.actors.is_empty()))
+    }
+
+    /// The references inside its value, as far as somebody has said.
+    pub fn contents(&self, object: ObjectId) -> (Vec<ObjectId>, Vec<ActorId>) {
+        let Some(known) = self.objects.get(&object) else { return Default::default() };
+        (known.objects.iter().copied().collect(), known.actors.iter().copied().collect())
     }
 
     /// Whether somebody waits for the value.
@@ -201,6 +253,7 @@ impl Directory {
     pub fn forget_process(&mut self, process: ProcessSlot) -> Freed {
         let mut touched: Vec<ObjectId> = self.held.remove(&process).into_iter().flatten().collect();
         for (&object, known) in &mut self.objects {
+            known.maker = known.maker.filter(|maker| *maker != process);
             if known.subscribers.remove(&process) {
                 touched.push(object);
             }
@@ -263,6 +316,7 @@ impl Directory {
                 assert!(self.held[holder].contains(object), "directory invariant 3: {object}");
             }
             holdings += known.holders.len();
+            assert!(known.maker.is_none_or(&is_live), "directory invariant 5: {object}");
             if let Value::Pending { owner: Some(owner) } = known.value {
                 assert!(is_live(owner), "{object} is owned by the dead process {owner}");
             }
@@ -277,7 +331,9 @@ impl Value {
     fn may_be_replaced(&self) -> bool {
         match self {
             Value::Pending { .. } => true,
-            Value::Known(SharedValue::Failed(Failure { kind, .. })) => *kind == FailureKind::Lost,
+            Value::Known(SharedValue::Failed(Failure { kind, .. })) => {
+                matches!(kind, FailureKind::Lost | FailureKind::NotRebuilt)
+            }
             Value::Known(_) => false,
         }
     }

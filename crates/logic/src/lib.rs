@@ -7,6 +7,7 @@ pub mod directory;
 pub mod estimate;
 pub mod extents;
 pub mod ledger;
+pub mod loans;
 pub mod machine;
 pub mod membership;
 pub mod slab;

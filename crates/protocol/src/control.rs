@@ -199,7 +199,7 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
-    /// The object is not in memory; bring it back from disk. Answer: [`FromNode::Restored`].
+    /// The object is not in memory, or not where it was; bring it back. Answer: [`FromNode::Restored`].
     RestoreWanted {
         /// Matches the answer.
         request: RequestId,
@@ -256,6 +256,8 @@ pub enum ToNode {
         object: ObjectId,
         /// The process that holds it from now on.
         holder: ProcessSlot,
+        /// Whether it answers [`FromNode::Sought`]: then that node has the value itself, or makes it.
+        found: bool,
     },
     /// `object` is in the store of the node that the sender stands for. Answer: [`FromNode::ImportedAs`].
     Imported {
@@ -267,9 +269,27 @@ pub enum ToNode {
         bytes: u64,
         /// The process that holds it from now on.
         holder: ProcessSlot,
+        /// Whether it was named by this; else it had been before.
+        named: bool,
     },
     /// Is there such an object here? If so, the sender holds it from now on. Answer: [`FromNode::LookedUp`].
     LookupWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object.
+        object: ObjectId,
+    },
+
+    /// Which references are inside the value of `object`? Answer: [`FromNode::Contents`].
+    ContentsWanted {
+        /// Matches the answer.
+        request: RequestId,
+        /// The object.
+        object: ObjectId,
+    },
+
+    /// Which node is to say the value of `object`, or has it? Answer: [`FromNode::Origin`].
+    OriginWanted {
         /// Matches the answer.
         request: RequestId,
         /// The object.
@@ -488,12 +508,12 @@ pub enum FromNode {
         /// Why.
         failure: Failure,
     },
-    /// The object is in memory again (try to pin it again), or cannot be.
+    /// The object is in memory again (try to pin it there), or cannot be.
     Restored {
         /// Matches the question.
         request: RequestId,
-        /// Why not, if not.
-        outcome: Result<(), Failure>,
+        /// Its entry, which may be another than before; or why there is none.
+        outcome: Result<EntryRef, Failure>,
     },
     /// The object has a value.
     ObjectResolved {
@@ -501,6 +521,12 @@ pub enum FromNode {
         object: ObjectId,
         /// Its value.
         value: SharedValue,
+    },
+    /// The value of this object, which a task of yours has made, is lost, and somebody wants it: run that task again, and
+    /// say with [`ToNode::Resolved`] what comes of it.
+    Rebuild {
+        /// The object.
+        object: ObjectId,
     },
     /// Say the value of this object: you have promised to.
     ValueWanted {
@@ -567,6 +593,22 @@ pub enum FromNode {
         request: RequestId,
         /// Its entry in the shared index, or why there is none.
         entry: Result<EntryRef, Failure>,
+    },
+    /// The answer to [`ToNode::ContentsWanted`].
+    Contents {
+        /// Matches the question.
+        request: RequestId,
+        /// The objects inside.
+        objects: Vec<ObjectId>,
+        /// The actors inside.
+        actors: Vec<ActorId>,
+    },
+    /// The answer to [`ToNode::OriginWanted`].
+    Origin {
+        /// Matches the question.
+        request: RequestId,
+        /// The process that stands for that node; none if the value is here, or is to be made here.
+        peer: Option<ProcessSlot>,
     },
     /// What this number of a shape, which leases name, stands for.
     ShapeTold {

@@ -115,6 +115,8 @@ pub enum FailureKind {
     Environment,
     /// The value was lost and could not be made again.
     Lost,
+    /// The value was lost, and the task that makes it may not, or can not, be run again.
+    NotRebuilt,
     /// The session ended first.
     SessionClosed,
 }

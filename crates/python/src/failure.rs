@@ -34,6 +34,7 @@ impl Failure {
             FailureKind::Refused => "refused",
             FailureKind::Environment => "environment",
             FailureKind::Lost => "lost",
+            FailureKind::NotRebuilt => "reconstruction",
             FailureKind::SessionClosed => "session_closed",
         }
     }

@@ -7,19 +7,21 @@
 //! Invariant: nothing is done about an event where it happens, since locks of the runtime may be held there.
 
 use crate::codec::{Arguments, Value, inside};
-use crate::entry::{Entry, Later, Outcome};
+use crate::entry::{Entry, Later, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::inbound::cancel_index;
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{Inner, Runtime};
+use crate::wait::{Found, value_of};
 use aktis_logic::machine::submitter::Route;
 use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, SharedValue, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{
-    ActorId, EntryRef, Failure, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey,
+    ActorId, EntryRef, Failure, FailureKind, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId,
+    TaskId, TaskKey,
 };
 use aktis_store::LaneConsumer;
 use parking_lot::Mutex;
@@ -355,9 +357,17 @@ impl Bridge {
         }
     }
 
-    /// The object is in the other node's store: gives its entry in the index here. `holder` holds it from now on.
-    pub fn import(&self, object: ObjectId, bytes: u64, holder: ProcessSlot) -> Result<EntryRef, Error> {
-        match self.runtime.0.request(|request| ToNode::Imported { request, object, bytes, holder })? {
+    /// The object is in the other node's store: gives its entry in the index here. `holder` holds it from now on. `named`
+    /// says whether the other node has named it by this, or had before.
+    pub fn import(
+        &self,
+        object: ObjectId,
+        bytes: u64,
+        holder: ProcessSlot,
+        named: bool,
+    ) -> Result<EntryRef, Error> {
+        let question = |request| ToNode::Imported { request, object, bytes, holder, named };
+        match self.runtime.0.request(question)? {
             FromNode::ImportedAs { entry, .. } => entry.map_err(Error::from),
             other => Err(Error::System(format!("the node answered {other:?} to an import"))),
         }
@@ -368,7 +378,7 @@ impl Bridge {
         let outcome = match answer {
             BridgeAnswer::Inline(bytes, _) => Outcome::Inline(Value::inline(bytes)),
             BridgeAnswer::Stored(stored, contains) => {
-                Outcome::Stored { entry: stored.entry, contains: *contains }
+                Outcome::Stored { place: StoredAt::new(stored.entry), contains: *contains }
             }
             BridgeAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
         };
@@ -400,15 +410,47 @@ impl Bridge {
         handle.entry.outcome().map(Outcome::to_shared)
     }
 
-    /// The bytes of an object's value, in memory.
+    /// A handle by which the value of an object is waited for that was lost; nothing if it was not.
+    pub fn renew(&self, handle: &Handle) -> Option<Handle> {
+        let inner = &self.runtime.0;
+        let lost = match handle.entry.outcome()? {
+            Outcome::Stored { place, .. } => inner.arena.size_of(place.get()).is_none(),
+            Outcome::Failed(failure) => failure.kind == FailureKind::Lost,
+            Outcome::Inline(_) | Outcome::Refused(_) => false,
+        };
+        lost.then(|| Handle { entry: inner.renew(&handle.entry) })
+    }
+
+    /// The bytes of an object's value, in memory. A value that was lost is not waited for.
     pub fn open(&self, handle: &Handle) -> Result<Value, Error> {
-        crate::wait::value_of(&handle.entry)
+        let text = match handle.has_outcome().then(|| value_of(&handle.entry)).transpose()? {
+            Some(Found::Value(value)) => return Ok(value),
+            Some(Found::Renewed(_)) => format!("the value of object {} was lost", handle.id()),
+            None => format!("object {} has no value yet", handle.id()),
+        };
+        Err(Failure::new(FailureKind::Lost, text).into())
+    }
+
+    /// The process that stands for the node which is to say the value of an object, or has it; none if it is this one.
+    pub fn origin_of(&self, object: ObjectId) -> Option<ProcessSlot> {
+        match self.runtime.0.request(|request| ToNode::OriginWanted { request, object }) {
+            Ok(FromNode::Origin { peer, .. }) => peer,
+            _ => None,
+        }
+    }
+
+    /// The references inside the value of an object, as far as the node knows them.
+    pub fn contents_of(&self, object: ObjectId) -> Result<Inside, Error> {
+        match self.runtime.0.request(|request| ToNode::ContentsWanted { request, object })? {
+            FromNode::Contents { objects, actors, .. } => Ok(Inside { objects, actors }),
+            other => Err(Error::System(format!("the node answered {other:?} to a question about contents"))),
+        }
     }
 
     /// How large a stored value is, and whether references are inside.
     pub fn size_of(&self, handle: &Handle) -> Result<(u64, bool), Error> {
         match handle.entry.outcome() {
-            Some(Outcome::Stored { entry, contains }) => match self.runtime.0.arena.size_of(*entry) {
+            Some(Outcome::Stored { place, contains }) => match self.runtime.0.arena.size_of(place.get()) {
                 Some(bytes) => Ok((bytes, *contains)),
                 None => Err(Error::Store(format!("object {} is not in the store any more", handle.id()))),
             },
@@ -496,7 +538,7 @@ impl BridgeAnswer {
             ValueForm::Failed => {
                 Self::Failed(aktis_protocol::control::decode(payload).unwrap_or_else(|error| {
                     let text = format!("its failure could not be decoded: {error}");
-                    Failure::new(aktis_protocol::FailureKind::Codec, text)
+                    Failure::new(FailureKind::Codec, text)
                 }))
             }
         }
@@ -507,9 +549,7 @@ impl BridgeAnswer {
 fn foreign_function(id: FunctionId) -> &'static Function {
     static KNOWN: LazyLock<Mutex<HashMap<FunctionId, &'static Function>>> = LazyLock::new(Mutex::default);
     KNOWN.lock().entry(id).or_insert_with(|| {
-        let body = FunctionBody::Several(|_| {
-            Err(Failure::new(aktis_protocol::FailureKind::Codec, "it runs elsewhere"))
-        });
+        let body = FunctionBody::Several(|_| Err(Failure::new(FailureKind::Codec, "it runs elsewhere")));
         // As many as the programs of a cluster have functions, and they live as long as this process.
         Box::leak(Box::new(Function { id, name: "", body }))
     })

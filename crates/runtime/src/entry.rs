@@ -1,10 +1,11 @@
 //! An object as one process sees it: its value once there is one, and who waits for it.
 //!
 //! Invariants:
-//! 1. An outcome is set once and never changes.
+//! 1. An outcome is set once and never changes, but for the place of a value that was lost and made again.
 //! 2. `known` says that the node counts this process as a holder: exactly then `Released` is sent when the
 //!    last reference goes.
 //! 3. An entry is never dropped while a lock of the runtime is held: dropping takes those locks.
+//! 4. A renewal, by which a lost value is waited for, keeps the entry that it renews.
 
 use crate::codec::Value;
 use crate::error::Error;
@@ -16,9 +17,35 @@ use aktis_protocol::{
 };
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::thread::Thread;
+
+/// Where in the object store a value is.
+#[derive(Debug)]
+pub(crate) struct StoredAt(AtomicU64);
+
+impl StoredAt {
+    pub(crate) fn new(entry: EntryRef) -> Self {
+        Self(AtomicU64::new(u64::from(entry.index) << 32 | u64::from(entry.generation)))
+    }
+
+    pub(crate) fn get(&self) -> EntryRef {
+        let word = self.0.load(Ordering::Relaxed);
+        EntryRef { index: (word >> 32) as u32, generation: word as u32 }
+    }
+
+    /// The value is somewhere else by now.
+    pub(crate) fn set(&self, entry: EntryRef) {
+        self.0.store(Self::new(entry).0.into_inner(), Ordering::Relaxed);
+    }
+}
+
+impl Clone for StoredAt {
+    fn clone(&self) -> Self {
+        Self::new(self.get())
+    }
+}
 
 /// What became of an object.
 #[derive(Clone, Debug)]
@@ -28,7 +55,7 @@ pub(crate) enum Outcome {
     /// Its value is in the node's object store.
     Stored {
         /// Where.
-        entry: EntryRef,
+        place: StoredAt,
         /// Whether references are inside.
         contains: bool,
     },
@@ -48,7 +75,9 @@ impl Outcome {
             Self::Inline(value) => {
                 SharedValue::Inline { bytes: value.bytes().to_vec(), contains: value.contains() }
             }
-            Self::Stored { entry, contains } => SharedValue::Stored { entry: *entry, contains: *contains },
+            Self::Stored { place, contains } => {
+                SharedValue::Stored { entry: place.get(), contains: *contains }
+            }
             Self::Failed(_) | Self::Refused(_) => SharedValue::Failed(self.failure().expect("it failed")),
         }
     }
@@ -65,7 +94,7 @@ impl Outcome {
     pub(crate) fn from_shared(value: SharedValue) -> Self {
         match value {
             SharedValue::Inline { bytes, .. } => Self::Inline(Value::inline(&bytes)),
-            SharedValue::Stored { entry, contains } => Self::Stored { entry, contains },
+            SharedValue::Stored { entry, contains } => Self::Stored { place: StoredAt::new(entry), contains },
             SharedValue::Failed(failure) => Self::Failed(Arc::new(failure)),
         }
     }
@@ -123,6 +152,10 @@ struct Waiters {
     kept: Option<Arc<Entry>>,
     /// The object was found in the value of this one, which keeps it; see [`Entry::borrow_from`].
     lender: Option<Handle>,
+    /// The value of this object was lost, and is waited for by this entry.
+    renewal: Weak<Entry>,
+    /// The entry whose lost value is waited for by this one.
+    origin: Option<Arc<Entry>>,
     list: Vec<Waiter>,
 }
 
@@ -253,12 +286,63 @@ impl Entry {
         self.outcome.get()
     }
 
+    /// The entry by which the lost value of this one is waited for, and whether that is new.
+    pub(crate) fn renew(self: &Arc<Self>, lost: &Arc<Self>, runtime: &Arc<Inner>) -> (Arc<Self>, bool) {
+        let mut waiters = self.waiters.lock();
+        let waiters = waiters.get_or_insert_default();
+        if let Some(renewal) = waiters.renewal.upgrade() {
+            if !Arc::ptr_eq(&renewal, lost) {
+                return (renewal, false);
+            }
+            // The caller has it, too: this does not drop it.
+            drop(renewal);
+        }
+        let renewal = Arc::new(Self::new(self.id, runtime.clone()));
+        let (origin, kept) = (Some(self.clone()), Some(renewal.clone()));
+        *renewal.waiters.lock() = Some(Box::new(Waiters { origin, kept, ..Waiters::default() }));
+        waiters.renewal = Arc::downgrade(&renewal);
+        (renewal, true)
+    }
+
+    /// The entry whose lost value is waited for by this one, or this one.
+    pub(crate) fn origin(self: &Arc<Self>) -> Arc<Self> {
+        let origin = self.waiters.lock().as_ref().and_then(|waiters| waiters.origin.clone());
+        origin.unwrap_or_else(|| self.clone())
+    }
+
+    /// The entry by which the lost value of this one is waited for, if somebody does.
+    pub(crate) fn renewal(&self) -> Option<Arc<Self>> {
+        self.waiters.lock().as_ref()?.renewal.upgrade()
+    }
+
+    /// A value that was lost has been made again, or could not be.
+    fn resolve_again(&self, outcome: Outcome, later: &mut Later) {
+        if let (Some(Outcome::Stored { place, .. }), Outcome::Stored { place: by_now, .. }) =
+            (self.outcome.get(), &outcome)
+        {
+            place.set(by_now.get());
+        }
+        if self.is_known() {
+            later.messages.push(ToNode::Resolved { object: self.id, value: outcome.to_shared() });
+        }
+        if let Some(renewal) = self.renewal() {
+            renewal.resolve(outcome, later);
+            later.entries.push(renewal);
+        }
+    }
+
     /// Gives the object its outcome, unless it has one; who waits is told by `later`.
     pub(crate) fn resolve(&self, outcome: Outcome, later: &mut Later) {
-        if self.outcome.set(outcome).is_err() {
-            return;
+        if let Err(outcome) = self.outcome.set(outcome) {
+            return self.resolve_again(outcome, later);
         }
-        let Some(waiters) = self.waiters.lock().take() else { return };
+        let mut kept = self.waiters.lock();
+        let Some(mut waiters) = kept.take() else { return };
+        if waiters.origin.is_some() {
+            let origin = waiters.origin.take();
+            *kept = Some(Box::new(Waiters { origin, ..Waiters::default() }));
+        }
+        drop(kept);
         let failed = self.outcome.get().is_some_and(Outcome::is_failed);
         if failed
             && let (Some(runtime), Some(Outcome::Failed(failure))) = (self.runtime(), self.outcome.get())

@@ -8,7 +8,7 @@ use crate::options::CallOptions;
 use crate::registry::Function;
 use crate::runtime::Runtime;
 use crate::stream::StreamState;
-use crate::wait::value_of;
+use crate::wait::{Found, value_of};
 use crate::worker::context::TaskContext;
 use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId};
 use std::sync::Arc;
@@ -36,24 +36,35 @@ impl Handle {
     pub fn get(&self, timeout: Option<Duration>) -> Result<Value, Error> {
         match self.entry.runtime() {
             Some(runtime) => runtime.get(&self.entry, timeout),
-            None => value_of(&self.entry),
+            None => match value_of(&self.entry)? {
+                Found::Value(value) => Ok(value),
+                Found::Renewed(_) => Err(Error::Closed),
+            },
         }
     }
 
     /// For futures: the value, or `Pending` with the waker kept.
     pub fn poll(&self, waker: &Waker) -> Poll<Result<Value, Error>> {
-        if let (None, Some(runtime)) = (self.entry.outcome(), self.entry.runtime()) {
-            if let Err(error) = runtime.check_usable() {
-                return Poll::Ready(Err(error));
+        let mut renewed: Option<Handle> = None;
+        loop {
+            let entry = &renewed.as_ref().unwrap_or(self).entry;
+            if let (None, Some(runtime)) = (entry.outcome(), entry.runtime()) {
+                if let Err(error) = runtime.check_usable() {
+                    return Poll::Ready(Err(error));
+                }
+                runtime.announce(entry);
+                runtime.drain();
+                if entry.add_waker(waker) {
+                    runtime.pump.want_now();
+                    return Poll::Pending;
+                }
             }
-            runtime.announce(&self.entry);
-            runtime.drain();
-            if self.entry.add_waker(waker) {
-                runtime.pump.want_now();
-                return Poll::Pending;
+            match value_of(entry) {
+                Ok(Found::Value(value)) => return Poll::Ready(Ok(value)),
+                Ok(Found::Renewed(entry)) => renewed = Some(Handle { entry }),
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        Poll::Ready(value_of(&self.entry))
     }
 
     /// Whether there is a value or a failure. Who only asks and never waits takes in what has come, too.

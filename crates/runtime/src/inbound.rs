@@ -2,7 +2,7 @@
 
 use crate::bridge::{BridgeAnswer, BridgeEvent};
 use crate::codec::Value;
-use crate::entry::{Entry, Later, Outcome};
+use crate::entry::{Entry, Later, Outcome, StoredAt};
 use crate::payload::{Payload, Returns};
 use crate::runtime::Inner;
 use crate::submit::Shell;
@@ -76,7 +76,8 @@ impl Arrived<'_> {
             ValueForm::Inline => (Outcome::Inline(Value::inline(self.payload)), None),
             ValueForm::Stored => {
                 let stored = Stored::read_from_bytes(self.payload).expect("a stored value");
-                (Outcome::Stored { entry: stored.entry, contains: self.contains }, Some(stored.object))
+                let place = StoredAt::new(stored.entry);
+                (Outcome::Stored { place, contains: self.contains }, Some(stored.object))
             }
             ValueForm::Failed => {
                 let failure = aktis_protocol::control::decode(self.payload).unwrap_or_else(|error| {
@@ -261,6 +262,8 @@ impl Inner {
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
         if held.is_some() {
             entry.set_known();
+            // By this the task is found that makes it again if it is lost.
+            self.known.lock().insert(entry.id, Arc::downgrade(&entry));
         }
         entry.resolve(outcome, later);
         later.entries.push(entry);

@@ -20,6 +20,7 @@ mod objects;
 pub mod options;
 mod payload;
 mod pump;
+mod rebuild;
 mod references;
 pub mod registry;
 pub mod runtime;

@@ -207,6 +207,8 @@ impl Inner {
             | FromNode::StateTold { request, .. }
             | FromNode::LookedUp { request, .. }
             | FromNode::ImportedAs { request, .. }
+            | FromNode::Contents { request, .. }
+            | FromNode::Origin { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
             FromNode::GroupChanged { group, state } => self.on_group_changed(group, state),
@@ -214,6 +216,7 @@ impl Inner {
             FromNode::ObjectResolved { object, value } => {
                 self.on_object_resolved(object, Outcome::from_shared(value));
             }
+            FromNode::Rebuild { object } => self.on_rebuild(object),
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
             FromNode::TaskLost { process, key, attempt, cause } => {
@@ -283,7 +286,15 @@ impl Inner {
         let mut later = Later::default();
         let entry = self.known.lock().get(&object).and_then(std::sync::Weak::upgrade);
         if let Some(entry) = entry {
-            entry.resolve(outcome, &mut later);
+            // It may have had a value, which was lost.
+            match entry.renewal() {
+                Some(renewal) => {
+                    renewal.resolve(outcome, &mut later);
+                    later.entries.push(renewal);
+                }
+                None if entry.outcome().is_none() => entry.resolve(outcome, &mut later),
+                None => {}
+            }
             later.entries.push(entry);
         }
         later.run(self);

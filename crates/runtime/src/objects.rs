@@ -1,14 +1,14 @@
 //! Objects: putting, opening stored ones, and references that travel inside values.
 
 use crate::codec::{Encoded, Value};
-use crate::entry::{Entry, Outcome};
+use crate::entry::{Entry, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
-use aktis_protocol::{ObjectId, ProcessSlot};
+use aktis_protocol::{FailureKind, ObjectId, ProcessSlot};
 use aktis_store::{Pin, PinError};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -65,7 +65,9 @@ impl Inner {
             if value.len() <= inline_max { Placed::Inline(value) } else { self.store(id, self.me, value)? };
         let (outcome, stored) = match placed {
             Placed::Inline(value) => (Outcome::Inline(value.into_value()), false),
-            Placed::Stored(stored) => (Outcome::Stored { entry: stored.entry, contains }, true),
+            Placed::Stored(stored) => {
+                (Outcome::Stored { place: StoredAt::new(stored.entry), contains }, true)
+            }
         };
         let entry = Arc::new(Entry::with_outcome(id, self.clone(), outcome));
         if stored || contains {
@@ -137,21 +139,15 @@ impl Inner {
         Ok(Placed::Stored(Stored { object, entry }))
     }
 
-    /// Pins a stored object, bringing it back from disk if need be.
+    /// Pins a stored object, bringing it back from wherever it is if need be.
     fn pin(&self, stored: Stored) -> Result<Pin, Error> {
+        let Stored { object, mut entry } = stored;
         loop {
-            match self.arena.pin(stored.entry) {
+            match self.arena.pin(entry) {
                 Ok(pin) => return Ok(pin),
-                Err(PinError::Gone) => {
-                    return Err(Error::Store(format!(
-                        "object {} is not in the store any more",
-                        stored.object
-                    )));
-                }
-                Err(PinError::NotResident) => {
-                    let object = stored.object;
+                Err(PinError::Gone | PinError::NotResident) => {
                     match self.request(|request| ToNode::RestoreWanted { request, object })? {
-                        FromNode::Restored { outcome: Ok(()), .. } => {}
+                        FromNode::Restored { outcome: Ok(by_now), .. } => entry = by_now,
                         FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
                         other => {
                             return Err(Error::System(format!("the node answered {other:?} to a restore")));
@@ -169,9 +165,13 @@ impl Inner {
         Ok(Value::pinned(Arc::new(Pinned { pin, object: stored.object, held })))
     }
 
-    /// The value of a stored argument, which the submitter holds while the task runs.
-    pub(crate) fn open_argument(&self, stored: Stored) -> Result<Value, Error> {
-        let pin = self.pin(stored)?;
+    /// The value of a stored argument, which the submitter holds while the task runs. If it was lost, it is waited for
+    /// as any other value is.
+    pub(crate) fn open_argument(self: &Arc<Self>, stored: Stored) -> Result<Value, Error> {
+        let pin = match self.pin(stored) {
+            Err(error) if is_loss(&error) => return self.hold_object(stored.object).get(None),
+            pin => pin?,
+        };
         let pinned = Arc::new(Pinned { pin, object: stored.object, held: OnceLock::new() });
         TaskContext::add_pinned(&pinned);
         Ok(Value::pinned(pinned))
@@ -287,4 +287,9 @@ pub(crate) fn inner_references(value: &Encoded) -> (Vec<ObjectId>, Vec<aktis_pro
     let objects = value.handles().iter().map(Handle::id).collect();
     let actors = value.actors().iter().map(crate::handle::ActorHandle::id).collect();
     (objects, actors)
+}
+
+/// Whether this says that a value which was there is lost.
+pub(crate) fn is_loss(error: &Error) -> bool {
+    matches!(error, Error::Failed(failure) if failure.kind == FailureKind::Lost)
 }

@@ -82,8 +82,8 @@ impl Payload {
             let handle = &handles[index];
             match handle.entry.outcome().expect("inputs of a queued task are there") {
                 Outcome::Inline(value) => Resolved::Inline(value),
-                Outcome::Stored { entry, .. } => {
-                    Resolved::Stored(Stored { object: handle.entry.id, entry: *entry })
+                Outcome::Stored { place, .. } => {
+                    Resolved::Stored(Stored { object: handle.entry.id, entry: place.get() })
                 }
                 Outcome::Failed(_) | Outcome::Refused(_) => {
                     unreachable!("a task whose input failed is not sent")
@@ -121,6 +121,30 @@ impl Returns {
             Self::Foreign(.., attempts) => *attempts,
             _ => 0,
         }
+    }
+
+    /// The entry of one of the objects that values go to, if it is referenced.
+    pub(crate) fn entry(&self, index: u32) -> Option<Arc<Entry>> {
+        self.slot(index)?.upgrade()
+    }
+
+    fn slot(&self, index: u32) -> Option<&Weak<Entry>> {
+        match self {
+            Self::One(entry) => Some(entry).filter(|_| index == 0),
+            Self::Several(entries) => entries.get(index as usize),
+            Self::Stream(_) | Self::Foreign(..) | Self::Nothing => None,
+        }
+    }
+
+    /// One of the values goes to this entry from now on; false if there is no such value.
+    pub(crate) fn set_entry(&mut self, index: u32, entry: &Arc<Entry>) -> bool {
+        let slot = match self {
+            Self::One(slot) if index == 0 => slot,
+            Self::Several(slots) if (index as usize) < slots.len() => &mut slots[index as usize],
+            _ => return false,
+        };
+        *slot = Arc::downgrade(entry);
+        true
     }
 
     /// The process that ran the task died, maybe after it had given a return value to the store, held by

@@ -523,17 +523,22 @@ impl Inner {
         inputs: &[Handle],
         later: &mut Later,
     ) -> TaskKey {
-        let input = |handle: &Handle| match handle.entry.key() {
-            Some(key) if key.shard() == shard => Some(Input::Task(key)),
-            _ => handle.entry.add_machine(shard).then(|| Input::Elsewhere(handle.id())),
-        };
-        let needed: Vec<Input> = inputs.iter().filter_map(input).collect();
+        let needed = Self::inputs_of(shard, inputs);
         let key = shell.machine.on_submitted(submission, &needed);
         let failed = inputs.iter().any(|handle| handle.entry.outcome().is_some_and(Outcome::is_failed));
         if failed {
             shell.step(self, later, |machine, out| machine.on_input_failed(key, out));
         }
         key
+    }
+
+    /// What a task with these inputs waits for, with the lock of its shard held.
+    pub(crate) fn inputs_of(shard: ShardIndex, inputs: &[Handle]) -> Vec<Input> {
+        let input = |handle: &Handle| match handle.entry.key() {
+            Some(key) if key.shard() == shard => Some(Input::Task(key)),
+            _ => handle.entry.add_machine(shard).then(|| Input::Elsewhere(handle.id())),
+        };
+        inputs.iter().filter_map(input).collect()
     }
 
     /// An object that tasks of a shard wait for has an outcome.

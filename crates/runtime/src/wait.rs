@@ -7,6 +7,7 @@ use crate::codec::Value;
 use crate::entry::{Entry, Outcome, WaitGroup};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::objects::is_loss;
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::hot::Stored;
@@ -26,13 +27,24 @@ const FAILURES_EVERY: u32 = 16;
 /// How often a waiting thread asks whether it shall give up.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
+/// What is found where an object has an outcome.
+pub(crate) enum Found {
+    /// Its value.
+    Value(Value),
+    /// Its value was lost, and is made again: it comes to this entry.
+    Renewed(Arc<Entry>),
+}
+
 /// The value of an object that has an outcome.
-pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Value, Error> {
+pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Found, Error> {
     match (entry.outcome().expect("there is an outcome"), entry.runtime()) {
-        (Outcome::Inline(value), _) => Ok(value.clone()),
-        (Outcome::Stored { entry: place, .. }, Some(runtime)) => {
-            let stored = Stored { object: entry.id, entry: *place };
-            runtime.open_held(stored, Handle { entry: entry.clone() })
+        (Outcome::Inline(value), _) => Ok(Found::Value(value.clone())),
+        (Outcome::Stored { place, .. }, Some(runtime)) => {
+            let stored = Stored { object: entry.id, entry: place.get() };
+            match runtime.open_held(stored, Handle { entry: entry.clone() }) {
+                Err(error) if is_loss(&error) => Ok(Found::Renewed(runtime.renew(entry))),
+                value => value.map(Found::Value),
+            }
         }
         (Outcome::Stored { .. }, None) => Err(Error::Closed),
         (Outcome::Failed(failure), _) => Err(Error::Failed(failure.clone())),
@@ -41,12 +53,22 @@ pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Value, Error> {
 }
 
 impl Inner {
-    /// The value of an object, waiting for it.
+    /// The value of an object, waiting for it, again and again if it is lost and made again.
     pub(crate) fn get(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         timeout: Option<Duration>,
     ) -> Result<Value, Error> {
+        let mut found = self.get_once(entry, timeout)?;
+        loop {
+            match found {
+                Found::Value(value) => return Ok(value),
+                Found::Renewed(entry) => found = self.get_once(&entry, timeout)?,
+            }
+        }
+    }
+
+    fn get_once(self: &Arc<Self>, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<Found, Error> {
         if entry.outcome().is_some() {
             self.pump.passed();
         } else {
@@ -116,6 +138,7 @@ impl Inner {
                 || (look && handles[first.get()..].iter().any(failed))
         };
         if done() {
+            self.renew_lost(handles);
             return Ok(true);
         }
         self.check_usable()?;
@@ -132,6 +155,7 @@ impl Inner {
         if !finished && TaskContext::is_cancelled() {
             return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
         }
+        self.renew_lost(handles);
         Ok(finished)
     }
 

@@ -35,7 +35,8 @@ impl Index {
         let index = new.entry.index;
         let old = self.entries.get(&index);
         match (old.map(|old| old.state), new.state) {
-            (None | Some(EntryState::Free), EntryState::Writing) => {
+            // Written here, or known from another node.
+            (None | Some(EntryState::Free), EntryState::Writing | EntryState::Spilled) => {
                 let fresh = old.is_none_or(|old| old.entry.generation != new.entry.generation);
                 assert!(fresh, "{:?} is used again under the same generation", new.entry);
             }

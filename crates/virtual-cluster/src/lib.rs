@@ -4,12 +4,14 @@
 //!   and a disk, and objects to orders that would do harm;
 //! - [`program`] is what runs in a virtual process, and [`town`] a world with programs in it;
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
+//! - [`cluster`] is several nodes that know each other's objects, with links that fail and nodes that die, from a seed;
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
 //! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
+pub mod cluster;
 pub mod index;
 pub mod placement;
 pub mod program;

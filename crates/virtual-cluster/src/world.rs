@@ -8,7 +8,7 @@ use crate::index::{Entry, Index};
 use aktis_logic::machine::node::{Guest, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal, WorkerKind};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{DeathCause, EntryRef, LaneId, ProcessSlot, ProgramId, ShapeId};
+use aktis_protocol::{DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, ShapeId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The place of the process that the node lives in: a driver, or a daemon.
@@ -28,6 +28,19 @@ pub enum Io {
     Spill(EntryRef),
     /// And back.
     Restore(EntryRef, u64),
+}
+
+/// An object that the node wants copied from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Its entry here.
+    pub entry: EntryRef,
+    /// The object.
+    pub object: ObjectId,
+    /// The process that stands for the other node.
+    pub peer: ProcessSlot,
+    /// Where it goes in the arena.
+    pub offset: u64,
 }
 
 /// A process that the node has started or admitted.
@@ -65,6 +78,8 @@ pub struct World {
     arrivals: VecDeque<Arrival>,
     mail: BTreeMap<ProcessSlot, VecDeque<FromNode>>,
     io: VecDeque<Io>,
+    /// Copies from other nodes that are under way.
+    pub fetches: VecDeque<Fetch>,
     /// Entries of which the node wants to know whether somebody reads them; answered at once.
     looks: VecDeque<EntryRef>,
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
@@ -95,6 +110,7 @@ impl World {
             arrivals: VecDeque::new(),
             mail: BTreeMap::new(),
             io: VecDeque::new(),
+            fetches: VecDeque::new(),
             looks: VecDeque::new(),
             channels: BTreeSet::new(),
             admission: None,
@@ -209,6 +225,29 @@ impl World {
         true
     }
 
+    /// A copy from another node ends, well or not.
+    pub fn finish_fetch(&mut self, fetch: Fetch, outcome: Result<(), String>) {
+        if outcome.is_ok() {
+            self.index.restore(fetch.entry, fetch.offset);
+        }
+        self.input(NodeInput::Restored { entry: fetch.entry, outcome });
+    }
+
+    /// A process asks the node something and gets the answer before anything else happens to it, as who stands for another
+    /// node does: both are in one program.
+    pub fn ask(
+        &mut self,
+        process: ProcessSlot,
+        question: ToNode,
+        is_answer: impl Fn(&FromNode) -> bool,
+    ) -> FromNode {
+        self.send(process, question);
+        while self.arrive() {}
+        let mail = self.mail.get_mut(&process).expect("a process that runs");
+        let place = mail.iter().position(is_answer).expect("the node answers at once");
+        mail.remove(place).expect("just found")
+    }
+
     /// Time passes; the node is woken whenever it asked to be.
     pub fn pass(&mut self, microseconds: u64) {
         let end = Time(self.now.0 + microseconds);
@@ -281,8 +320,10 @@ impl World {
                 NodeEffect::Spill { entry, bytes: 0, .. } => self.looks.push_back(entry),
                 NodeEffect::Spill { entry, .. } => self.io.push_back(Io::Spill(entry)),
                 NodeEffect::Restore { entry, offset, .. } => self.io.push_back(Io::Restore(entry, offset)),
-                NodeEffect::Fetch { .. }
-                | NodeEffect::Place { .. }
+                NodeEffect::Fetch { entry, object, peer, offset, .. } => {
+                    self.fetches.push_back(Fetch { entry, object, peer, offset });
+                }
+                NodeEffect::Place { .. }
                 | NodeEffect::PlaceActor { .. }
                 | NodeEffect::Withdraw { .. }
                 | NodeEffect::WithdrawActor { .. }

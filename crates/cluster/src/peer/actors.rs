@@ -247,6 +247,9 @@ impl Peer {
         self.release_actor(spec.actor);
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
+        arguments.handles().iter().for_each(|handle| {
+            self.bridge.value_of(handle);
+        });
         // Whether, where and under which name it lives again is the other side's business.
         let (restarts_max, lives) = (0, incarnation);
         let strategy = Strategy::Node { node: self.node(), soft: false };
@@ -259,7 +262,7 @@ impl Peer {
     /// Starts the actors whose arguments are known by now.
     pub(super) fn host_what_is_ready(&mut self) {
         for expected in std::mem::take(&mut self.actors.expected) {
-            let missing = |handle: &aktis_runtime::Handle| self.bridge.value_of(handle).is_none();
+            let missing = |handle: &aktis_runtime::Handle| !handle.has_outcome();
             if expected.arguments.handles().iter().any(missing) {
                 self.actors.expected.push(expected);
                 continue;

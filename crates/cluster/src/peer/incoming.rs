@@ -158,18 +158,20 @@ impl Peer {
                 let payload = [object.as_bytes(), &bytes].concat();
                 self.post(to, message(ValueForm::Inline, true), payload);
             }
-            PeerValue::Stored { object, bytes, inside } => match self.bridge.import(object, bytes, to) {
-                Ok(entry) => {
-                    let contains = !inside.is_empty();
-                    self.contain(object, to, inside);
-                    let stored = Stored { object, entry };
-                    self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
+            PeerValue::Stored { object, bytes, inside } => {
+                match self.bridge.import(object, bytes, to, true) {
+                    Ok(entry) => {
+                        let contains = !inside.is_empty();
+                        self.contain(object, to, inside);
+                        let stored = Stored { object, entry };
+                        self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
+                    }
+                    Err(error) => {
+                        let failure = Failure::new(FailureKind::Store, error.to_string());
+                        self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+                    }
                 }
-                Err(error) => {
-                    let failure = Failure::new(FailureKind::Store, error.to_string());
-                    self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
-                }
-            },
+            }
             PeerValue::Failed(failure) => {
                 self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
             }

@@ -6,22 +6,6 @@ use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskId};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
-use std::collections::HashSet;
-
-/// An object of this node that the other one knows.
-pub(crate) struct Lent {
-    /// Keeps it.
-    pub(crate) handle: Handle,
-    /// How often it was named to the other node.
-    count: u64,
-}
-
-/// See the module.
-#[derive(Default)]
-pub(super) struct ObjectsAcross {
-    /// Objects whose values the other node waits for.
-    awaited: HashSet<ObjectId>,
-}
 
 impl Peer {
     // Naming objects to the other side.
@@ -44,29 +28,23 @@ impl Peer {
     }
 
     fn name_object(&mut self, object: ObjectId) {
-        if let Some(lent) = self.doorway.lent.lock().get_mut(&object) {
-            lent.count += 1;
-            return;
+        let known = self.doorway.lent.lock().name_again(object);
+        if !known {
+            self.lend(object, self.bridge.hold(object));
         }
-        let handle = self.bridge.hold(object);
-        self.lend(object, handle);
     }
 
     /// The other side knows this object from now on.
-    fn lend(&mut self, object: ObjectId, handle: Handle) {
-        let mut lent = self.doorway.lent.lock();
-        lent.entry(object).or_insert(Lent { handle, count: 0 }).count += 1;
+    fn lend(&self, object: ObjectId, handle: Handle) {
+        // What is given back is dropped when the lock is free: that has the node told.
+        let spare = self.doorway.lent.lock().name(object, handle);
+        drop(spare);
     }
 
     /// The other side has let go of an object that was named to it so often; it may have been named again since.
     pub(super) fn on_released(&mut self, object: ObjectId, count: u64) {
-        let mut lent = self.doorway.lent.lock();
-        let Some(known) = lent.get_mut(&object) else { return };
-        known.count = known.count.saturating_sub(count);
-        // Dropped when the lock is free: that has the node told.
-        let dropped = if known.count == 0 { lent.remove(&object) } else { None };
-        drop(lent);
-        drop(dropped);
+        let last = self.doorway.lent.lock().on_released(object, count);
+        drop(last);
     }
 
     /// A worker's answer, as the other side gets it.
@@ -105,7 +83,7 @@ impl Peer {
     pub(super) fn release_unanswered(&mut self, task: TaskId, returns: u32) {
         let lent = self.doorway.lent.lock();
         let objects =
-            (0..returns).map(|index| task.returns(index)).filter(|object| !lent.contains_key(object));
+            (0..returns).map(|index| task.returns(index)).filter(|object| lent.get(*object).is_none());
         let unanswered: Vec<_> = objects.collect();
         drop(lent);
         unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
@@ -129,29 +107,43 @@ impl Peer {
             Ok((bytes, true)) => bytes,
             Err(error) => return PeerValue::Failed(Failure::new(FailureKind::Lost, error.to_string())),
         };
-        let inside = self.bridge.open(handle).map_err(|error| error.to_string());
-        match inside.and_then(|value| inside_of(value.bytes())) {
+        // The node knows what is inside; the value itself may be on disk, or on yet another node.
+        match self.bridge.contents_of(object) {
             Ok(inside) => {
                 self.name_inside(&inside);
                 PeerValue::Stored { object, bytes, inside }
             }
-            Err(problem) => PeerValue::Failed(Failure::new(FailureKind::Lost, problem)),
+            Err(error) => PeerValue::Failed(Failure::new(FailureKind::Lost, error.to_string())),
         }
     }
 
     /// The other side asks for the value of an object that was named to it.
     pub(super) fn on_value_wanted(&mut self, object: ObjectId) {
-        let handle = self.doorway.lent.lock().get(&object).map(|lent| lent.handle.clone());
-        let Some(handle) = handle else {
-            let text = format!("object {object} is not known on the node that was asked for it");
-            let value = PeerValue::Failed(Failure::new(FailureKind::Lost, text));
-            return self.wire.send(&Frame::Value { object, value });
+        if self.bridge.origin_of(object) == Some(self.me()) {
+            // Each of the two nodes would wait for the other to say it.
+            return self.wire.send(&Frame::Value { object, value: unknown(object) });
+        }
+        // Who asks again has found that the value is gone.
+        if let Some(renewed) = self.lent_handle(object).and_then(|handle| self.bridge.renew(&handle)) {
+            // It keeps the one whose place it takes.
+            let replaced = self.doorway.lent.lock().replace(object, renewed);
+            drop(replaced);
+        }
+        self.say_value(object);
+    }
+
+    fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
+        self.doorway.lent.lock().get(object).cloned()
+    }
+
+    /// Says the value of an object that was named to the other side, now or when it is there.
+    fn say_value(&mut self, object: ObjectId) {
+        let Some(handle) = self.lent_handle(object) else {
+            return self.wire.send(&Frame::Value { object, value: unknown(object) });
         };
         let Some(value) = self.bridge.value_of(&handle) else {
-            self.objects.awaited.insert(object);
-            return;
+            return self.doorway.lent.lock().on_wanted(object);
         };
-        self.objects.awaited.remove(&object);
         let value = match value {
             SharedValue::Inline { bytes, .. } => self.inline(object, &bytes),
             SharedValue::Stored { .. } => self.stored(object, &handle),
@@ -162,8 +154,9 @@ impl Peer {
 
     /// An object has an outcome that somebody may wait for.
     pub(super) fn on_ready(&mut self, object: ObjectId) {
-        if self.objects.awaited.contains(&object) {
-            self.on_value_wanted(object);
+        let wanted = self.doorway.lent.lock().take_wanted(object);
+        if wanted {
+            self.say_value(object);
         }
         self.host_what_is_ready();
     }
@@ -181,7 +174,7 @@ impl Peer {
     /// The other side has named an object: it is asked when somebody here wants its value. The caller has this process
     /// hold it.
     pub(super) fn note_object(&mut self, object: ObjectId) {
-        self.bridge.send(ToNode::Promised { object, holder: self.me() });
+        self.bridge.send(ToNode::Promised { object, holder: self.me(), found: false });
     }
 
     pub(super) fn note_inside(&mut self, inside: &Inside) {
@@ -200,7 +193,7 @@ impl Peer {
 
     /// The other side has an object that somebody here seeks.
     pub(super) fn on_known(&mut self, object: ObjectId) {
-        self.note_object(object);
+        self.bridge.send(ToNode::Promised { object, holder: self.me(), found: true });
         // Whoever seeks it holds it.
         drop(self.bridge.hold(object));
     }
@@ -220,7 +213,7 @@ impl Peer {
                 self.contain(object, me, inside);
                 SharedValue::Inline { bytes, contains }
             }
-            PeerValue::Stored { bytes, inside, .. } => match self.bridge.import(object, bytes, me) {
+            PeerValue::Stored { bytes, inside, .. } => match self.bridge.import(object, bytes, me, false) {
                 Ok(entry) => {
                     let contains = !inside.is_empty();
                     self.contain(object, me, inside);
@@ -247,4 +240,10 @@ impl Peer {
         self.bridge.send(contains);
         drop((objects, actors));
     }
+}
+
+/// The answer to who asks for an object that this node knows nothing of.
+fn unknown(object: ObjectId) -> PeerValue {
+    let text = format!("object {object} is not known on the node that was asked for it");
+    PeerValue::Failed(Failure::new(FailureKind::Lost, text))
 }

@@ -175,8 +175,7 @@ fn copy(
     object: aktis_protocol::ObjectId,
     offset: u64,
 ) -> Result<(), String> {
-    let handle =
-        from.lent.lock().get(&object).map(|lent| lent.handle.clone()).ok_or("it is not known there")?;
+    let handle = from.lent.lock().get(object).cloned().ok_or("it is not known there")?;
     let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
     let source = bridge.open(&handle).map_err(|error| error.to_string())?;
     to.host()

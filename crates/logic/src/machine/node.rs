@@ -563,11 +563,20 @@ impl Node {
                 self.on_contains(now, container, holder, objects, actors, out);
             }
             ToNode::Subscribed { object } => self.on_subscribed(now, from, object, out),
-            ToNode::Promised { object, holder } => self.on_promised(from, object, holder, out),
-            ToNode::Imported { request, object, bytes, holder } => {
-                self.on_imported(from, request, object, bytes, holder, out);
+            ToNode::Promised { object, holder, found } => self.on_promised(from, object, holder, found, out),
+            ToNode::Imported { request, object, bytes, holder, named } => {
+                let import = peers::Imported { object, bytes, holder, named };
+                self.on_imported(from, request, import, out);
             }
             ToNode::LookupWanted { request, object } => self.on_lookup_wanted(from, request, object, out),
+            ToNode::OriginWanted { request, object } => {
+                let peer = self.origin_of(object);
+                self.send(from, FromNode::Origin { request, peer }, out);
+            }
+            ToNode::ContentsWanted { request, object } => {
+                let (objects, actors) = self.directory.contents(object);
+                self.send(from, FromNode::Contents { request, objects, actors }, out);
+            }
 
             ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, *spec, out),
             ToNode::ActorStarted { actor, incarnation } => {
@@ -630,7 +639,7 @@ impl Machine for Node {
             NodeInput::ProcessLeft { process, cause } => self.on_process_left(now, process, &cause, out),
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
-            NodeInput::Restored { entry, outcome } => self.memory.on_restored(now, entry, outcome, out),
+            NodeInput::Restored { entry, outcome } => self.on_restored(now, entry, outcome, out),
             NodeInput::Placed { shape, verdict, count } => self.on_placed(now, shape, verdict, count, out),
             NodeInput::ActorPlaced { actor, verdict } => self.on_actor_placed(now, actor, verdict, out),
             NodeInput::GroupTold { message } => self.on_group_told(now, message, out),

@@ -6,7 +6,8 @@
 //! on record (lineage). What a task *is*, the payload `P`, it never looks at.
 //!
 //! Invariants:
-//! 1. A task is finished exactly once; answers that come later, or for an earlier life, change nothing.
+//! 1. A task is finished exactly once, unless it is run again because its values were lost; answers that come later, or
+//!    for an earlier life, change nothing.
 //! 2. Calls of one actor are sent in the order of submission, also when they are sent again.
 //! 3. A record goes when it is finished, no return is referenced, and no finished task downstream that is
 //!    on record was computed from it.
@@ -22,6 +23,7 @@ use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ShardIndex, Tas
 pub use lanes::LaneIndex;
 use lanes::Lanes;
 use lineage::Lineage;
+pub use lineage::Repeat;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -276,6 +278,11 @@ impl<P> Submitter<P> {
     /// All tasks on record, finished or not.
     pub fn records(&self) -> impl Iterator<Item = (TaskKey, &Record<P>)> {
         self.tasks.iter()
+    }
+
+    /// The payload of a task that is on record with it, to be changed.
+    pub fn payload_mut(&mut self, key: TaskKey) -> Option<&mut P> {
+        self.tasks.get_mut(key)?.payload.as_mut()
     }
 
     /// The payload of a finished task that is on record with it, to be changed.

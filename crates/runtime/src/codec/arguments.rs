@@ -1,7 +1,8 @@
 //! The arguments of one call, as its submitter keeps them until they are all known.
 //!
 //! Items follow one another: a value (`0`, u32 length, bytes), a value in the object store (`1`, a
-//! [`Stored`]), or a placeholder for one that is not known yet (`2`, u32 position among the handles).
+//! [`Stored`]), or a placeholder for one that is not known yet (`2`, u32 position among the handles, the object: by that
+//! it is found again, if the call has to be repeated after it has let go of its arguments).
 //! A million calls may be queued, so the rare parts are in a box of their own.
 
 use super::decode::ANY_TYPE;
@@ -11,7 +12,7 @@ use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Runtime;
 use aktis_protocol::hot::Stored;
-use aktis_protocol::limits;
+use aktis_protocol::{ObjectId, limits};
 use serde::Serialize;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -126,9 +127,28 @@ impl Arguments {
     pub fn push_handle(&mut self, handle: Handle) {
         let references = self.references.get_or_insert_default();
         let position = references.arguments.len() as u32;
-        references.arguments.push(handle);
         self.bytes.push(HANDLE);
         self.bytes.extend_from_slice(&position.to_le_bytes());
+        self.bytes.extend_from_slice(handle.id().as_bytes());
+        references.arguments.push(handle);
+    }
+
+    /// The objects whose values are arguments, by their positions.
+    pub(crate) fn objects(&self) -> Vec<ObjectId> {
+        let (mut objects, mut position) = (Vec::new(), 0);
+        while let Some(item) = Item::read(&self.bytes, &mut position) {
+            if let Item::Handle(_, object) = item {
+                objects.push(object);
+            }
+        }
+        objects
+    }
+
+    /// Takes references to [`Self::objects`], in their order, after they were released: the call is repeated.
+    pub(crate) fn hold_again(&mut self, arguments: Vec<Handle>) {
+        if !arguments.is_empty() {
+            self.references.get_or_insert_default().arguments = arguments;
+        }
     }
 
     /// Adds a value that was encoded by another process, with what is inside it.
@@ -172,7 +192,7 @@ impl Arguments {
             match item {
                 Item::Value(bytes) => push_value(&mut out, bytes),
                 Item::Stored(stored) => push_stored(&mut out, stored),
-                Item::Handle(index) => match resolved(index as usize) {
+                Item::Handle(index, _) => match resolved(index as usize) {
                     Resolved::Inline(value) => push_value(&mut out, value.bytes()),
                     Resolved::Stored(stored) => push_stored(&mut out, stored),
                 },
@@ -223,7 +243,7 @@ pub(crate) fn foreign_items(bytes: &[u8]) -> Result<Vec<ForeignItem<'_>>, String
         items.push(match item {
             Item::Value(value) => ForeignItem::Value(value),
             Item::Stored(stored) => ForeignItem::Stored(stored),
-            Item::Handle(_) => return Err("a reference was not resolved".to_owned()),
+            Item::Handle(..) => return Err("a reference was not resolved".to_owned()),
         });
     }
     match position == bytes.len() {
@@ -237,7 +257,7 @@ pub(crate) fn foreign_items(bytes: &[u8]) -> Result<Vec<ForeignItem<'_>>, String
 pub(super) enum Item<'a> {
     Value(&'a [u8]),
     Stored(Stored),
-    Handle(u32),
+    Handle(u32, ObjectId),
 }
 
 impl<'a> Item<'a> {
@@ -255,7 +275,11 @@ impl<'a> Item<'a> {
                 let (stored, _) = Stored::read_from_prefix(rest).ok()?;
                 (Self::Stored(stored), size_of::<Stored>())
             }
-            HANDLE => (Self::Handle(u32::from_le_bytes(*rest.first_chunk()?)), 4),
+            HANDLE => {
+                let (position, rest) = rest.split_first_chunk()?;
+                let (object, _) = ObjectId::read_from_prefix(rest).ok()?;
+                (Self::Handle(u32::from_le_bytes(*position), object), 4 + size_of::<ObjectId>())
+            }
             _ => return None,
         };
         *position += 1 + len;

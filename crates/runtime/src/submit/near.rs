@@ -59,9 +59,10 @@ impl Inner {
     fn nearest(&self, handles: &[Handle]) -> Option<Near> {
         let mut places: BTreeMap<Option<ProcessSlot>, u64> = BTreeMap::new();
         for handle in handles {
-            if let Some(Outcome::Stored { entry, .. }) = handle.entry.outcome() {
-                let bytes = self.arena.size_of(*entry).unwrap_or(0);
-                *places.entry(self.arena.elsewhere(*entry)).or_default() += bytes;
+            if let Some(Outcome::Stored { place, .. }) = handle.entry.outcome() {
+                let entry = place.get();
+                let bytes = self.arena.size_of(entry).unwrap_or(0);
+                *places.entry(self.arena.elsewhere(entry)).or_default() += bytes;
             }
         }
         let (peer, bytes) = places.into_iter().max_by_key(|(peer, bytes)| (*bytes, peer.is_none()))?;

@@ -266,7 +266,7 @@ impl Stage {
             None => ("none", String::new()),
             Some(FromNode::ExtentGranted { .. }) => ("granted", String::new()),
             Some(FromNode::ExtentDenied { failure, .. }) => ("denied", failure.message.clone()),
-            Some(FromNode::Restored { outcome: Ok(()), .. }) => ("restored", String::new()),
+            Some(FromNode::Restored { outcome: Ok(_), .. }) => ("restored", String::new()),
             Some(FromNode::Restored { outcome: Err(failure), .. }) => ("refused", failure.message.clone()),
             Some(other) => return Err(format!("unexpected answer {other:?}")),
         };

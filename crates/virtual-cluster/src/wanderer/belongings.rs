@@ -284,6 +284,7 @@ impl Belongings {
             FromNode::ObjectResolved { object, .. } => {
                 assert!(self.awaited.remove(&object), "{object} was told and not asked for");
             }
+            FromNode::Rebuild { object } => around.tell(ToNode::Resolved { object, value: inline() }),
             other => return Some(other),
         }
         None

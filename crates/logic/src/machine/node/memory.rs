@@ -224,7 +224,13 @@ impl Memory {
         self.copies.touch(object);
     }
 
-    pub(super) fn on_process_died(&mut self, now: Time, dead: ProcessSlot, out: &mut Effects<NodeEffect>) {
+    /// Gives the objects whose last copy was with the dead.
+    pub(super) fn on_process_died(
+        &mut self,
+        now: Time,
+        dead: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) -> Vec<(ObjectId, Failure)> {
         self.queue.retain(|request| !matches!(request, Request::Write { from, .. } if *from == dead));
         for waiting in self.waiters.values_mut() {
             waiting.retain(|(from, _)| *from != dead);
@@ -239,9 +245,10 @@ impl Memory {
         for entry in self.copies.written_by(dead, None) {
             self.free(entry, out);
         }
-        self.on_peer_died(dead, out);
+        let lost = self.on_peer_died(dead, out);
         self.new_head(now);
         self.pump(now, out);
+        lost
     }
 
     pub(super) fn on_ticked(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
@@ -353,13 +360,19 @@ impl Memory {
 
     fn answer_if_resident(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
         let sealed = |entry: &EntryRef| matches!(self.copies.get(*entry).state, CopyState::Sealed { .. });
-        if self.copies.readable(object).iter().all(sealed) {
+        let readable = self.copies.readable(object);
+        if let Some(&first) = readable.first().filter(|_| readable.iter().all(sealed)) {
             self.copies.touch(object);
-            self.answer(object, Ok(()), out);
+            self.answer(object, Ok(first), out);
         }
     }
 
-    fn answer(&mut self, object: ObjectId, outcome: Result<(), Failure>, out: &mut Effects<NodeEffect>) {
+    fn answer(
+        &mut self,
+        object: ObjectId,
+        outcome: Result<EntryRef, Failure>,
+        out: &mut Effects<NodeEffect>,
+    ) {
         for (to, request) in self.waiters.remove(&object).unwrap_or_default() {
             let message = FromNode::Restored { request, outcome: outcome.clone() };
             out.push(NodeEffect::Send { to, message });

@@ -4,7 +4,7 @@ use super::{Node, NodeEffect};
 use crate::directory::{Freed, Value};
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, SharedValue};
-use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, DeathCause, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 
 /// How long an object that somebody asks for, and that nobody alive has promised, stays pending: a task
 /// that runs again may promise it again.
@@ -26,10 +26,22 @@ impl Node {
             return;
         }
         if self.roster.is_live(holder) {
-            self.directory.hold(object, holder);
+            self.directory.hold_as_maker(object, holder);
         } else if !self.directory.knows(object) {
             // The one who wanted it died meanwhile.
             self.memory.forget(now, object, out);
+        }
+    }
+
+    pub(super) fn on_restored(
+        &mut self,
+        now: Time,
+        entry: EntryRef,
+        outcome: Result<(), String>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some((object, failure)) = self.memory.on_restored(now, entry, outcome, out) {
+            self.on_value_lost(now, object, failure, out);
         }
     }
 
@@ -102,25 +114,78 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.note_stored_value(object, out);
+        self.note_lost_value(object);
+        if self.directory.is_lost(object) {
+            self.make_again(now, object, out);
+        }
         if let Some(value) = self.directory.subscribe(object, from) {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
-        if self.directory.value(object) == Some(&Value::Pending { owner: None }) {
-            if self.orphans.contains_key(&object) {
-                return;
-            }
+        if self.directory.value(object) != Some(&Value::Pending { owner: None }) {
+            self.ask_peers(object, out);
+        } else if !self.orphans.contains_key(&object) {
             let sought = self.ask_peers(object, out);
             let patience = if sought { SEARCH_MICROSECONDS_MAX } else { ORPHAN_MICROSECONDS_MAX };
             self.orphans.insert(object, Time(now.0 + patience));
-        } else {
+        }
+    }
+
+    /// Somebody asks for an object whose copies are all gone.
+    fn note_lost_value(&mut self, object: ObjectId) {
+        let stored = |value: &Value| matches!(value, Value::Known(SharedValue::Stored { .. }));
+        if self.directory.value(object).is_some_and(stored) && self.memory.copies.readable(object).is_empty()
+        {
+            let text = format!("object {object} is not in the store any more");
+            self.directory.lose(object, Failure::new(FailureKind::Lost, text));
+        }
+    }
+
+    /// The value of an object is gone from where it was, or whoever was to say it is. If somebody waits for it, it is
+    /// made again, if it can be.
+    pub(super) fn on_value_lost(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        failure: Failure,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.directory.lose(object, failure);
+        self.note_stored_value(object, out);
+        if self.directory.is_awaited(object) && self.directory.is_lost(object) {
+            self.make_again(now, object, out);
+        }
+        if matches!(self.directory.value(object), Some(Value::Known(_))) {
+            let waiting = self.directory.take_subscribers(object);
+            self.tell_value(object, waiting, out);
+            let freed = self.directory.collect(vec![object]);
+            self.free(now, freed, out);
+        }
+    }
+
+    /// Has the value of a lost object made again: by the process that submitted its task; else by the node that has
+    /// named it; else it is sought on all nodes, which may have copies.
+    fn make_again(&mut self, now: Time, object: ObjectId, out: &mut Effects<NodeEffect>) {
+        if let Some(maker) = self.directory.maker(object).filter(|maker| !self.is_peer(*maker)) {
+            self.directory.promise(object, maker);
+            return self.send(maker, FromNode::Rebuild { object }, out);
+        }
+        if let Some(peer) = self.peers.namer(object) {
+            self.directory.promise(object, peer);
+            self.peers.ask_again(object);
+            return self.send(peer, FromNode::ValueWanted { object }, out);
+        }
+        if self.roster.live().any(|process| self.is_peer(process)) {
+            self.directory.seek(object);
             self.ask_peers(object, out);
+            self.orphans.insert(object, Time(now.0 + SEARCH_MICROSECONDS_MAX));
         }
     }
 
     /// The value of an object that is in the store need not be said by anybody. Those who know where it is there have
     /// not said so, since they pass that on by themselves; another node has to ask.
     pub(super) fn note_stored_value(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
-        if self.directory.value(object).is_some_and(|value| *value != Value::Pending { owner: None }) {
+        let unsaid = |value: &Value| *value == Value::Pending { owner: None };
+        if !self.directory.value(object).is_none_or(unsaid) && !self.directory.is_lost(object) {
             return;
         }
         if let Some(&entry) = self.memory.copies.readable(object).first() {
@@ -153,7 +218,7 @@ impl Node {
         self.free(now, freed, out);
         for object in owed {
             let text = format!("the process that was to make it died: {cause}");
-            self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
+            self.on_value_lost(now, object, Failure::new(FailureKind::Lost, text), out);
         }
         for actor in self.actors.forget_holder(dead) {
             self.end_if_unreachable(now, actor, out);

@@ -3,12 +3,13 @@
 //!
 //! Invariants:
 //! 1. An import belongs to a live process that stands for another node, and its object is known.
-//! 2. No node promises an object that is in the store here: if both kept it for the other, neither would let go.
+//! 2. No node promises an object that is in the store here, or that it knows from here, by whatever way: if two kept it
+//!    for each other, neither would let go, and if they asked each other, neither would answer.
 
 use super::{Node, NodeEffect};
 use crate::directory::Value;
 use crate::{Effects, Time};
-use aktis_protocol::control::{FromNode, RequestId};
+use aktis_protocol::control::{FromNode, RequestId, SharedValue};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot};
 use std::collections::BTreeMap;
 
@@ -22,6 +23,15 @@ struct Import {
     named: u64,
 }
 
+/// What a process that stands for another node says of an object in the store there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Imported {
+    pub(super) object: ObjectId,
+    pub(super) bytes: u64,
+    pub(super) holder: ProcessSlot,
+    pub(super) named: bool,
+}
+
 /// What is known of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -32,6 +42,18 @@ impl Peers {
     /// Nobody here can ask for the object any more: gives the process that promised it, and how often it was named.
     pub(super) fn forget_object(&mut self, object: ObjectId) -> Option<(ProcessSlot, u64)> {
         self.imports.remove(&object).map(|import| (import.peer, import.named))
+    }
+
+    /// The process that has named the object, if one has.
+    pub(super) fn namer(&self, object: ObjectId) -> Option<ProcessSlot> {
+        self.imports.get(&object).map(|import| import.peer)
+    }
+
+    /// The one who has named the object is asked for its value, perhaps once more.
+    pub(super) fn ask_again(&mut self, object: ObjectId) {
+        if let Some(import) = self.imports.get_mut(&object) {
+            import.asked = true;
+        }
     }
 
     pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
@@ -49,8 +71,10 @@ impl Node {
         from: ProcessSlot,
         object: ObjectId,
         holder: ProcessSlot,
+        found: bool,
         out: &mut Effects<NodeEffect>,
     ) {
+        let is_news = self.is_news(from, object);
         if self.roster.is_live(holder) {
             self.directory.hold(object, holder);
         }
@@ -60,7 +84,8 @@ impl Node {
         }
         // An object of this node that comes back must not be kept by the other: each would wait for the other to let go.
         self.note_stored_value(object, out);
-        if !self.directory.knows(object) || !self.directory.promise(object, from) {
+        let is_wanted = self.directory.knows(object) && (is_news || found);
+        if !is_wanted || !self.directory.promise(object, from) {
             // Somebody else says its value, or nobody wants it.
             return self.send(from, FromNode::Freed { object, count: 1 }, out);
         }
@@ -72,34 +97,67 @@ impl Node {
         }
     }
 
+    /// Whether nobody here has known the object before, so that its namer is a source for it. For who has known it, and
+    /// lost its source, a namer may depend on this very node, by whatever way: that is asked who has the value itself.
+    fn is_news(&self, from: ProcessSlot, object: ObjectId) -> bool {
+        let unsaid = match self.directory.value(object) {
+            Some(value) => *value == Value::Pending { owner: None },
+            None => true,
+        };
+        let knew_it = self.directory.holders(object).any(|holder| holder == from);
+        unsaid && !knew_it && !self.orphans.contains_key(&object)
+    }
+
     pub(super) fn on_imported(
         &mut self,
         from: ProcessSlot,
         request: RequestId,
-        object: ObjectId,
-        bytes: u64,
-        holder: ProcessSlot,
+        import: Imported,
         out: &mut Effects<NodeEffect>,
     ) {
+        let Imported { object, bytes, holder, named } = import;
+        let turn_down = |node: &Self, out: &mut Effects<NodeEffect>| {
+            if named {
+                node.send(from, FromNode::Freed { object, count: 1 }, out);
+            }
+        };
         if !self.roster.is_live(holder) {
             // The one who wanted it died meanwhile.
             let failure = Failure::new(FailureKind::Lost, "nobody wants it any more");
             self.send(from, FromNode::ImportedAs { request, entry: Err(failure) }, out);
-            return self.send(from, FromNode::Freed { object, count: 1 }, out);
+            return turn_down(self, out);
         }
         let entry = self.memory.on_imported(from, object, bytes, out);
-        let mut refused = entry.is_err();
-        if !refused {
-            self.directory.hold(object, holder);
-            let new = Import { peer: from, asked: true, named: 0 };
-            let import = self.peers.imports.entry(object).or_insert(new);
-            import.named += u64::from(import.peer == from);
-            refused = import.peer != from;
+        self.send(from, FromNode::ImportedAs { request, entry: entry.clone() }, out);
+        let Ok(entry) = entry else { return turn_down(self, out) };
+        match holder == from {
+            true => self.directory.hold(object, holder),
+            false => self.directory.hold_as_maker(object, holder),
         }
-        self.send(from, FromNode::ImportedAs { request, entry }, out);
-        if refused {
-            self.send(from, FromNode::Freed { object, count: 1 }, out);
+        self.orphans.remove(&object);
+        if self.memory.is_with(entry, from) {
+            self.note_import(from, object, named, out);
+        } else {
+            // Its value is here, or with somebody else.
+            turn_down(self, out);
         }
+    }
+
+    /// The value of an object is with this node, and nowhere nearer. One that had named it before has lost it.
+    fn note_import(
+        &mut self,
+        from: ProcessSlot,
+        object: ObjectId,
+        named: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(other) = self.peers.imports.get(&object).filter(|import| import.peer != from) {
+            let (peer, count) = (other.peer, other.named);
+            self.peers.imports.remove(&object);
+            self.send(peer, FromNode::Freed { object, count }, out);
+        }
+        let new = Import { peer: from, asked: true, named: 0 };
+        self.peers.imports.entry(object).or_insert(new).named += u64::from(named);
     }
 
     pub(super) fn on_lookup_wanted(
@@ -111,9 +169,11 @@ impl Node {
     ) {
         self.note_stored_value(object, out);
         let known = match self.directory.value(object) {
-            Some(Value::Pending { owner }) => owner.is_some_and(|owner| owner != from),
-            Some(Value::Known(_)) => true,
-            None => !self.memory.copies.readable(object).is_empty(),
+            // Who would have to ask yet another node might ask in a circle.
+            Some(Value::Pending { owner }) => owner.is_some_and(|owner| !self.is_peer(owner)),
+            Some(Value::Known(SharedValue::Stored { .. })) => self.memory.has(object),
+            Some(Value::Known(_)) => !self.directory.is_lost(object),
+            None => false,
         };
         if known {
             self.directory.hold(object, from);
@@ -121,10 +181,24 @@ impl Node {
         self.send(from, FromNode::LookedUp { request, known }, out);
     }
 
+    /// The process that stands for the node which is to say the value of an object, or has it.
+    pub(super) fn origin_of(&self, object: ObjectId) -> Option<ProcessSlot> {
+        match self.directory.value(object) {
+            Some(Value::Pending { owner: Some(owner) }) => Some(*owner).filter(|owner| self.is_peer(*owner)),
+            Some(_) if self.directory.is_lost(object) && self.directory.maker(object).is_none() => {
+                self.peers.namer(object)
+            }
+            Some(_) => self.memory.is_only_with(object),
+            None => None,
+        }
+    }
+
     /// Somebody waits for a value: another node is asked for it, if it can say it, or all are, if nobody here knows who
     /// can. Gives whether somebody was asked.
     pub(super) fn ask_peers(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) -> bool {
-        if let Some(import) = self.peers.imports.get_mut(&object) {
+        if let Some(import) = self.peers.imports.get_mut(&object)
+            && self.directory.value(object) == Some(&Value::Pending { owner: Some(import.peer) })
+        {
             let (peer, asked) = (import.peer, std::mem::replace(&mut import.asked, true));
             if !asked {
                 self.send(peer, FromNode::ValueWanted { object }, out);

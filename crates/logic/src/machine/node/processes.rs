@@ -138,8 +138,11 @@ impl Node {
         }
         self.leases.silence(dead);
         let orphaned_groups = self.groups.forget_process(dead);
-        self.memory.on_process_died(now, dead, out);
+        let lost = self.memory.on_process_died(now, dead, out);
         self.on_holder_died(now, dead, cause, out);
+        for (object, failure) in lost {
+            self.on_value_lost(now, object, failure, out);
+        }
         self.on_host_died(now, dead, cause, out);
         self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {

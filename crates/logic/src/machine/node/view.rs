@@ -73,6 +73,11 @@ impl Node {
         !copies.is_empty() && copies.into_iter().all(sealed)
     }
 
+    /// Whether the store has a copy of the object, here or in another node.
+    pub fn is_stored(&self, object: ObjectId) -> bool {
+        !self.memory.copies.readable(object).is_empty()
+    }
+
     /// How many actors the node knows.
     pub fn actors(&self) -> usize {
         self.actors.table.len()

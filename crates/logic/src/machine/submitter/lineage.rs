@@ -1,6 +1,6 @@
 //! Finished tasks that stay on record: how to make their values again, within a bound of bytes.
 
-use super::{Out, Record, Submitter, SubmitterEffect};
+use super::{Input, Out, Record, Route, Stage, Submitter, SubmitterEffect};
 use aktis_protocol::TaskKey;
 use std::collections::VecDeque;
 
@@ -16,6 +16,22 @@ pub(super) struct Lineage {
 
 /// How many places of gone tasks there may be, beyond one for each that is kept, before they are swept.
 const GONE_MAX: usize = 4096;
+
+/// Whether a finished task can be run again, for values of it that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// It can.
+    Possible,
+    /// It is about to run, or runs, or is run again already.
+    UnderWay,
+    /// It has run as often as it may.
+    NoRetryLeft {
+        /// So often.
+        runs: u32,
+    },
+    /// What would be needed is not on record any more.
+    Forgotten,
+}
 
 impl Lineage {
     pub(super) fn bytes(&self) -> usize {
@@ -56,6 +72,60 @@ impl<P> Submitter<P> {
         });
         if let Some(record) = self.tasks.get_mut(key) {
             record.edges.get_or_insert_default().producers = producers;
+        }
+    }
+
+    /// Whether a task can be run again, for values of it that were lost.
+    pub fn repeat(&self, key: TaskKey) -> Repeat {
+        let Some(record) = self.tasks.get(key) else { return Repeat::Forgotten };
+        let is_open = |lane| self.lane_failure(lane).is_none();
+        match (record.stage, record.route) {
+            (Stage::Finished, Route::Lane(lane)) if record.payload.is_some() && is_open(lane) => {
+                match record.retries {
+                    0 => Repeat::NoRetryLeft { runs: record.attempt + 1 },
+                    _ => Repeat::Possible,
+                }
+            }
+            (Stage::Finished, _) => Repeat::Forgotten,
+            _ => Repeat::UnderWay,
+        }
+    }
+
+    /// The tasks of this submitter that have made inputs of a finished one, and are on record.
+    pub fn producers(&self, key: TaskKey) -> &[TaskKey] {
+        let edges = self.tasks.get(key).and_then(|record| record.edges.as_ref());
+        edges.map_or(&[], |edges| &edges.producers)
+    }
+
+    /// A return of a finished task is referenced once more.
+    pub fn on_handle_added(&mut self, key: TaskKey) {
+        if let Some(record) = self.tasks.get_mut(key) {
+            record.handles += 1;
+        }
+    }
+
+    /// Values of a finished task were lost, and somebody wants them: it is run again, if it can be. `inputs` are those
+    /// made by tasks of this submitter, and those that are missing.
+    pub fn on_values_lost(&mut self, key: TaskKey, inputs: &[Input], out: &mut Out<P>) {
+        if self.repeat(key) != Repeat::Possible {
+            return;
+        }
+        self.discount(key);
+        let Some(record) = self.tasks.get_mut(key) else { return };
+        let Route::Lane(lane) = record.route else { return };
+        record.try_again();
+        record.missing = 0;
+        let producers = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.producers));
+        self.unfinished += 1;
+        self.connect(key, inputs);
+        if self.tasks.get(key).is_some_and(|record| record.stage == Stage::Queued) {
+            self.lanes.queue(lane).push_back(key);
+        }
+        for producer in producers.unwrap_or_default() {
+            if let Some(record) = self.tasks.get_mut(producer) {
+                record.lineage_users -= 1;
+                self.forget_if_unused(producer, out);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::copies::CopyState;
 use super::super::{EntryState, NodeEffect};
-use super::refusals::too_many;
+use super::refusals::{too_large, too_many};
 use super::{Memory, Request, SPARED_MICROSECONDS};
 use crate::{Effects, Time};
 use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
@@ -19,11 +19,40 @@ impl Memory {
         if let Some(entry) = self.copies.readable(object).first() {
             return Ok(*entry);
         }
+        if bytes > self.arena.size() {
+            return Err(too_large(bytes, self.arena.size()));
+        }
         let state = CopyState::Elsewhere { peer };
         let entry =
             self.copies.add(object, bytes, state).ok_or_else(|| too_many(self.copies.entries_max()))?;
         out.push(self.copies.order(entry, EntryState::Spilled));
         Ok(entry)
+    }
+
+    /// Whether only this peer has a copy.
+    pub(in super::super) fn is_with(&self, entry: EntryRef, with: ProcessSlot) -> bool {
+        match self.copies.get(entry).state {
+            CopyState::Elsewhere { peer } => peer == with,
+            CopyState::Fetching { peer, .. } => peer == Some(with),
+            _ => false,
+        }
+    }
+
+    /// The peer that has the object, if there is no copy of it here and none is on its way.
+    pub(in super::super) fn is_only_with(&self, object: ObjectId) -> Option<ProcessSlot> {
+        let readable = self.copies.readable(object);
+        match self.copies.get(*readable.first()?).state {
+            CopyState::Elsewhere { peer } if readable.len() == 1 => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a copy of the object here, in memory or on disk.
+    pub(in super::super) fn has(&self, object: ObjectId) -> bool {
+        let is_here = |entry: &EntryRef| {
+            !matches!(self.copies.get(*entry).state, CopyState::Elsewhere { .. } | CopyState::Fetching { .. })
+        };
+        self.copies.readable(object).iter().any(is_here)
     }
 
     /// There is room for the object: it is copied.
@@ -39,7 +68,7 @@ impl Memory {
         out.push(NodeEffect::Fetch { entry, object, peer, bytes, offset });
     }
 
-    /// The copy from another node is complete, or will not be.
+    /// The copy from another node is complete, or will not be. Gives the object if that was its last copy.
     pub(super) fn on_fetched(
         &mut self,
         now: Time,
@@ -47,7 +76,8 @@ impl Memory {
         (offset, peer, orphaned): (u64, Option<ProcessSlot>, bool),
         outcome: Result<(), String>,
         out: &mut Effects<NodeEffect>,
-    ) {
+    ) -> Option<(ObjectId, Failure)> {
+        let mut lost = None;
         let (object, bytes) = (self.copies.get(entry).object, self.copies.get(entry).bytes);
         match (outcome, peer) {
             (Ok(()), _) => {
@@ -60,20 +90,38 @@ impl Memory {
             }
             (Err(text), peer) => {
                 self.arena.release(offset, bytes);
-                let text = format!("could not copy object {object} from another node: {text}");
-                self.answer(object, Err(Failure::new(FailureKind::Lost, text)), out);
-                // Whoever stands for the node that it came from takes no part in it any more.
                 self.copies.set_state(entry, CopyState::Elsewhere { peer: peer.unwrap_or_default() });
-                if orphaned || peer.is_none() {
-                    self.free(entry, out);
-                }
+                self.free(entry, out);
+                let text = format!("could not copy object {object} from another node: {text}");
+                lost = self.lose(object, text, out).filter(|_| !orphaned);
             }
         }
         self.pump(now, out);
+        lost
     }
 
-    /// The node that had these objects is gone, and they with it.
-    pub(super) fn on_peer_died(&mut self, dead: ProcessSlot, out: &mut Effects<NodeEffect>) {
+    /// A copy of an object is gone. Without another one, those who wait for it are told, and it is given.
+    fn lose(
+        &mut self,
+        object: ObjectId,
+        text: String,
+        out: &mut Effects<NodeEffect>,
+    ) -> Option<(ObjectId, Failure)> {
+        if !self.copies.readable(object).is_empty() {
+            return None;
+        }
+        let failure = Failure::new(FailureKind::Lost, text);
+        self.answer(object, Err(failure.clone()), out);
+        Some((object, failure))
+    }
+
+    /// The node that had these objects is gone, and they with it. Gives those of which there is no other copy.
+    pub(super) fn on_peer_died(
+        &mut self,
+        dead: ProcessSlot,
+        out: &mut Effects<NodeEffect>,
+    ) -> Vec<(ObjectId, Failure)> {
+        let mut lost = Vec::new();
         for entry in self.copies.of_peer(dead) {
             let object = self.copies.get(entry).object;
             if let CopyState::Fetching { peer, .. } = &mut self.copies.get_mut(entry).state {
@@ -83,8 +131,8 @@ impl Memory {
             }
             self.queue.retain(|request| *request != Request::Restore { entry });
             self.free(entry, out);
-            let text = format!("the node that had object {object} is gone");
-            self.answer(object, Err(Failure::new(FailureKind::Lost, text)), out);
+            lost.extend(self.lose(object, format!("the node that had object {object} is gone"), out));
         }
+        lost
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::extents::page_bytes;
 use crate::{Effects, Time};
-use aktis_protocol::{EntryRef, Failure, FailureKind};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId};
 
 /// What can be done for a request that does not fit.
 pub(super) enum Prospect {
@@ -67,18 +67,19 @@ impl Memory {
         self.pump(now, out);
     }
 
+    /// Gives the object if it was to come from another node, and has no copy any more.
     pub(in super::super) fn on_restored(
         &mut self,
         now: Time,
         entry: EntryRef,
         outcome: Result<(), String>,
         out: &mut Effects<NodeEffect>,
-    ) {
-        let Some(copy) = self.copies.find(entry) else { return };
+    ) -> Option<(ObjectId, Failure)> {
+        let copy = self.copies.find(entry)?;
         if let CopyState::Fetching { offset, peer, orphaned } = copy.state {
             return self.on_fetched(now, entry, (offset, peer, orphaned), outcome, out);
         }
-        let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return };
+        let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return None };
         let (object, bytes) = (copy.object, copy.bytes);
         match outcome {
             Ok(()) => {
@@ -101,6 +102,7 @@ impl Memory {
             self.answer_if_resident(object, out);
         }
         self.pump(now, out);
+        None
     }
 
     /// Orders spills until, if they all succeed, `bytes` may fit. There may be enough in all and yet not
