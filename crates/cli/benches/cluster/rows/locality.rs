@@ -9,6 +9,7 @@ use crate::network::Network;
 use crate::plot::{Line, Plot};
 use crate::progress;
 use crate::samples::{Samples, milliseconds, timed};
+use aktis::Session;
 use aktis::prelude::*;
 use std::path::PathBuf;
 
@@ -59,7 +60,7 @@ fn latencies(aware: bool, tasks: usize) -> Result<Vec<Latency>, Failure> {
     let [left, right] = NODES.map(|name| format!("{name}=1"));
     let with = |name| ["--cpus", "1", "--resource", name, "--store-bytes", "1GiB"];
     let cluster = Cluster::on(&network, &[&driver, &with(left.as_str()), &with(right.as_str())])?;
-    let session = cluster.head().session()?;
+    let session = Session::builder().address(cluster.head().address()?).locality(aware).start()?;
     let _entered = session.enter();
     let word = if aware { "aware" } else { "unaware" };
     SIZES
