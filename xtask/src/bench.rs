@@ -10,10 +10,13 @@ Measure on this machine, next to its own limits or to others, in the same run.
 
 usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench control [--quick] [--json FILE] [-- FILTER...]
+       cargo xtask bench cluster [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench python [--quick] [--json FILE] [--rounds N] [--peers LIST] [--ray-python PATH] [-- FILTER...]
 
   engine               the Rust engine beside the machine's limits: cargo bench -p aktis --bench engine
   control              the control store on disk: cargo bench -p aktis-io --bench control
+  cluster              nodes as network namespaces of this machine, beside TCP and iperf3, as root:
+                       cargo bench -p aktis-cli --bench cluster; then, without a FILTER, the control store
   python               the Python package beside Ray, Dask and multiprocessing: benches/python
   --quick              fewer rounds: a look, not a figure to quote
   --json FILE          also write the figures to FILE
@@ -28,6 +31,7 @@ usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
 enum Subject {
     Engine,
     Control,
+    Cluster,
     Python,
 }
 
@@ -36,18 +40,19 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     let (subject, rest) = match arguments.split_first() {
         Some((first, rest)) if first == "engine" => (Subject::Engine, rest),
         Some((first, rest)) if first == "control" => (Subject::Control, rest),
+        Some((first, rest)) if first == "cluster" => (Subject::Cluster, rest),
         Some((first, rest)) if first == "python" => (Subject::Python, rest),
         Some((first, _)) if first.starts_with('-') => {
             return only_help("bench", HELP, arguments).map(|_| ());
         }
         Some((other, _)) => {
             return Err(Failed::Usage(format!(
-                "there is no benchmark `{other}`\nhint: try `engine`, `control` or `python`"
+                "there is no benchmark `{other}`\nhint: try `engine`, `control`, `cluster` or `python`"
             )));
         }
         None => {
             return Err(Failed::Usage(
-                "which benchmark?\nhint: try `engine`, `control` or `python`".to_owned(),
+                "which benchmark?\nhint: try `engine`, `control`, `cluster` or `python`".to_owned(),
             ));
         }
     };
@@ -59,7 +64,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     let passed_on = arguments_for_benchmark(subject, &here, rest)?;
     let Some(mut benchmark) = program(subject, root) else { return Err(Failed::Check) };
     benchmark.args(passed_on);
-    if command::run(benchmark) { Ok(()) } else { Err(Failed::Check) }
+    if !command::run(benchmark) {
+        return Err(Failed::Check);
+    }
+    // The control store is a part of a cluster.
+    let quick: Vec<String> = rest.iter().filter(|word| *word == "--quick").cloned().collect();
+    let is_whole = matches!(subject, Subject::Cluster) && !rest.iter().any(|word| word == "--");
+    if is_whole { run(root, &[&["control".to_owned()], &quick[..]].concat()) } else { Ok(()) }
 }
 
 /// The program that measures, ready to be started; `None` if it could not be built.
@@ -67,6 +78,12 @@ fn program(subject: Subject, root: &Path) -> Option<Command> {
     match subject {
         Subject::Engine => Some(cargo(root, &["bench", "-p", "aktis", "--bench", "engine", "--"])),
         Subject::Control => Some(cargo(root, &["bench", "-p", "aktis-io", "--bench", "control", "--"])),
+        Subject::Cluster => {
+            let mut program = cargo(root, &["bench", "-p", "aktis-cli", "--bench", "cluster", "--"]);
+            program.env("AKTIS_BENCH_PLOTS", root.join("docs"));
+            program.env("AKTIS_BENCH_PYTHON", python::python(root, &[]).get_program());
+            (python::prepare(root) && python::install(root)).then_some(program)
+        }
         Subject::Python => {
             let mut program = python::python(root, &["benches/python/run.py", "--environments"]);
             program.arg(python::target_folder(root).join("bench-python"));
@@ -94,7 +111,9 @@ fn arguments_for_benchmark(
             (Subject::Python, "--rounds" | "--peers") => {
                 passed_on.extend([word.clone(), value_of(word, words.next())?]);
             }
-            (Subject::Engine | Subject::Control, "--") => passed_on.extend(words.by_ref().cloned()),
+            (Subject::Engine | Subject::Control | Subject::Cluster, "--") => {
+                passed_on.extend(words.by_ref().cloned())
+            }
             (Subject::Python, "--") => {
                 passed_on.extend([word.clone()].into_iter().chain(words.by_ref().cloned()))
             }

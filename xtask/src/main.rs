@@ -21,7 +21,7 @@ commands:
   test     run everything that continuous integration runs
   tidy     check the rules that the compiler does not know
   python   build and install the Python package for development
-  bench    measure the engine beside the machine's limits, the control store, or the Python package beside its peers
+  bench    measure the engine, a cluster, the control store, or the Python package, beside their limits or peers
 
 `cargo xtask COMMAND --help` says more about each.";
 

@@ -4,7 +4,7 @@
 
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
-use crate::peer::{Doorway, Peer, Wire, gone};
+use crate::peer::{Attention, Doorway, Peer, Wire, gone};
 use crate::printing::Printing;
 use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
 use aktis_protocol::control::{decode, encode};
@@ -25,8 +25,6 @@ const NODE_GREETING: &[u8] = b"node";
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
 /// How long the control process may take to say where a node is that has dialled this one.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
-/// The pause while a link has no room.
-const ROOM_AGAIN: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub(crate) struct Neighbours {
@@ -294,6 +292,7 @@ impl Neighbours {
             doorway.clone(),
             Arc::new(self.host.clone()),
         );
+        let attention = Attention::new(doorway.clone(), bridge.clone());
         let neighbours = self.clone();
         let link_of_peer = link.clone();
         let run = move || {
@@ -312,7 +311,7 @@ impl Neighbours {
             self.forget(node);
             return Err(format!("a thread could not be started: {error}"));
         }
-        Ok(Box::new(PeerLink { node, doorway, link: link.clone(), asides: self.asides.clone() }))
+        Ok(Box::new(PeerLink { node, attention, doorway, link: link.clone(), asides: self.asides.clone() }))
     }
 
     /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
@@ -378,30 +377,25 @@ struct LinkWire(Link);
 
 impl Wire for LinkWire {
     fn send(&self, frame: &Frame) {
-        let mut bytes = encode(frame);
-        loop {
-            match self.0.queue(bytes) {
-                Ok(()) | Err(SendError::Closed) => return,
-                Err(SendError::Full(frame)) => {
-                    self.0.flush();
-                    std::thread::sleep(ROOM_AGAIN);
-                    bytes = frame;
-                }
-                Err(error) => {
-                    eprintln!("aktis: a message to another node was not sent: {error}");
-                    return self.0.close("a message was too large");
-                }
-            }
+        // Who sends has seen that there is room, for much more than what one event leads to.
+        if let Err(error @ (SendError::Full(_) | SendError::TooLong(_))) = self.0.queue(encode(frame)) {
+            eprintln!("aktis: a message to another node was not sent: {error}");
+            self.0.close("a message could not be sent");
         }
     }
 
     fn flush(&self) {
         self.0.flush();
     }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
 }
 
 struct PeerLink {
     node: NodeId,
+    attention: Attention,
     doorway: Arc<Doorway>,
     link: Link,
     asides: Asides,
@@ -425,11 +419,22 @@ impl LinkEvents for PeerLink {
                 }
             }
         }
-        self.doorway.receive(decoded);
+        self.attention.on_frames(decoded);
+    }
+
+    fn on_quiet(&mut self) -> bool {
+        self.attention.on_quiet()
     }
 
     fn on_closed(&mut self, end: &LinkEnd) {
         self.doorway.end(&end.to_string());
+    }
+}
+
+impl Drop for PeerLink {
+    /// Also if the link's thread panicked, which then says nothing else.
+    fn drop(&mut self) {
+        self.doorway.end("its link's thread on this node panicked");
     }
 }
 

@@ -1,14 +1,17 @@
 //! Another node, as a process of this one: tasks, calls, objects and actors that cross.
 //!
-//! One thread owns all of it. What local processes do comes as events of the [`Bridge`], what the other node says as
-//! [`Frame`]s, both in order.
+//! What local processes do comes as events of the [`Bridge`], what the other node says as [`Frame`]s, both in order. One
+//! thread at a time deals with them: the link's, which has just read frames or looks for more, or the peer's own, which
+//! sleeps until a local process wants something. Whoever has heard of something does it, and no other thread is woken.
 //!
 //! Invariants:
 //! 1. Whoever names an object or actor to the other side holds it until the other side has released it as often.
 //! 2. A task or call that was sent has one ticket until its last answer, or the end of the link.
-//! 3. The thread waits for nothing that the other side has to do: that would be said to this very thread.
+//! 3. Nobody who deals with events or frames waits for anything that the other side has to do, nor for room on the link:
+//!    the link's own thread may be the one that would have to wait.
 
 mod actors;
+mod attention;
 mod cancels;
 mod incoming;
 mod objects;
@@ -22,7 +25,8 @@ use aktis_protocol::hot::Message;
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{ActorId, DeathCause, LeaseId, NodeId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey};
 use aktis_runtime::Handle;
-use aktis_runtime::bridge::Bridge;
+use aktis_runtime::bridge::{Bridge, BridgeEvent};
+pub(crate) use attention::Attention;
 use cancels::Cancels;
 use parking_lot::Mutex;
 pub(crate) use programs::Programs;
@@ -36,6 +40,11 @@ const IDLE_LEASE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps at most: only leases that are idle for too long depend on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
+/// How long it sleeps while a local process, or the link, has no room.
+const STUCK: Duration = Duration::from_millis(1);
+/// Events that are dealt with between two looks whether the link has room.
+const EVENTS_AT_ONCE: usize = 64;
+
 /// How long local processes may take to read the last answers when the link is gone.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -47,14 +56,20 @@ pub(crate) trait Wire: Send + Sync {
 
     /// Has all frames sent that were not yet.
     fn flush(&self);
+
+    /// Whether there is room for much more.
+    fn has_room(&self) -> bool;
 }
 
 /// What follows when something is known.
 type Then = Box<dyn FnOnce() + Send>;
 
-/// What other threads share with the one that owns the peer.
+/// Where a peer is found by all who have something for it.
 #[derive(Default)]
 pub(crate) struct Doorway {
+    /// The peer, while it lives. It belongs to whoever has the lock.
+    peer: Mutex<Option<Peer>>,
+    /// What has arrived while somebody else had it.
     frames: Mutex<VecDeque<Frame>>,
     ended: Mutex<Option<String>>,
     /// Actors of the other node that were found by their names, and what follows when they are known here.
@@ -65,8 +80,13 @@ pub(crate) struct Doorway {
 }
 
 impl Doorway {
-    /// Frames have arrived.
-    pub(crate) fn receive(&self, frames: impl IntoIterator<Item = Frame>) {
+    /// Frames have arrived: they are dealt with at once, unless somebody else has the peer.
+    pub(crate) fn receive(&self, frames: Vec<Frame>) {
+        let mut present = self.peer.try_lock();
+        if let Some(peer) = present.as_deref_mut().and_then(Option::as_mut) {
+            peer.turn(frames);
+            return;
+        }
         self.frames.lock().extend(frames);
         self.wake();
     }
@@ -138,7 +158,7 @@ struct Idle {
     since: Option<Instant>,
 }
 
-/// The thread's state. See the module.
+/// What is between this node and another. See the module.
 pub(crate) struct Peer {
     bridge: Bridge,
     wire: Arc<dyn Wire>,
@@ -155,6 +175,8 @@ pub(crate) struct Peer {
     programs_across: ProgramsAcross,
     cancels: Cancels,
     unsent: VecDeque<Unsent>,
+    /// What has happened and was not dealt with yet.
+    events: VecDeque<BridgeEvent>,
     /// Cells that say nothing.
     cells: Vec<usize>,
 }
@@ -183,51 +205,86 @@ impl Peer {
             programs_across: ProgramsAcross::default(),
             cancels: Cancels::default(),
             unsent: VecDeque::new(),
+            events: VecDeque::new(),
         }
     }
 
-    /// The life of the thread, until the link or the node ends; says why.
-    pub(crate) fn run(mut self) -> String {
+    /// The life of the peer, until the link or the node ends; says why. This thread does what no other does.
+    pub(crate) fn run(self) -> String {
+        let (doorway, bridge) = (self.doorway.clone(), self.bridge.clone());
+        *doorway.peer.lock() = Some(self);
+        let _leaving = Leaving(&doorway);
         loop {
-            let ended = self.doorway.ended.lock().clone();
-            let frames = std::mem::take(&mut *self.doorway.frames.lock());
-            let mut progress = !frames.is_empty();
-            self.programs_across.begin_turn();
-            for frame in frames {
-                self.on_frame(frame);
-            }
-            let sought = std::mem::take(&mut *self.doorway.sought.lock());
-            for (actor, then) in sought {
-                progress = true;
-                self.seek_actor(actor, then);
-            }
-            for event in self.bridge.take() {
-                progress = true;
-                self.on_event(event);
-            }
-            progress |= self.flush_unsent();
-            progress |= self.claim_tasks();
-            self.return_idle_leases();
-            if progress {
-                self.wire.flush();
-            }
-            if let Some(why) =
-                ended.or_else(|| self.bridge.runtime().is_closed().then(|| "the node ends".into()))
+            // What came before the end is dealt with before it.
+            let ended = doorway.ended.lock().clone();
+            let mut present = doorway.peer.lock();
+            let peer = present.as_mut().expect("nobody else takes it away");
+            let progress = peer.turn(Vec::new());
+            if let Some(why) = ended.or_else(|| bridge.runtime().is_closed().then(|| "the node ends".into()))
             {
-                self.on_end(&why);
+                let peer = present.take();
+                drop(present);
+                peer.into_iter().for_each(|mut peer| peer.on_end(&why));
                 return why;
             }
-            if !progress {
-                let shapes: Vec<ShapeId> = self
-                    .idle
-                    .iter()
-                    .filter(|(_, idle)| !idle.leases.is_empty())
-                    .map(|(shape, _)| *shape)
-                    .collect();
-                let timeout = if self.unsent.is_empty() { SLEEP } else { Duration::from_millis(1) };
-                self.bridge.sleep(&shapes, timeout);
+            if progress {
+                continue;
             }
+            if !peer.wire.has_room() {
+                drop(present);
+                std::thread::sleep(STUCK);
+                continue;
+            }
+            let timeout = if peer.unsent.is_empty() { SLEEP } else { STUCK };
+            bridge.sleep(&peer.idle_shapes(), timeout, || drop(present));
         }
+    }
+
+    /// Deals with all that has happened, these frames first unless others have come before them; gives whether something
+    /// has.
+    fn turn(&mut self, frames: Vec<Frame>) -> bool {
+        // First, so that whatever is left for the peer after this look is noticed before anybody sleeps. As long as there
+        // is no room, local processes are left to wait.
+        if self.wire.has_room() {
+            self.events.extend(self.bridge.take());
+        }
+        let earlier = std::mem::take(&mut *self.doorway.frames.lock());
+        let mut progress = !earlier.is_empty() || !frames.is_empty();
+        self.programs_across.begin_turn();
+        for frame in earlier.into_iter().chain(frames) {
+            self.on_frame(frame);
+        }
+        let sought = std::mem::take(&mut *self.doorway.sought.lock());
+        for (actor, then) in sought {
+            progress = true;
+            self.seek_actor(actor, then);
+        }
+        progress |= self.flush_unsent();
+        while self.wire.has_room() && self.send_some() {
+            progress = true;
+        }
+        progress |= self.wire.has_room() && self.send_program_part();
+        self.return_idle_leases();
+        if progress {
+            self.wire.flush();
+        }
+        progress
+    }
+
+    /// Sends a part of what local processes want sent, which the link has room for; gives whether there was any.
+    fn send_some(&mut self) -> bool {
+        let count = self.events.len().min(EVENTS_AT_ONCE);
+        for _ in 0..count {
+            let Some(event) = self.events.pop_front() else { break };
+            self.on_event(event);
+        }
+        self.claim_tasks() || count > 0
+    }
+
+    /// Shapes of which another task could be sent.
+    fn idle_shapes(&self) -> Vec<ShapeId> {
+        let has_leases = |(shape, idle): (&ShapeId, &Idle)| (!idle.leases.is_empty()).then_some(*shape);
+        self.idle.iter().filter_map(has_leases).collect()
     }
 
     fn me(&self) -> ProcessSlot {
@@ -363,6 +420,16 @@ impl Peer {
 pub(crate) fn gone(why: &str) -> DeathCause {
     let text = format!("the node is gone: {why}");
     DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![text] }
+}
+
+/// Takes the peer out of its doorway, also if its thread panicked.
+struct Leaving<'a>(&'a Doorway);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let peer = self.0.peer.lock().take();
+        drop(peer);
+    }
 }
 
 impl Drop for Peer {

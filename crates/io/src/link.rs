@@ -74,6 +74,12 @@ pub trait LinkEvents: Send {
     /// The queue was full, and has room again.
     fn on_drained(&mut self) {}
 
+    /// Nothing more is there, and the thread is about to sleep. Gives whether it shall look again at once instead: for
+    /// whoever expects something soon, that takes less time than to wake up.
+    fn on_quiet(&mut self) -> bool {
+        false
+    }
+
     /// The link is over. Nothing more is called.
     fn on_closed(&mut self, end: &LinkEnd);
 }
@@ -144,6 +150,11 @@ impl Link {
         if is_stuck {
             self.0.wake();
         }
+    }
+
+    /// Whether there is room for much more: at least for half of what a link keeps.
+    pub fn has_room(&self) -> bool {
+        self.0.outbox.lock().has_room()
     }
 
     /// Bytes that wait to be written to the present connection.

@@ -2,8 +2,9 @@
 
 mod support;
 
-use aktis_io::{DialError, LinkEnd, Refusal, Role, SendError, Timing, random_node_id};
+use aktis_io::{DialError, Frames, LinkEnd, LinkEvents, Refusal, Role, SendError, Timing, random_node_id};
 use aktis_protocol::limits;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use support::{Cluster, Event, Recorder};
 
@@ -23,6 +24,40 @@ fn frames_go_both_ways_in_order() {
     far.link.flush();
     assert_eq!(far.frames(5000), frames(3).collect::<Vec<_>>());
     assert_eq!(near.frames(5000), frames(7).collect::<Vec<_>>());
+}
+
+/// Keeps the link's thread from sleeping.
+struct Restless(Sender<Vec<u8>>);
+
+impl LinkEvents for Restless {
+    fn on_frames(&mut self, frames: Frames<'_>) {
+        frames.for_each(|frame| self.0.send(frame.to_vec()).expect("somebody listens"));
+    }
+
+    fn on_quiet(&mut self) -> bool {
+        true
+    }
+
+    fn on_closed(&mut self, _: &LinkEnd) {}
+}
+
+#[test]
+fn a_link_whose_thread_never_sleeps_reads_writes_and_ends() {
+    let (a, b) = Cluster::new().pair(Timing::default());
+    let (sender, receiver) = channel();
+    let near =
+        a.endpoint.dial(b.endpoint.node(), b.endpoint.address(), Vec::new(), |_| Box::new(Restless(sender)));
+    let (near, far) = (near.expect("a link"), b.next_incoming().end);
+    for number in 0..100 {
+        far.link.send(vec![number]).expect("room");
+        assert_eq!(receiver.recv().expect("it lives"), [number]);
+        // Written by its thread alone.
+        near.send(vec![number]).expect("room");
+        assert_eq!(far.frames(1), [[number]]);
+    }
+    near.close("enough");
+    assert_eq!(far.next(), Event::Closed(LinkEnd::ClosedByPeer("enough".to_owned())));
+    assert!(receiver.recv().is_err(), "its events are dropped with it");
 }
 
 #[test]

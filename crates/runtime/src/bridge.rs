@@ -186,22 +186,40 @@ impl Bridge {
         self.queue.take()
     }
 
-    /// Sleeps until something may have happened. `shapes` have idle leases: their tasks are worth waking for.
-    pub fn sleep(&self, shapes: &[ShapeId], timeout: Duration) {
-        let inner = &self.runtime.0;
-        let bell = inner.control.doorbell();
+    /// Sleeps until something may have happened, unless something has. `shapes` have idle leases: their tasks are worth
+    /// waking for. Other threads may do what there is to do once `ready` was called, which is just before the sleep.
+    pub fn sleep(&self, shapes: &[ShapeId], timeout: Duration, ready: impl FnOnce()) {
+        let bell = self.runtime.0.control.doorbell();
         let ticket = bell.prepare();
+        let happened = self.announce(shapes);
+        ready();
+        if happened { bell.stay(ticket) } else { bell.sleep(ticket, Some(timeout)) }
+    }
+
+    /// From now on the caller looks again and again by itself: whoever sleeps is not woken, for tasks of these shapes
+    /// neither.
+    pub fn watch(&self, shapes: &[ShapeId]) {
+        let control = &self.runtime.0.control;
+        control.doorbell().watch();
+        shapes.iter().for_each(|shape| control.retract_idle(*shape));
+    }
+
+    /// The caller does not look any more, whoever sleeps is woken again. Gives whether something has happened of which
+    /// nobody else will hear.
+    pub fn unwatch(&self, shapes: &[ShapeId]) -> bool {
+        self.runtime.0.control.doorbell().unwatch();
+        self.announce(shapes)
+    }
+
+    /// Has this process woken for tasks of these shapes from now on; gives whether there is something to do already.
+    fn announce(&self, shapes: &[ShapeId]) -> bool {
+        let inner = &self.runtime.0;
         shapes.iter().for_each(|shape| inner.control.announce_idle(*shape));
         let (me, lanes) = (inner.me, self.lanes());
         let is_worth_waking = |lane: &LaneConsumer| {
             shapes.contains(&lane.shape()) && lane.submitter() != me && !lane.is_empty()
         };
-        let has_tasks = || lanes.iter().any(is_worth_waking);
-        if inner.control.has_inbound() || self.queue.is_waiting() || has_tasks() {
-            bell.stay(ticket);
-        } else {
-            bell.sleep(ticket, Some(timeout));
-        }
+        inner.control.has_inbound() || self.queue.is_waiting() || lanes.iter().any(is_worth_waking)
     }
 
     fn lanes(&self) -> Arc<[LaneConsumer]> {

@@ -27,6 +27,8 @@ pub(crate) enum Unit {
     /// Millions of bytes.
     Megabytes,
     Percent,
+    /// So many, of what the figure's name says.
+    Count,
 }
 
 /// A number that is to be reached, or not to be passed.
@@ -112,6 +114,7 @@ impl Unit {
             Self::Bytes => "B",
             Self::Megabytes => "MB",
             Self::Percent => "%",
+            Self::Count => "",
         }
     }
 }

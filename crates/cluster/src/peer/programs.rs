@@ -6,7 +6,7 @@ use super::Peer;
 use aktis_protocol::control::ActorSpec;
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProgramId, ProgramSpec, Shape};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub(super) struct ProgramsAcross {
     coming: HashMap<ProgramId, Coming>,
     /// Programs that were here when some frames of this turn asked.
     here: HashSet<ProgramId>,
+    /// Executables that the other node wants, as far as they are not sent.
+    going: VecDeque<(ProgramId, File)>,
 }
 
 impl ProgramsAcross {
@@ -131,25 +133,24 @@ impl Peer {
         match self.programs.find(program) {
             Ok((spec, executable)) => {
                 self.wire.send(&Frame::Program { program, spec: Ok(spec) });
-                if let Some(executable) = executable {
-                    self.send_executable(program, executable);
-                }
+                self.programs_across.going.extend(executable.map(|executable| (program, executable)));
             }
             Err(problem) => self.wire.send(&Frame::Program { program, spec: Err(problem) }),
         }
     }
 
-    fn send_executable(&self, program: ProgramId, mut executable: File) {
-        loop {
-            let mut bytes = Vec::with_capacity(PART_BYTES);
-            let read = (&mut executable).take(PART_BYTES as u64).read_to_end(&mut bytes);
-            // A file that cannot be read to its end gives a copy that is not what its name says, and is refused as such.
-            let last = read.map_or(true, |length| length < PART_BYTES);
-            self.wire.send(&Frame::ProgramPart { program, bytes, last });
-            if last {
-                return;
-            }
+    /// Sends a part of an executable, if one is wanted: tasks and answers are not kept waiting for all of it.
+    pub(super) fn send_program_part(&mut self) -> bool {
+        let Some((program, executable)) = self.programs_across.going.front_mut() else { return false };
+        let (program, mut bytes) = (*program, Vec::with_capacity(PART_BYTES));
+        let read = executable.take(PART_BYTES as u64).read_to_end(&mut bytes);
+        // A file that cannot be read to its end gives a copy that is not what its name says, and is refused as such.
+        let last = read.map_or(true, |length| length < PART_BYTES);
+        if last {
+            self.programs_across.going.pop_front();
         }
+        self.wire.send(&Frame::ProgramPart { program, bytes, last });
+        true
     }
 
     pub(super) fn on_program(&mut self, program: ProgramId, spec: Result<ProgramSpec, String>) {

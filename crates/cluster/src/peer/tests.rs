@@ -33,6 +33,10 @@ impl Wire for Pipe {
         let frames = std::mem::take(&mut *self.waiting.lock());
         self.to.receive(frames);
     }
+
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// Both nodes run the program of this test.

@@ -103,6 +103,11 @@ impl Outbox {
         Ok(())
     }
 
+    /// Whether less than a half of what may be kept is kept.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes <= self.bytes_max / 2
+    }
+
     /// Has the link closed once all that is queued is sent. Later reasons do not count.
     pub(crate) fn close(&mut self, reason: String) {
         if matches!(self.phase, Phase::Open) {
@@ -172,7 +177,7 @@ impl Outbox {
             self.sent -= 1;
             self.forget_first();
         }
-        let has_room = self.was_full && self.bytes <= self.bytes_max / 2;
+        let has_room = self.was_full && self.has_room();
         self.was_full &= !has_room;
         Ok(has_room)
     }

@@ -75,7 +75,9 @@ impl Thread<'_> {
         }
         self.shared.carrier.lock().send(&self.shared.outbox, now);
         self.look_at_the_clock(now)?;
-        if !self.readable {
+        if !self.readable && self.events.on_quiet() {
+            self.readable = true;
+        } else if !self.readable {
             self.sleep();
         }
         ControlFlow::Continue(())
