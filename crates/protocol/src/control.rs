@@ -4,17 +4,16 @@
 //! an order that respects cause and effect: what was sent before a completion is read before whatever
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
+use crate::actors::{ActorPlace, ActorSpec, FoundActor};
 use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
-use crate::groups::{GroupPlace, GroupSpec, GroupState};
+use crate::groups::{GroupSpec, GroupState};
 use crate::ids::{
-    ActorId, EntryRef, FunctionId, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId,
-    ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId, TaskKey,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
-use crate::placement::{Near, Strategy};
 use crate::questions::{ProcessAnswer, ProcessQuestion};
-use crate::resources::{Resources, Shape};
+use crate::resources::Shape;
 use crate::state::{StateKind, StateRows};
 use serde::{Deserialize, Serialize};
 
@@ -40,81 +39,6 @@ pub enum SharedValue {
     },
     /// There is no value.
     Failed(Failure),
-}
-
-/// Where an actor is, as the node tells those who hold a handle.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ActorPlace {
-    /// Not constructed yet, or being restarted: calls wait. The text says for what.
-    Pending(String),
-    /// In this process; `incarnation` counts its lives.
-    Alive {
-        /// The process.
-        process: ProcessSlot,
-        /// 0 for the first life.
-        incarnation: u32,
-    },
-    /// Gone for good.
-    Dead(Failure),
-}
-
-/// What the node must know in order to start an actor, and to start it again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActorSpec {
-    /// The actor.
-    pub actor: ActorId,
-    /// The program whose workers it lives in; a process that names none means its own.
-    pub program: ProgramId,
-    /// Its constructor.
-    pub constructor: FunctionId,
-    /// The constructor's encoded arguments.
-    pub arguments: Vec<u8>,
-    /// The type's name, for people.
-    pub type_name: String,
-    /// A name under which others find it.
-    pub name: Option<String>,
-    /// Resources held for its whole life.
-    pub resources: Resources,
-    /// Resources that must be free when its place is chosen, and are not held; of those held as well, the larger
-    /// amount counts.
-    pub placement: Resources,
-    /// How its process has to be set up before it is constructed; only the process understands it.
-    pub environment: String,
-    /// Whether it wants a process of its own.
-    pub isolated: bool,
-    /// Whether it lives until the session ends, even without handles.
-    pub detached: bool,
-    /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
-    pub restarts_max: u32,
-    /// How often it lived before, as far as its creator knows.
-    pub lives: u32,
-    /// The placement group whose resources it uses; the node's own if none is named.
-    pub group: Option<GroupPlace>,
-    /// On which nodes it may live, and which of them it prefers.
-    pub strategy: Strategy,
-    /// Where most of what its constructor reads lies, if that is much.
-    pub near: Option<Near>,
-    /// Those with a higher one get a place first; 0 is the usual one.
-    pub priority: i32,
-    /// How many of its calls may run at once.
-    pub concurrency: u32,
-    /// Groups of its calls that are counted by themselves: the number of each, and how many may run at once.
-    pub groups: Vec<(u16, u32)>,
-    /// Whether its calls all run on the main thread of its process, however many run at once.
-    pub looped: bool,
-    /// What its creator wants those to know who find it by its name.
-    pub details: Vec<u8>,
-}
-
-/// An actor that was found by its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundActor {
-    /// The actor.
-    pub actor: ActorId,
-    /// The name of its type.
-    pub type_name: String,
-    /// What its creator said about it.
-    pub details: Vec<u8>,
 }
 
 /// A grant to run one task of a shape at a time.

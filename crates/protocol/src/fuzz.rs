@@ -70,10 +70,10 @@ impl Mutations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::FoundActor;
     use crate::admin::{
         IdPrefix, ListKind, ListQuery, Listing, LogLine, LogStream, NodeAnswer, NodeQuestion, NodeRow, Rows,
     };
-    use crate::control::FoundActor;
     use crate::member::NamedActor;
     use crate::peer::{PeerValue, Ticket};
     use crate::placement::{NodeInfo, NodeReport, ToPlacer};

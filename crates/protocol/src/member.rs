@@ -1,6 +1,6 @@
 //! What a node and the control process of its cluster say to each other, over a link that keeps the order.
 
-use crate::control::FoundActor;
+use crate::actors::FoundActor;
 use crate::failure::Failure;
 use crate::ids::{ActorId, Epoch, NodeId};
 use crate::keys::{KeyAnswer, KeyQuestion};

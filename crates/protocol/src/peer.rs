@@ -4,8 +4,8 @@
 //! link. Counts of references: a side that names an object to the other holds it until the other has released it as
 //! often as it was named.
 
+use crate::actors::ActorSpec;
 use crate::admin::{LogLine, NodeAnswer, NodeQuestion};
-use crate::control::ActorSpec;
 use crate::failure::{DeathCause, Failure};
 use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
 use crate::program::ProgramSpec;

@@ -15,8 +15,9 @@ use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Shell};
 use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
 use aktis_protocol::admin::IdPrefix;
-use aktis_protocol::control::{ActorPlace, ActorSpec, FoundActor, FromNode, ToNode};
+use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
     ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, Strategy, TaskId, TaskKey, limits,

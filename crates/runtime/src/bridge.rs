@@ -16,7 +16,8 @@ use crate::registry::{Function, FunctionBody};
 use crate::runtime::{Inner, Runtime};
 use crate::wait::{Found, value_of};
 use aktis_logic::machine::submitter::Route;
-use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, SharedValue, ToNode};
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{

@@ -383,7 +383,8 @@ impl Inner {
 
     /// A task was not done in the time that it had: it is cancelled, with what it has submitted.
     pub(crate) fn on_deadline_passed(self: &Arc<Self>, key: TaskKey, allowed: Duration) {
-        self.end_early(key, false, true, |machine, out| machine.on_deadline_passed(key, allowed, out));
+        let allowed = format!("{allowed:?}");
+        self.end_early(key, false, true, |machine, out| machine.on_deadline_passed(key, &allowed, out));
     }
 
     fn end_early(

@@ -18,7 +18,8 @@ use crate::standing::Failures;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
 use aktis_daemon::{EmbeddedNode, NodeOptions, Printer};
-use aktis_protocol::control::{FoundActor, ToNode};
+use aktis_protocol::actors::FoundActor;
+use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape,

@@ -7,7 +7,7 @@ use super::send;
 use super::state::State;
 use super::tables::NAME_BYTES_MAX;
 use aktis_io::Link;
-use aktis_protocol::control::FoundActor;
+use aktis_protocol::actors::FoundActor;
 use aktis_protocol::member::{FromControl, NamedActor};
 use aktis_protocol::{ActorId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Actors that both nodes know: hosted for the other side, or known to it by their handles.
 
 use super::{Peer, Sent};
-use aktis_protocol::control::{ActorPlace, ActorSpec, ToNode};
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};

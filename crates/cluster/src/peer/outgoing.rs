@@ -221,7 +221,7 @@ impl Peer {
         self.bridge.send(ToNode::DeathHandled { process });
     }
 
-    fn send_actor(&mut self, mut spec: aktis_protocol::control::ActorSpec, incarnation: u32) {
+    fn send_actor(&mut self, mut spec: aktis_protocol::actors::ActorSpec, incarnation: u32) {
         let bytes = std::mem::take(&mut spec.arguments);
         let arguments = match to_peer(&bytes) {
             Ok(arguments) => arguments,

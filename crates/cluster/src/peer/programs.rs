@@ -3,7 +3,7 @@
 //! What is of a program that is not here yet waits until it is.
 
 use super::Peer;
-use aktis_protocol::control::ActorSpec;
+use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProgramId, ProgramSpec, Shape};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -4,7 +4,8 @@ use crate::TEMPLATE;
 use crate::stories::{Driver, PATIENCE, Test, driver, exists, kill, options, pidfd, tell};
 use crate::worker::sign_of_place;
 use aktis_daemon::{NodeOptions, WorkerProgram};
-use aktis_protocol::control::{ActorSpec, FromNode, ToNode};
+use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::state::{ActorState, ResourceRow, StateKind, StateRows, WorkerRole, WorkerState};
 use aktis_protocol::{

@@ -25,7 +25,6 @@ use lanes::Lanes;
 use lineage::Lineage;
 pub use lineage::Repeat;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// Where a task goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -473,10 +472,10 @@ impl<P> Submitter<P> {
         self.end_early(key, || Failure::new(FailureKind::Cancelled, "it was cancelled"), out)
     }
 
-    /// The time that a task had is over: it ends as if somebody had cancelled it. Tries of it share that time.
-    pub fn on_deadline_passed(&mut self, key: TaskKey, allowed: Duration, out: &mut Out<P>) -> Cancelled {
+    /// The time that a task had is over (`allowed` says in words how long that was): it ends as if somebody had cancelled it. Tries of it share that time.
+    pub fn on_deadline_passed(&mut self, key: TaskKey, allowed: &str, out: &mut Out<P>) -> Cancelled {
         let failure = || {
-            let message = format!("it was not done within its deadline of {allowed:?}, and was cancelled");
+            let message = format!("it was not done within its deadline of {allowed}, and was cancelled");
             Failure::new(FailureKind::DeadlinePassed, message)
         };
         self.end_early(key, failure, out)

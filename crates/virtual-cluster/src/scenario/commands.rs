@@ -4,7 +4,8 @@ use super::line::{Line, parse_bytes, parse_duration, parse_number};
 use super::stage::Stage;
 use crate::world::World;
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
-use aktis_protocol::control::{ActorSpec, FromNode, SharedValue, ToNode};
+use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
     Amount, Failure, FailureKind, FunctionId, GroupPlace, GroupSpec, GroupStrategy, Labels, NodeId,

@@ -4,7 +4,8 @@ use super::line::{Line, parse_bytes, parse_number};
 use super::stage::Stage;
 use aktis_logic::directory::Value;
 use aktis_logic::machine::node::ProcessView;
-use aktis_protocol::control::{ActorPlace, FromNode, SharedValue, ToNode};
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::{Amount, FailureKind, GroupState, ProcessSlot, resources};
 
 impl Stage {

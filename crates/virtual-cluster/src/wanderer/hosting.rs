@@ -2,7 +2,8 @@
 
 use super::Around;
 use aktis_logic::machine::node::WorkerKind;
-use aktis_protocol::control::{ActorPlace, ActorSpec, FromNode, ToNode};
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::state::StateKind;
 use aktis_protocol::{

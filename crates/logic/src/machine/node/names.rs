@@ -5,7 +5,8 @@
 use super::actors::{Actor, name_taken};
 use super::{Node, NodeEffect};
 use crate::{Effects, Time};
-use aktis_protocol::control::{FoundActor, FromNode, RequestId};
+use aktis_protocol::actors::FoundActor;
+use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::{ActorId, ProcessSlot, ProgramId};
 use std::collections::BTreeMap;
 

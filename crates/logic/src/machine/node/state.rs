@@ -6,7 +6,8 @@ use super::roster::{Process, Role, Stage};
 use super::stock::Want;
 use super::{Node, NodeEffect};
 use crate::Effects;
-use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::state::{
     self, ActorRow, ActorState, DemandRow, DriverRow, GroupRow, ObjectRow, ResourceRow, StateKind, StateRows,
     WorkerRole, WorkerRow, WorkerState,

@@ -4,7 +4,7 @@ use super::Node;
 use super::copies::CopyState;
 use super::roster::Stage;
 use crate::directory::Value;
-use aktis_protocol::control::ActorPlace;
+use aktis_protocol::actors::ActorPlace;
 use aktis_protocol::{ActorId, GroupId, GroupState, ObjectId, ProcessSlot, ProgramId, Resources, ShapeId};
 
 /// What the node knows of a process.

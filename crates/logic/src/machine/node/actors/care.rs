@@ -7,7 +7,8 @@ use super::super::{Node, NodeEffect};
 use super::record::{Care, Life, light_spec};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorPlace, FromNode};
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, ProgramId};
 
 impl Node {

@@ -7,7 +7,8 @@ use super::record::{Actor, Care, Life, Then, light_spec, unknown};
 use super::stories::found;
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorPlace, FromNode, RequestId};
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
 
 /// Why an actor starts again, though its process is well.

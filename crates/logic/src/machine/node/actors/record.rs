@@ -2,7 +2,7 @@
 
 use super::super::leases::StartFailures;
 use crate::ledger::Allocation;
-use aktis_protocol::control::{ActorPlace, ActorSpec};
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
 use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, ProcessSlot, ProgramId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,7 +10,8 @@ use super::super::supply::{Claim, Served};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Care, Life, Then, forgotten};
 use crate::{Effects, Time};
-use aktis_protocol::control::{ActorSpec, FoundActor, FromNode};
+use aktis_protocol::actors::{ActorSpec, FoundActor};
+use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
 use std::collections::BTreeSet;
 

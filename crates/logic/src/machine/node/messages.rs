@@ -1,0 +1,404 @@
+//! What the node is told, what it orders, and what it starts with.
+
+use super::{EntryState, SpillRefusal, Verdict};
+use aktis_protocol::actors::FoundActor;
+use aktis_protocol::control::{FromNode, RequestId, ToNode};
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
+use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::{
+    ActorId, DeathCause, EntryRef, Failure, GroupPlace, Labels, LaneId, Near, NodeId, ObjectId, ProcessSlot,
+    ProgramId, Resources, Shape, ShapeId, Strategy,
+};
+
+/// What the node is told.
+#[derive(Clone, Debug)]
+pub enum NodeInput {
+    /// A process sent a message.
+    Received {
+        /// Who.
+        from: ProcessSlot,
+        /// What.
+        message: ToNode,
+    },
+    /// There is a program that workers may run. Nothing if it is known, or there is no room for another.
+    ProgramAdded(ProgramConfig),
+    /// Somebody who was not started by this node wants a place in it. Answer: [`NodeEffect::Admit`] or
+    /// [`NodeEffect::TurnAway`], before all other effects.
+    Attached {
+        /// Who.
+        guest: Guest,
+        /// Its process id.
+        pid: u32,
+    },
+    /// The process ordered by `StartWorker` runs (it has not said `Started` yet).
+    WorkerSpawned {
+        /// Which.
+        process: ProcessSlot,
+        /// Its process id.
+        pid: u32,
+    },
+    /// A process (ordered by `StartWorker`, or admitted) ended, or could not be started (pid 0, reason in `stderr_tail`).
+    ProcessDied {
+        /// Which.
+        process: ProcessSlot,
+        /// How.
+        cause: DeathCause,
+    },
+    /// A guest has left, and has not let go of shared memory: `ProcessDied` comes when it has.
+    ProcessLeft {
+        /// Which.
+        process: ProcessSlot,
+        /// Why.
+        cause: DeathCause,
+    },
+    /// So many tasks are queued in a lane now; reported when a lane becomes active, and while it is, at each tick.
+    LaneDemand {
+        /// The lane.
+        lane: LaneId,
+        /// How many.
+        queued: u32,
+    },
+    /// `Spill` is done: the bytes are on disk and nobody had the object pinned (its memory may be reused),
+    /// or it was refused.
+    Spilled {
+        /// The object's entry.
+        entry: EntryRef,
+        /// Whether it worked.
+        outcome: Result<(), SpillRefusal>,
+    },
+    /// `Restore` is done.
+    Restored {
+        /// The object's entry.
+        entry: EntryRef,
+        /// A message if it failed.
+        outcome: Result<(), String>,
+    },
+    /// The answer to `Place`: where so many tasks of this shape may run.
+    Placed {
+        /// The shape.
+        shape: ShapeId,
+        /// Where.
+        verdict: Verdict,
+        /// How many tasks.
+        count: u32,
+    },
+    /// The answer to `PlaceActor`.
+    ActorPlaced {
+        /// The actor.
+        actor: ActorId,
+        /// Where it shall live.
+        verdict: Verdict,
+    },
+    /// The placer has said something about a placement group.
+    GroupTold {
+        /// What.
+        message: FromPlacer,
+    },
+    /// The placer is there, for the first time or again, and knows nothing that this node does not tell it.
+    PlacerCame,
+    /// The answer to `ClaimName`.
+    NameClaimed {
+        /// The name.
+        name: String,
+        /// The actor that was to have it.
+        actor: ActorId,
+        /// Whether it has.
+        granted: bool,
+    },
+    /// The answer to `SeekName`. The process that stands for the actor's node holds it.
+    NameFound {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The process that stands for its node, and what is said about it.
+        found: Option<(ProcessSlot, FoundActor)>,
+    },
+    /// The answer to `SeekNames`.
+    NamesFound {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// In order, as many as a message holds.
+        names: Vec<String>,
+        /// How many there are besides.
+        left_out: u32,
+    },
+    /// The answer to `AskKey`.
+    KeyAnswered {
+        /// Who wanted to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The answer, or why there is none.
+        answer: Result<KeyAnswer, Failure>,
+    },
+    /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
+    PlacesLost,
+    /// Time has passed.
+    Ticked,
+}
+
+/// Who may attach to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guest {
+    /// A driver of this program, which must be known.
+    Driver(ProgramId),
+    /// What stands for another node here.
+    Peer,
+}
+
+/// A program, as far as the node has to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramConfig {
+    /// Its name.
+    pub program: ProgramId,
+    /// Whether one worker of it runs tasks and actors on many threads. If not, all its workers are isolated, and some
+    /// are started ahead of demand.
+    pub shared_worker: bool,
+}
+
+/// What kind of worker process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerKind {
+    /// Runs tasks and actors on many threads.
+    Shared,
+    /// Runs one thing at a time.
+    Isolated,
+}
+
+/// What the node orders.
+#[derive(Clone, Debug)]
+pub enum NodeEffect {
+    /// Send a message to a process.
+    Send {
+        /// To whom.
+        to: ProcessSlot,
+        /// What.
+        message: FromNode,
+    },
+    /// Start a worker process in this place.
+    StartWorker {
+        /// The place.
+        process: ProcessSlot,
+        /// What kind.
+        kind: WorkerKind,
+        /// What it runs.
+        program: ProgramId,
+        /// GPUs it may see (isolated workers).
+        gpus: Vec<u32>,
+        /// How it is to be set up (isolated workers).
+        environment: String,
+    },
+    /// Give the one who has just attached this place. It says `Started` when it is ready.
+    Admit {
+        /// The place.
+        process: ProcessSlot,
+    },
+    /// There is no place for the one who has just attached.
+    TurnAway {
+        /// Why.
+        reason: String,
+    },
+    /// The guest has left: nobody reads from it any more. Ordered before others are told.
+    SeeOff {
+        /// The place.
+        process: ProcessSlot,
+    },
+    /// Nothing refers to the program any more: end what its workers are forked from.
+    ForgetProgram {
+        /// The program.
+        program: ProgramId,
+    },
+    /// Kill a worker process (`kill -9`); its death is reported as usual.
+    KillWorker {
+        /// Which.
+        process: ProcessSlot,
+    },
+    /// Everybody has dealt with the death of this process: wipe its shared memory; the place may be reused.
+    FreeProcess {
+        /// The place.
+        process: ProcessSlot,
+    },
+    /// Make a queue in shared memory.
+    OpenLane {
+        /// Its place.
+        lane: LaneId,
+        /// Who submits to it.
+        submitter: ProcessSlot,
+        /// For which shape.
+        shape: ShapeId,
+    },
+    /// Free the queue.
+    CloseLane {
+        /// Its place.
+        lane: LaneId,
+    },
+    /// The number of the shape is used for another from now on: nobody is idle for it.
+    FreeShape {
+        /// The number.
+        shape: ShapeId,
+    },
+    /// Make a channel in shared memory.
+    OpenChannel {
+        /// Who writes.
+        from: ProcessSlot,
+        /// Who reads.
+        to: ProcessSlot,
+    },
+    /// Write an entry of the shared index. Ordered before any message that mentions the entry.
+    WriteEntry {
+        /// The entry.
+        entry: EntryRef,
+        /// Whose it is.
+        object: ObjectId,
+        /// Its state from now on.
+        state: EntryState,
+        /// Where in the arena; of one that another node has, one more than the place of the process that stands for it.
+        offset: u64,
+        /// How long.
+        bytes: u64,
+    },
+    /// Copy a sealed object to disk and, if nobody has it pinned, mark its entry as spilled. With no `bytes`,
+    /// only the latter: the object is about to be freed, and somebody may still read it.
+    Spill {
+        /// The entry.
+        entry: EntryRef,
+        /// Where in the arena.
+        offset: u64,
+        /// How long.
+        bytes: u64,
+        /// Where in the spill file.
+        file_offset: u64,
+    },
+    /// Copy a spilled object from disk to this place in the arena and mark its entry as sealed there.
+    Restore {
+        /// The entry.
+        entry: EntryRef,
+        /// Where in the spill file.
+        file_offset: u64,
+        /// How long.
+        bytes: u64,
+        /// Where in the arena.
+        offset: u64,
+    },
+    /// Copy an object from another node to this place in the arena and mark its entry as sealed there; answered
+    /// by `Restored`.
+    Fetch {
+        /// The entry.
+        entry: EntryRef,
+        /// The object.
+        object: ObjectId,
+        /// The process that stands for that node.
+        peer: ProcessSlot,
+        /// How long.
+        bytes: u64,
+        /// Where in the arena.
+        offset: u64,
+    },
+    /// Ask where tasks of this shape, for which this node has nothing free, can run; answered by `Placed`.
+    Place {
+        /// The shape's number.
+        shape: ShapeId,
+        /// The shape.
+        definition: Shape,
+        /// How many tasks wait.
+        count: u32,
+    },
+    /// Claim a name for an actor of this node, in the whole cluster; answered by `NameClaimed`.
+    ClaimName {
+        /// The name.
+        name: String,
+        /// What those learn who find it.
+        found: FoundActor,
+    },
+    /// An actor of this node has no name any more.
+    FreeName {
+        /// The name.
+        name: String,
+        /// The actor that had it.
+        actor: ActorId,
+    },
+    /// Ask which actor of the cluster has a name; answered by `NameFound`.
+    SeekName {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+        /// The name.
+        name: String,
+    },
+    /// Ask which names there are in the cluster; answered by `NamesFound`.
+    SeekNames {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question.
+        request: RequestId,
+    },
+    /// Ask the cluster about a key; answered by `KeyAnswered`.
+    AskKey {
+        /// Who wants to know.
+        to: ProcessSlot,
+        /// His question's number.
+        request: RequestId,
+        /// The question.
+        question: KeyQuestion,
+    },
+    /// Ask where this actor, for which this node has nothing free, can live; answered by `ActorPlaced`.
+    PlaceActor {
+        /// The actor.
+        actor: ActorId,
+        /// What must be free there.
+        needs: Resources,
+        /// The placement group whose resources it uses.
+        group: Option<GroupPlace>,
+        /// Where it may live.
+        strategy: Strategy,
+        /// Where most of what its constructor reads lies.
+        near: Option<Near>,
+    },
+    /// Tasks of this shape want no place any more.
+    Withdraw {
+        /// The shape's number.
+        shape: ShapeId,
+    },
+    /// This actor wants no place any more.
+    WithdrawActor {
+        /// The actor.
+        actor: ActorId,
+    },
+    /// Tell the placer something about a placement group.
+    TellPlacer {
+        /// What.
+        message: ToPlacer,
+    },
+    /// The spill file's bytes there are not needed any more.
+    FreeSpilled {
+        /// Where in the spill file.
+        file_offset: u64,
+        /// How long.
+        bytes: u64,
+    },
+}
+
+/// What the node starts with.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Which it is.
+    pub node: NodeId,
+    /// What its operator says about it.
+    pub labels: Labels,
+    /// What it offers.
+    pub resources: Resources,
+    /// Size of the arena.
+    pub store_bytes: u64,
+    /// Entries of the shared index.
+    pub entries_max: u32,
+    /// Bytes that may be on disk.
+    pub spill_bytes_max: u64,
+    /// Part of the arena, in percent, above which objects are spilled ahead of need.
+    pub spill_above_percent: u32,
+    /// The program of the driver that the node lives in; none if it lives in a daemon.
+    pub driver: Option<ProgramConfig>,
+}
