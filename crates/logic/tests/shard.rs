@@ -379,7 +379,7 @@ fn a_full_table_refuses_what_is_new_and_takes_what_replaces() {
     const ROWS_TOLD: usize = limits::BATCH_BYTES_MAX / limits::ROW_BYTES_MAX - 1;
     let mut story = Story::new();
     let value = "v".repeat(limits::ROW_BYTES_MAX);
-    let rows = limits::ROWS_BYTES_MAX / (limits::ROW_BYTES_MAX + 16);
+    let rows = limits::KEY_ROWS_BYTES_MAX / (limits::ROW_BYTES_MAX + 16);
     for first in (0..rows).step_by(ROWS_TOLD) {
         let numbers = first..(first + ROWS_TOLD).min(rows);
         story.tell(A, numbers.map(|number| put(&format!("{number:016}"), &value)).collect::<Vec<_>>());

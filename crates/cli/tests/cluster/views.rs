@@ -51,10 +51,10 @@ fn what_there_is_is_told_by_every_machine() {
         let ids: BTreeSet<&str> = running.iter().map(|row| row["id"].as_str().unwrap()).collect();
         assert_eq!(ids.len(), 3, "each is listed once");
         assert_eq!(rows(machine, &["tasks", "--filter", "kind=constructor"]), [] as [Value; 0]);
-        let pid = running[0]["pid"].to_string();
+        let pid = &running[0]["pid"];
         let of_process =
             rows(machine, &["tasks", "--filter", &format!("pid={pid}"), "--filter", "state=running"]);
-        assert!(!of_process.is_empty() && of_process.iter().all(|row| row["pid"].to_string() == pid));
+        assert!(!of_process.is_empty() && of_process.iter().all(|row| row["pid"] == *pid));
 
         let actors = rows(machine, &["actors"]);
         let [actor] = &actors[..] else { panic!("one actor: {actors:#?}") };
