@@ -4,6 +4,7 @@
 
 mod control;
 mod machines;
+mod network;
 mod placement;
 mod recovery;
 mod views;

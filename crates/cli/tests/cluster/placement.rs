@@ -7,17 +7,17 @@ use aktis::{Amount, GroupStrategy, LabelRule, LabelTest, NodeId, PlacementGroup,
 use std::collections::{BTreeMap, BTreeSet};
 
 #[remote]
-fn here() -> NodeId {
+pub(crate) fn here() -> NodeId {
     aktis::node().expect("a session")
 }
 
 #[remote]
-fn make(bytes: usize) -> Array<u8> {
+pub(crate) fn make(bytes: usize) -> Array<u8> {
     Array::from(vec![1; bytes])
 }
 
 #[remote]
-fn read(_bytes: Array<u8>) -> NodeId {
+pub(crate) fn read(_bytes: Array<u8>) -> NodeId {
     aktis::node().expect("a session")
 }
 
