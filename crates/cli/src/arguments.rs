@@ -114,7 +114,7 @@ pub(crate) struct Start {
     /// CPUs that tasks can use [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
     pub(crate) cpus: Option<Amount>,
-    /// GPUs that tasks can use [default: none]
+    /// GPUs that tasks can use [default: all, or those that CUDA_VISIBLE_DEVICES names]
     #[arg(long, value_name = "NUMBER", value_parser = values::gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<Amount>,
     /// Memory that tasks can ask for [default: 70 % of the machine's]

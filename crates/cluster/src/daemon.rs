@@ -12,6 +12,7 @@ use crate::control::{Control, ControlConfig, ControlError, control_directory};
 use crate::directory::{Directory, DirectoryError};
 use crate::elsewhere::Elsewhere;
 use crate::files;
+use crate::gpus;
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
 use crate::log::Log;
@@ -24,7 +25,7 @@ use aktis_io::{
     random_node_id,
 };
 use aktis_protocol::admin::NodeAnswer;
-use aktis_protocol::{Amount, NodeId, Resources};
+use aktis_protocol::{Amount, NodeId, Resources, resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -454,9 +455,10 @@ fn reached_at(mut listen: SocketAddr, from: IpAddr) -> SocketAddr {
     listen
 }
 
-/// What the node offers: what an embedded one would, unless something else is said.
+/// What the node offers: what this machine has, unless something else is said.
 fn offered(config: &DaemonConfig) -> Resources {
     let mut all = aktis_runtime::Config::default().resources;
+    all.set(resources::GPU, Amount::units(gpus::count()));
     for (name, amount) in &config.resources {
         all.set(name, *amount);
     }
