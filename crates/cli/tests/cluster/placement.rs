@@ -122,7 +122,7 @@ fn labels_choose_nodes_also_those_that_come_later() {
 fn groups_are_packed_and_spread_and_given_back() {
     let cluster = Cluster::new(2, &[2, 2]);
     let session = cluster.head().session();
-    let _entered = session.enter();
+    let entered = session.enter();
     let kinds = [
         (GroupStrategy::StrictSpread, 3, 3..=3),
         (GroupStrategy::Spread, 3, 3..=3),
@@ -142,6 +142,9 @@ fn groups_are_packed_and_spread_and_given_back() {
         group.remove().unwrap();
         until("it goes with its group", || resident.node().get_timeout(PATIENCE).is_err());
     }
+    // For as long as there is a driver, workers have CPUs ahead of demand.
+    drop(entered);
+    session.shutdown();
     cluster.wait_until_empty();
 }
 
