@@ -29,12 +29,14 @@ impl State {
     pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
         let (tables, found) = Tables::open(files, own, clock)?;
         let mut membership = Membership::new(found.next_epoch);
+        let mut placer = Placer::new();
         for info in &found.nodes {
             membership.restore(clock.now(), info.node, info.epoch);
+            placer.step(clock.now(), PlacerInput::NodeAwaited { node: info.node }, &mut Vec::new());
         }
         Ok(Self {
             membership,
-            placer: Placer::new(),
+            placer,
             members: Members::new(found.nodes),
             names: Names::new(found.names),
             tables: Some(tables),

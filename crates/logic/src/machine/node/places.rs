@@ -16,7 +16,10 @@ use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::rules_text;
-use aktis_protocol::{ActorId, GroupPlace, LabelRule, Labels, Near, NodeId, ProcessSlot, ShapeId, Strategy};
+use aktis_protocol::{
+    ActorId, Failure, FailureKind, GroupPlace, LabelRule, Labels, Near, NodeId, ProcessSlot, ShapeId,
+    Strategy,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long something that this node could run waits for it before it is handed up.
@@ -36,8 +39,15 @@ pub enum Verdict {
     Here,
     /// To the node that this process stands for.
     There(ProcessSlot),
-    /// Nowhere as things are, for this reason; another verdict follows when that changes.
-    Later(String),
+    /// Nowhere as things are; another verdict follows when that changes.
+    Later {
+        /// Why.
+        reason: String,
+        /// Whether nothing but other nodes can change that.
+        lasting: bool,
+    },
+    /// Nowhere, for this reason.
+    Never(String),
     /// To a node that there is no link to yet.
     Unlinked,
     /// Nobody can say.
@@ -180,6 +190,17 @@ impl Node {
         }
     }
 
+    /// Why nothing with this strategy can run, if that is plain: without others, no other node can be the one.
+    pub(super) fn place_refusal(&self, strategy: &Strategy) -> Option<Failure> {
+        match strategy {
+            Strategy::Node { node, soft: false } if !self.places.clustered && *node != self.places.node => {
+                let text = format!("there is no node {node}, and it may run nowhere else");
+                Some(Failure::new(FailureKind::Unschedulable, text))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn stance_of_shape(&self, shape: ShapeId) -> Stance {
         let definition = self.leases.shape(shape);
         self.stance(&definition.strategy, definition.near)
@@ -303,7 +324,7 @@ impl Node {
     ) {
         let Some(want) = self.waiting_actor(actor) else { return };
         let spec = &self.actors.table[&actor].spec;
-        let (strategy, near) = (spec.strategy.clone(), spec.near);
+        let (strategy, near, priority) = (spec.strategy.clone(), spec.near, spec.priority);
         let Some(first) = self.first_try(now, self.stance(&strategy, near), want.group, &want) else {
             return;
         };
@@ -311,7 +332,7 @@ impl Node {
         let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
         if is_due {
             let (needs, group) = (want.resources, want.group);
-            out.push(NodeEffect::PlaceActor { actor, needs, group, strategy, near });
+            out.push(NodeEffect::PlaceActor { actor, needs, group, strategy, near, priority });
         }
         self.places.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
     }
@@ -363,18 +384,29 @@ impl Node {
         if self.places.is_asked_for(shape) {
             let next = match &verdict {
                 Verdict::Here | Verdict::There(_) => HandUp::Due(Time(now.0 + AGAIN_MICROSECONDS)),
-                Verdict::Later(reason) => HandUp::Waits(reason.clone()),
-                Verdict::Unlinked | Verdict::Unknown => HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS)),
+                Verdict::Later { reason, .. } => HandUp::Waits(reason.clone()),
+                Verdict::Never(_) | Verdict::Unlinked | Verdict::Unknown => {
+                    HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS))
+                }
             };
             self.places.shapes.insert(shape, next);
         }
         match verdict {
             Verdict::There(peer) => self.lend_to_peer(now, shape, peer, count, out),
             Verdict::Here => self.credit(now, shape, count, out),
-            Verdict::Later(_) | Verdict::Unlinked => {}
+            Verdict::Later { reason, lasting: true } => self.warn_submitters(shape, &reason, out),
+            Verdict::Later { .. } | Verdict::Unlinked => {}
+            Verdict::Never(reason) => self.fail_shape(now, shape, &reason, out),
             // While nobody says where, here is as good as anywhere.
             Verdict::Unknown => self.credit(now, shape, u32::MAX, out),
         }
+    }
+
+    /// Tasks of the shape can run nowhere: they fail.
+    fn fail_shape(&mut self, now: Time, shape: ShapeId, reason: &str, out: &mut Effects<NodeEffect>) {
+        self.places.shapes.remove(&shape);
+        let failure = Failure::new(FailureKind::Unschedulable, reason);
+        self.remove_lanes(now, shape, &failure, out);
     }
 
     fn credit(&mut self, now: Time, shape: ShapeId, count: u32, out: &mut Effects<NodeEffect>) {
@@ -449,9 +481,17 @@ impl Node {
                 self.places.actors.remove(&actor);
                 self.place_on_peer(actor, peer, out);
             }
-            Verdict::Later(reason) => {
+            Verdict::Later { reason, lasting } => {
+                if lasting {
+                    self.warn_creator(actor, &reason, out);
+                }
                 self.places.actors.insert(actor, HandUp::Waits(reason));
                 self.serve(now, out);
+            }
+            Verdict::Never(reason) => {
+                self.places.actors.remove(&actor);
+                let failure = Failure::new(FailureKind::ActorUnschedulable, reason);
+                self.kill_actor(now, actor, false, failure, out);
             }
             Verdict::There(_) | Verdict::Unlinked => drop(self.places.actors.insert(actor, again)),
             Verdict::Here | Verdict::Unknown => {
