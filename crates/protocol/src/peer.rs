@@ -340,6 +340,8 @@ pub enum Frame {
         program: ProgramId,
         /// The lines, oldest first.
         lines: Vec<LogLine>,
+        /// How many before them were not sent, since there was no room.
+        missed: u64,
     },
 }
 
