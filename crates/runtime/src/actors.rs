@@ -218,7 +218,7 @@ impl Inner {
     ) -> Result<Vec<Handle>, Error> {
         self.check_usable()?;
         let task = self.next_task();
-        let (handles, returns) = self.several_returns(task, count);
+        let (handles, returns) = self.several_returns(task, count)?;
         let key = self.call_method(actor, task, function, options, arguments, returns, count)?;
         handles.iter().for_each(|handle| handle.entry.set_key(key));
         Ok(handles)

@@ -93,7 +93,7 @@ impl Peer {
     /// A task of the other side cannot run here.
     pub(super) fn refuse_task(&self, ticket: Ticket, kind: FailureKind, problem: String) {
         let value = PeerValue::Failed(Failure::new(kind, problem));
-        self.wire.send(&Frame::Returned { ticket, index: 0, value });
+        self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
     }
 
     fn note_received(&mut self, ticket: Ticket, key: TaskKey, actor: Option<ActorId>, call: &PeerCall) {

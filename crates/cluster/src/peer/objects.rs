@@ -149,7 +149,7 @@ impl Peer {
             SharedValue::Stored { .. } => self.stored(object, &handle),
             SharedValue::Failed(failure) => PeerValue::Failed(failure),
         };
-        self.wire.send(&Frame::Value { object, value });
+        self.wire.send(&Frame::Value { object, value: value.fitting() });
     }
 
     /// An object has an outcome that somebody may wait for.

@@ -3,7 +3,7 @@
 use super::{Peer, Received, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKind, TaskHeader, ValueForm};
-use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket};
+use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket, fitting};
 use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
 
@@ -87,8 +87,8 @@ impl Peer {
         let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from, key, attempt, actor, lease: lease_held, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let Some(arguments) = self.arguments_to_send(ticket, &arguments) else { return };
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let Some(call) = self.call_to_send(ticket, &arguments, call) else { return };
         self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
     }
 
@@ -100,19 +100,25 @@ impl Peer {
         let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from: Some(from), key, attempt, actor, lease, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let Some(arguments) = self.arguments_to_send(ticket, arguments) else { return };
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let Some(call) = self.call_to_send(ticket, arguments, call) else { return };
         let (actor, group, aways) = (header.actor, header.group as u16, self.actors.aways_heard);
         self.wire.send(&Frame::Call { ticket, actor, group, aways, call });
     }
 
-    /// The arguments of something that was noted as sent, with all that they refer to kept; if they cannot be sent, its
-    /// submitter has learnt why.
-    fn arguments_to_send(&mut self, ticket: Ticket, bytes: &[u8]) -> Option<Vec<PeerArgument>> {
-        match to_peer(bytes) {
-            Ok(arguments) => {
-                self.name_arguments(&arguments);
-                Some(arguments)
+    /// A call that was noted as sent, with all that its arguments refer to kept; if it cannot be sent, its submitter has
+    /// learnt why.
+    fn call_to_send(
+        &mut self,
+        ticket: Ticket,
+        arguments: &[u8],
+        call: impl FnOnce(Vec<PeerArgument>) -> PeerCall,
+    ) -> Option<PeerCall> {
+        let call = to_peer(arguments).map(call);
+        match call.and_then(|call| call.check().map(|()| call).map_err(str::to_owned)) {
+            Ok(call) => {
+                self.name_arguments(&call.arguments);
+                Some(call)
             }
             Err(problem) => {
                 self.refuse_sent(ticket, &problem);
@@ -174,12 +180,12 @@ impl Peer {
         }
         if kind == MessageKind::StreamEnded {
             let failure = match answer {
-                BridgeAnswer::Failed(failure) => Some(failure),
+                BridgeAnswer::Failed(failure) => Some(fitting(failure)),
                 _ => None,
             };
             return self.wire.send(&Frame::StreamEnded { ticket, index, failure });
         }
-        let value = self.value_to_send(answer);
+        let value = self.value_to_send(answer).fitting();
         let frame = match kind {
             MessageKind::StreamItem => Frame::StreamItem { ticket, index, value },
             _ => Frame::Returned { ticket, index, value },
@@ -198,9 +204,10 @@ impl Peer {
             return;
         }
         if let FailureKind::WorkerDied(cause) = failure.kind {
-            self.release_unanswered(task, returns_left);
+            self.release_unanswered(&received);
             return self.wire.send(&Frame::TaskLost { ticket, cause });
         }
+        let failure = fitting(failure);
         let frame = match streams {
             true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
             false => Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) },
