@@ -169,6 +169,7 @@ impl Elsewhere {
     pub(crate) fn on_control_back(&self) {
         self.stand_in.lock().take();
         self.on_control_away();
+        self.say_unsaid_names();
         self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
     }

@@ -32,11 +32,13 @@ impl State {
         for info in &found.nodes {
             membership.restore(clock.now(), info.node, info.epoch);
         }
+        let (names, left) = Names::new(found.names, &found.nodes);
+        tables.free_names(left.iter().map(String::as_str));
         Ok(Self {
             membership,
             placer: Placer::new(),
             members: Members::new(found.nodes),
-            names: Names::new(found.names),
+            names,
             tables: Some(tables),
         })
     }
