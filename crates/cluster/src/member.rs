@@ -233,7 +233,7 @@ impl Member {
                 }
                 drop(state);
                 if is_current {
-                    self.neighbours.on_left(node);
+                    self.neighbours.on_left(node, epoch);
                 }
             }
             FromControl::Placer { message } => self.elsewhere.on_placer(message),
@@ -252,6 +252,7 @@ impl Member {
         state.away_since = None;
         state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
         drop(state);
+        self.neighbours.set_epoch(epoch);
         if held.is_some_and(|held| held != epoch) {
             // As if it had been expelled, which nobody could tell it.
             self.neighbours.reset();
