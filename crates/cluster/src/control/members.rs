@@ -123,6 +123,8 @@ impl State {
             return;
         };
         member.is_welcome = true;
+        // Its heartbeats begin now.
+        let _ = self.membership.on_heartbeat(now, node, info.epoch);
         let others = published.values().filter(|other| other.node != node).cloned().collect();
         send(&member.link, &FromControl::Welcome { epoch: info.epoch, nodes: others });
         self.step(now, PlacerInput::NodeJoined { info });

@@ -68,6 +68,10 @@ impl State {
     }
 
     pub(super) fn on_time(&mut self, now: Time) {
+        // Who waits for the disk has no heartbeats yet; its link says whether it lives.
+        for (node, epoch) in self.members.unwelcome() {
+            let _ = self.membership.on_heartbeat(now, node, epoch);
+        }
         for (node, epoch) in self.membership.lapse(now) {
             self.on_left(now, node, epoch);
         }
