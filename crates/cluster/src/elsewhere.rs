@@ -174,9 +174,13 @@ impl Elsewhere {
         self.host.feed(NodeInput::PlacerCame);
     }
 
+    /// Time has passed.
+    pub(crate) fn on_time(&self) {
+        self.give_up_waiting();
+    }
+
     /// Time has passed while the control process is away.
     pub(crate) fn on_time_alone(&self) {
-        self.give_up_waiting();
         self.wake_stand_in();
     }
 
