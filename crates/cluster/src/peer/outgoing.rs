@@ -63,26 +63,24 @@ impl Peer {
         for shape in shapes {
             for _ in 0..CLAIMS_MAX {
                 let Some(lease) = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop()) else { break };
-                let Some(claimed) = self.bridge.claim(shape) else {
+                let cell = self.cells.pop();
+                let Some(claimed) = self.bridge.claim(shape, cell) else {
+                    self.cells.extend(cell);
                     self.idle.entry(shape).or_default().leases.push(lease);
                     break;
                 };
-                self.send_task(claimed, (shape, lease));
+                self.send_task(claimed, (shape, lease), cell);
                 progress = true;
             }
         }
         progress
     }
 
-    fn send_task(&mut self, claimed: Claimed, lease: (ShapeId, LeaseId)) {
+    fn send_task(&mut self, claimed: Claimed, lease: (ShapeId, LeaseId), cell: Option<usize>) {
         let Claimed { submitter, header, arguments } = claimed;
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((submitter, header.key), ticket);
-        let cell = self.cells.pop();
-        if let Some(cell) = cell {
-            self.bridge.set_cell(cell, submitter, &header);
-        }
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
         let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from, key, attempt, actor, lease: lease_held, cell, returns_left, streams };
