@@ -74,6 +74,8 @@ pub(crate) struct Doorway {
     ended: Mutex<Option<String>>,
     /// Actors of the other node that were found by their names, and what follows when they are known here.
     sought: Mutex<Vec<(ActorId, Then)>>,
+    /// Programs that were added to the node, or could not be.
+    added: Mutex<Vec<(ProgramId, Result<(), String>)>>,
     /// Objects that the other node may copy.
     pub(crate) lent: Mutex<Loans<Handle>>,
     queue: Mutex<Option<Bridge>>,
@@ -94,6 +96,12 @@ impl Doorway {
     /// An actor of the other node was found by its name: `then` is called when it is known here, if ever.
     pub(crate) fn seek_actor(&self, actor: ActorId, then: Box<dyn FnOnce() + Send>) {
         self.sought.lock().push((actor, then));
+        self.wake();
+    }
+
+    /// A program was added to the node, or could not be.
+    fn on_added(&self, program: ProgramId, outcome: Result<(), String>) {
+        self.added.lock().push((program, outcome));
         self.wake();
     }
 
@@ -259,8 +267,13 @@ impl Peer {
             progress = true;
             self.seek_actor(actor, then);
         }
-        progress |= self.flush_unsent();
-        while self.wire.has_room() && self.send_some() {
+        let added = std::mem::take(&mut *self.doorway.added.lock());
+        for (program, outcome) in added {
+            progress = true;
+            self.on_program_added(program, outcome);
+        }
+        progress |= self.unsent.flush(&self.bridge);
+        while self.wire.has_room() && (self.say_next_value() || self.send_some()) {
             progress = true;
         }
         progress |= self.wire.has_room() && self.send_program_part();
