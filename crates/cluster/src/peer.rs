@@ -182,7 +182,9 @@ pub(crate) struct Peer {
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
     cancels: Cancels,
-    unsent: VecDeque<Unsent>,
+    unsent: Unsent,
+    /// Objects whose values the other side wants, and the link had no room for.
+    values_wanted: VecDeque<ObjectId>,
     /// What has happened and was not dealt with yet.
     events: VecDeque<BridgeEvent>,
     /// Cells that say nothing.
@@ -212,7 +214,8 @@ impl Peer {
             programs,
             programs_across: ProgramsAcross::default(),
             cancels: Cancels::default(),
-            unsent: VecDeque::new(),
+            unsent: Unsent::default(),
+            values_wanted: VecDeque::new(),
             events: VecDeque::new(),
         }
     }

@@ -117,8 +117,23 @@ impl Peer {
         }
     }
 
-    /// The other side asks for the value of an object that was named to it.
+    /// The other side asks for the value of an object that was named to it. If the link has no room, it is said later: one
+    /// side can ask for more than a link holds.
     pub(super) fn on_value_wanted(&mut self, object: ObjectId) {
+        if !self.values_wanted.is_empty() || !self.wire.has_room() {
+            return self.values_wanted.push_back(object);
+        }
+        self.say_wanted_value(object);
+    }
+
+    /// Says the next value that the link had no room for, which it has now; false if there is none.
+    pub(super) fn say_next_value(&mut self) -> bool {
+        let next = self.values_wanted.pop_front();
+        next.into_iter().for_each(|object| self.say_wanted_value(object));
+        next.is_some()
+    }
+
+    fn say_wanted_value(&mut self, object: ObjectId) {
         if self.bridge.origin_of(object) == Some(self.me()) {
             // Each of the two nodes would wait for the other to say it.
             return self.wire.send(&Frame::Value { object, value: unknown(object) });
