@@ -274,17 +274,17 @@ impl Peer {
     pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
         self.actors.aways_heard += 1;
         self.forget_calls(actor);
-        self.tell_node(ToNode::ActorAway { actor, reason });
+        self.tell_of_actor(actor, ToNode::ActorAway { actor, reason });
     }
 
     pub(super) fn on_actor_back(&mut self, actor: ActorId) {
-        self.tell_node(ToNode::ActorBack { actor });
+        self.tell_of_actor(actor, ToNode::ActorBack { actor });
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, failure: Failure) {
         self.forget_calls(actor);
         self.release_actor(actor);
-        self.tell_node(ToNode::ActorEnded { actor, failure });
+        self.tell_of_actor(actor, ToNode::ActorEnded { actor, failure });
     }
 
     // Actors that live here for the other side.
@@ -388,13 +388,13 @@ impl Peer {
 
     pub(super) fn on_actor_ended(&mut self, actor: ActorId, incarnation: u32, failure: Failure) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.tell_node(ToNode::ActorEnded { actor, failure });
+            self.tell_of_actor(actor, ToNode::ActorEnded { actor, failure });
         }
     }
 
     pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.tell_node(ToNode::ActorLost { actor, incarnation, cause });
+            self.tell_of_actor(actor, ToNode::ActorLost { actor, incarnation, cause });
         }
     }
 

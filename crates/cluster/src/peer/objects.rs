@@ -1,9 +1,9 @@
 //! Objects that both nodes know: named, promised, asked for, and released.
 
-use super::Peer;
+use super::{Peer, Received};
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskId};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
@@ -80,11 +80,10 @@ impl Peer {
     }
 
     /// A task of the other side ended before its last return values, which may be in the store, and nobody will ask for.
-    pub(super) fn release_unanswered(&mut self, task: TaskId, returns: u32) {
+    pub(super) fn release_unanswered(&mut self, received: &Received) {
+        let mut unanswered = received.unanswered();
         let lent = self.doorway.lent.lock();
-        let objects =
-            (0..returns).map(|index| task.returns(index)).filter(|object| lent.get(*object).is_none());
-        let unanswered: Vec<_> = objects.collect();
+        unanswered.retain(|object| lent.get(*object).is_none());
         drop(lent);
         unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
     }

@@ -131,10 +131,11 @@ impl Peer {
         let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
         let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
         let text = format!("it could not be sent to another node: {problem}");
-        let (from, bytes) = (sent.from, control::encode(&Failure::new(FailureKind::Codec, text)));
+        let bytes = control::encode(&Failure::new(FailureKind::Codec, text));
+        let (from, about) = (sent.from, sent.about(true));
         self.settle_sent(ticket);
         if let Some(from) = from {
-            self.post(from, message, bytes);
+            self.post(from, message, bytes, about);
         }
     }
 
@@ -165,11 +166,8 @@ impl Peer {
         };
         received.producer = Some(from);
         let failed = matches!(answer, BridgeAnswer::Failed(_));
-        if kind == MessageKind::Returned {
-            received.returns_left = received.returns_left.saturating_sub(1);
-        }
         let done = match kind {
-            MessageKind::Returned => failed || received.returns_left == 0,
+            MessageKind::Returned => failed || received.on_returned(index),
             MessageKind::StreamEnded => true,
             _ => false,
         };
@@ -194,9 +192,8 @@ impl Peer {
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
     fn send_failure(&mut self, ticket: Ticket, failure: Failure) {
-        let Some(Received { task, returns_left, streams, actor, .. }) = self.received.remove(&ticket) else {
-            return;
-        };
+        let Some(received) = self.received.remove(&ticket) else { return };
+        let Received { streams, actor, .. } = received;
         let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
         if of_life && actor.is_some_and(|actor| self.on_call_lost(actor, &failure)) {
             return;
@@ -222,7 +219,7 @@ impl Peer {
             self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: true });
         }
         self.end_cancelled(process);
-        self.unsent.retain(|unsent| !unsent.is_to(process));
+        self.unsent.forget(&self.bridge, process);
         self.bridge.send(ToNode::DeathHandled { process });
     }
 
