@@ -221,7 +221,7 @@ impl Inner {
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
             FromNode::TaskLost { process, key, attempt, cause } => {
-                self.on_task_lost(process, key, attempt, &cause);
+                self.on_task_lost(process, key, attempt, cause.as_ref());
             }
             FromNode::SharedWorker { process } => self.on_shared_worker(process),
             FromNode::Asked { question, what } => {
@@ -236,6 +236,7 @@ impl Inner {
             FromNode::Warned { text } => warn(text),
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
+            | FromNode::HandBack { .. }
             | FromNode::HostActor { .. }
             | FromNode::EndActor { .. }
             | FromNode::ValueWanted { .. }
