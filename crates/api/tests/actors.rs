@@ -407,10 +407,11 @@ fn calls_through_a_handle_do_not_overtake_the_creation_of_the_actor() {
     let counter = Counter::remote(when_open::remote(gate.to_str().expect("text")));
     let (called, has_called) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let gate = &gate;
+        scope.spawn(move || {
             // The handle may have to wait for the argument; that, it does not do for ever.
             let _ = has_called.recv_timeout(std::time::Duration::from_millis(500));
-            std::fs::write(&gate, "").expect("written");
+            std::fs::write(gate, "").expect("written");
         });
         let sums = add_twice::remote(counter.clone()).get_timeout(support::PATIENCE);
         drop(called);

@@ -138,6 +138,8 @@ impl Control {
     /// Takes up what is in the directory, or begins a cluster, and listens for nodes.
     pub fn start(config: &ControlConfig) -> Result<Self, ControlError> {
         let system = |what| move |source| ControlError::System { what, source };
+        // One for each node, and its connections for strangers.
+        crate::files::raise_limit();
         let files = Files::claim(&config.directory)?;
         let authority = Arc::new(files.authority()?);
         let identity = files.identity(&authority)?;

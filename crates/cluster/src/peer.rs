@@ -368,8 +368,8 @@ impl Peer {
         Some(sent)
     }
 
-    /// The process of a task died there: its submitter decides whether it is run again.
-    fn lose(&mut self, sent: &Sent, cause: DeathCause) {
+    /// The process of a task died there: its submitter decides whether it is run again. Or it was handed back.
+    fn lose(&mut self, sent: &Sent, cause: Option<DeathCause>) {
         if let Some(submitter) = sent.from {
             let (key, attempt) = (sent.key, sent.attempt);
             let lost = ToNode::TaskLost { submitter, key, attempt, cause };
@@ -384,6 +384,12 @@ impl Peer {
         {
             self.by_key.remove(&(from, key));
         }
+    }
+
+    /// There is no room for tasks of this shape over there.
+    fn return_leases(&mut self, shape: ShapeId) {
+        let idle = self.idle.remove(&shape).unwrap_or_default();
+        idle.leases.into_iter().for_each(|lease| self.bridge.return_lease(lease));
     }
 
     fn return_idle_leases(&mut self) {
@@ -402,7 +408,7 @@ impl Peer {
         // Submitters find those with a cell by themselves when they hear of the death, as with any process.
         let unseen = |sent: &Sent| sent.lease.is_some() && sent.cell.is_none();
         for sent in std::mem::take(&mut self.sent).into_values().filter(unseen) {
-            self.lose(&sent, gone(why));
+            self.lose(&sent, Some(gone(why)));
         }
         // The other side has given up what it had sent, too.
         for received in std::mem::take(&mut self.received).into_values() {

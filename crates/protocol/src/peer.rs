@@ -169,12 +169,13 @@ pub enum Frame {
         /// Why it failed, if it did.
         failure: Option<Failure>,
     },
-    /// The process of a task died, with what the task had not returned.
+    /// The process of a task died, with what the task had not returned; or the task is handed back, since it would not
+    /// begin soon.
     TaskLost {
         /// The task.
         ticket: Ticket,
-        /// How.
-        cause: DeathCause,
+        /// How the process died; nothing if the task has not begun.
+        cause: Option<DeathCause>,
     },
     /// The consumer of a stream has taken so many items.
     StreamCredit {

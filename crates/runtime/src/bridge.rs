@@ -354,6 +354,11 @@ impl Bridge {
         Some((untold, Self::answer_message(MessageKind::Cancel, form, false, index, key)))
     }
 
+    /// Ends those of these tasks that have this shape and that nobody has begun; gives which.
+    pub fn withdraw(&self, shape: ShapeId, keys: &[TaskKey]) -> Vec<TaskKey> {
+        self.runtime.0.withdraw(shape, keys)
+    }
+
     /// Has the worker killed that runs a task which was submitted here and cancelled, if one still does.
     pub fn kill_worker_of(&self, task: TaskId, key: TaskKey) {
         if let Some(process) = self.runtime.0.who_runs(key) {

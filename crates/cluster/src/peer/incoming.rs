@@ -50,6 +50,9 @@ impl Peer {
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
             Frame::TaskLost { ticket, cause } => {
                 if let Some(sent) = self.settle_sent(ticket) {
+                    if let (None, Some((shape, _))) = (&cause, sent.lease) {
+                        self.return_leases(shape);
+                    }
                     self.lose(&sent, cause);
                 }
             }

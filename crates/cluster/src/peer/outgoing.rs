@@ -6,6 +6,7 @@ use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKin
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket, fitting};
 use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
+use std::collections::HashMap;
 
 /// Tasks that one look at the lanes takes at most for a shape, so that frames and answers are not kept waiting.
 const CLAIMS_MAX: usize = 64;
@@ -41,6 +42,7 @@ impl Peer {
                 let lease = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop());
                 lease.into_iter().for_each(|lease| self.bridge.return_lease(lease));
             }
+            FromNode::HandBack { shape } => self.hand_back(shape),
             FromNode::ShapeTold { shape, definition } => self.wire.send(&Frame::Shape { shape, definition }),
             FromNode::HostActor { spec, incarnation, .. } => self.send_actor(*spec, incarnation),
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
@@ -200,7 +202,7 @@ impl Peer {
         }
         if let FailureKind::WorkerDied(cause) = failure.kind {
             self.release_unanswered(&received);
-            return self.wire.send(&Frame::TaskLost { ticket, cause });
+            return self.wire.send(&Frame::TaskLost { ticket, cause: Some(cause) });
         }
         let failure = fitting(failure);
         let frame = match streams {
@@ -208,6 +210,19 @@ impl Peer {
             false => Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) },
         };
         self.wire.send(&frame);
+    }
+
+    /// Tasks of the other side that wait here for too long go back to it.
+    fn hand_back(&mut self, shape: ShapeId) {
+        let tasks = self.received.iter().filter(|(_, received)| received.actor.is_none());
+        let tickets: HashMap<TaskKey, Ticket> =
+            tasks.map(|(ticket, received)| (received.key, *ticket)).collect();
+        let keys: Vec<TaskKey> = tickets.keys().copied().collect();
+        for key in self.bridge.withdraw(shape, &keys) {
+            let ticket = tickets[&key];
+            self.received.remove(&ticket);
+            self.wire.send(&Frame::TaskLost { ticket, cause: None });
+        }
     }
 
     /// A local process died: nobody wants what was sent for it. Its place is not used again before that is settled.

@@ -221,7 +221,7 @@ impl Unsent {
             for item in queue {
                 match item {
                     Item::Message { about: About::Task(key, attempt), .. } => {
-                        let cause = cause.clone();
+                        let cause = Some(cause.clone());
                         outlet.tell_node(ToNode::TaskLost { submitter, key, attempt, cause });
                     }
                     Item::OfTask(message) => outlet.tell_node(message),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn lost(submitter: ProcessSlot, index: u32) -> ToNode {
-        ToNode::TaskLost { submitter, key: key(index), attempt: 0, cause: cause() }
+        ToNode::TaskLost { submitter, key: key(index), attempt: 0, cause: Some(cause()) }
     }
 
     #[test]
