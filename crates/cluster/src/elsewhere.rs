@@ -13,7 +13,7 @@ use aktis_io::{Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::member::{Question, ToControl};
 use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
-use aktis_protocol::{EntryRef, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, FunctionId, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use names::Names;
 use parking_lot::Mutex;
@@ -119,12 +119,10 @@ impl Elsewhere {
                 }
             }
             NodeEffect::Place { shape, definition, count } => self.place_tasks(shape, definition, count),
-            NodeEffect::PlaceActor { actor, needs, group, strategy, near } => {
-                let inputs = self.inputs(near);
-                self.place_actor(
-                    actor,
-                    Demand { needs, group, strategy, inputs, count: 1, ..Demand::default() },
-                );
+            NodeEffect::PlaceActor { actor, needs, group, strategy, near, priority } => {
+                let (inputs, function) = (self.inputs(near), FunctionId::default());
+                let demand = Demand { needs, group, strategy, count: 1, priority, function, inputs };
+                self.place_actor(actor, demand);
             }
             NodeEffect::Withdraw { shape } => self.withdraw(shape),
             NodeEffect::WithdrawActor { actor } => self.withdraw_actor(actor),

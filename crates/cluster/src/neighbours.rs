@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const NODE_GREETING: &[u8] = b"node";
 /// The pause between two attempts to dial a node.
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
+/// How long a member may not be reached before that is said: by then it is no member any more if it is dead.
+const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the control process may take to say where a node is that has dialled this one.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -253,6 +255,7 @@ impl Neighbours {
     }
 
     fn dial(self: &Arc<Self>, node: NodeId) {
+        let mut patience = Some(Instant::now() + DIAL_PATIENCE);
         loop {
             let mut table = self.table.lock();
             let closing = table.closing;
@@ -274,10 +277,22 @@ impl Neighbours {
                 })
             });
             drop(endpoint);
+            let problem = match &dialled {
+                Ok(_) => events,
+                Err(error) => Some(error.to_string()),
+            };
+            // A node may be away for a moment: nothing is said about each attempt that fails.
+            if let Some(problem) = &problem
+                && patience.take_if(|until| Instant::now() >= *until).is_some()
+            {
+                eprintln!(
+                    "aktis: node {node}, a member of the cluster, cannot be reached at {address}: {problem}\n\
+                     hint: can this machine reach that address? `--listen` tells a node where others reach it"
+                );
+            }
             let mut table = self.table.lock();
-            // A node may be away for long: nothing is said about an attempt that fails.
             if let Ok(link) = dialled {
-                let Some(problem) = events else {
+                let Some(problem) = problem else {
                     if let Some(neighbour) = table.nodes.get_mut(&node) {
                         neighbour.dialling = false;
                     }
