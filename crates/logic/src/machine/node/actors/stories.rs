@@ -83,7 +83,7 @@ impl Node {
             return Some(Failure::new(FailureKind::ActorDied, text));
         }
         if let Some(failure) = spec.group.and_then(|place| self.group_refusal(place)) {
-            return Some(Failure { kind: FailureKind::ActorDied, ..failure });
+            return Some(Failure { kind: FailureKind::ActorGroupRemoved, ..failure });
         }
         spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name)).map(|name| name_taken(name))
     }
