@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::buffer::Pinned;
     #[pymodule_export]
-    use crate::callbacks::run_callbacks;
+    use crate::callbacks::{next_callbacks, report_unraisable};
     #[pymodule_export]
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
     #[pymodule_export]
