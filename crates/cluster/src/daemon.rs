@@ -203,7 +203,7 @@ impl Daemon {
     /// Starts a daemon. When this returns, it is ready.
     pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
-        files::raise_limit(&offered(&config))?;
+        files::raise_limit_for(&offered(&config))?;
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
         let Belonging { identity, head, control } = belong(&config, directory.path())?;

@@ -169,13 +169,18 @@ impl Elsewhere {
     pub(crate) fn on_control_back(&self) {
         self.stand_in.lock().take();
         self.on_control_away();
+        self.say_unsaid_names();
         self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
     }
 
+    /// Time has passed.
+    pub(crate) fn on_time(&self) {
+        self.give_up_waiting();
+    }
+
     /// Time has passed while the control process is away.
     pub(crate) fn on_time_alone(&self) {
-        self.give_up_waiting();
         self.wake_stand_in();
     }
 

@@ -12,13 +12,18 @@ const PER_WORKER: u64 = 5;
 /// Raises the limit of this process as far as it may, and says whether that is enough for what the node offers.
 ///
 /// Other nodes are not counted: how many there will be is not known, and each costs a handful.
-pub(crate) fn raise_limit(offered: &Resources) -> Result<(), DaemonError> {
+pub(crate) fn raise_limit_for(offered: &Resources) -> Result<(), DaemonError> {
+    raise_limit();
+    enough(getrlimit(Resource::Nofile).current, workers(offered))
+}
+
+/// Raises the limit of this process as far as it may.
+pub(crate) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         // If that is refused, what there is may be enough.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
-    enough(getrlimit(Resource::Nofile).current, workers(offered))
 }
 
 /// As many workers as run at the same time, one for each CPU.

@@ -2,7 +2,7 @@
 
 use aktis_logic::machine::node::{
     Guest, Node, NodeConfig, NodeEffect, NodeInput, PATIENCE_MICROSECONDS, ProgramConfig,
-    SPILL_ABOVE_PERCENT_DEFAULT, Verdict,
+    SPILL_ABOVE_PERCENT_DEFAULT, Verdict, WELCOME_MICROSECONDS,
 };
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
@@ -180,6 +180,28 @@ fn what_another_node_has_sent_is_not_handed_up() {
     assert_eq!(handed_up(&story.wait(5)), 0, "it would go in rings");
     story.submit(DRIVER, wide, 3);
     assert_eq!(handed_up(&story.wait(3)), 3, "those of this node are");
+}
+
+#[test]
+fn what_another_node_has_sent_goes_back_to_it_if_nothing_moves() {
+    let mut story = Story::begin();
+    let peer = story.peer;
+    let wide = Shape { resources: cpus(2), ..Shape::default() };
+    let (shape, effects) = story.submit(peer, wide, 5);
+    assert_eq!(leases(&effects, WORKER), 1, "there is room for one");
+    let handed_back = |effects: &[NodeEffect]| {
+        let is_told = |effect: &&NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::HandBack { shape: told } } if *to == peer && *told == shape);
+        effects.iter().filter(is_told).count()
+    };
+    let lane = LaneId(0);
+    let mut look = |microseconds, queued| {
+        story.now += microseconds;
+        handed_back(&story.step(NodeInput::LaneDemand { lane, queued }))
+    };
+    assert_eq!(look(1, 4), 0);
+    assert_eq!(look(WELCOME_MICROSECONDS, 4), 1);
+    assert_eq!(look(WELCOME_MICROSECONDS, 3), 0, "one has begun: the others will");
+    assert_eq!(look(WELCOME_MICROSECONDS, 3), 1);
 }
 
 #[test]

@@ -248,7 +248,8 @@ pub enum ToNode {
         /// How.
         cause: DeathCause,
     },
-    /// The process of a task died, which the sender has forwarded to the node that it stands for.
+    /// The process of a task died, which the sender has forwarded to the node that it stands for, or that node hands the
+    /// task back.
     TaskLost {
         /// Who submitted it.
         submitter: ProcessSlot,
@@ -256,8 +257,8 @@ pub enum ToNode {
         key: TaskKey,
         /// How often it was sent before.
         attempt: u32,
-        /// How the process died.
-        cause: DeathCause,
+        /// How the process died; nothing if the task has not begun.
+        cause: Option<DeathCause>,
     },
     /// An actor in the care of the node that the sender stands for takes no calls for now: those that it had are lost.
     ActorAway {
@@ -477,8 +478,14 @@ pub enum FromNode {
         key: TaskKey,
         /// How often it was sent before.
         attempt: u32,
-        /// How the process died.
-        cause: DeathCause,
+        /// How the process died; nothing if the task has not begun.
+        cause: Option<DeathCause>,
+    },
+    /// Tasks of this shape wait here for too long: those that the node you stand for has sent, and that nobody has begun,
+    /// are to be handed back to it.
+    HandBack {
+        /// The shape.
+        shape: ShapeId,
     },
     /// The process of an actor died, which lived here for the node that you stand for.
     ActorLost {

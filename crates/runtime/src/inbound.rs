@@ -12,7 +12,9 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{
     CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, Message, MessageKind, Stored, ValueForm,
 };
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShardIndex, TaskId, TaskKey};
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId, TaskKey,
+};
 use aktis_store::{Receiver, Running};
 use parking_lot::MutexGuard;
 use std::collections::{HashMap, HashSet};
@@ -296,7 +298,7 @@ impl Inner {
             let mine = running.filter(|cell| cell.submitter == self.me && cell.key.shard() == shard.index);
             lost.extend(mine.map(|cell| (cell.key, cell.attempt)));
             for (key, attempt) in lost {
-                self.lose(&mut shell, key, attempt, cause, &mut later);
+                self.lose(&mut shell, key, attempt, Some(cause), &mut later);
             }
             if shard.index == self.submitter.first().index {
                 self.on_host_died(&mut shell, dead, cause, &mut later);
@@ -318,13 +320,13 @@ impl Inner {
         }
     }
 
-    /// The process of a task of this one died on another node; `process` had forwarded it.
+    /// The process of a task of this one died on another node, or that node hands it back; `process` had forwarded it.
     pub(crate) fn on_task_lost(
         self: &Arc<Self>,
         process: ProcessSlot,
         key: TaskKey,
         attempt: u32,
-        cause: &DeathCause,
+        cause: Option<&DeathCause>,
     ) {
         // What it had answered before it died counts.
         self.drain_process(process);
@@ -344,7 +346,7 @@ impl Inner {
         shell: &mut Shell,
         key: TaskKey,
         attempt: u32,
-        cause: &DeathCause,
+        cause: Option<&DeathCause>,
         later: &mut Later,
     ) {
         if let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) {
@@ -368,6 +370,29 @@ impl Inner {
         for key in keys {
             self.cancel(key, false, true);
         }
+    }
+
+    /// Ends those of these tasks that have this shape and that nobody has begun; gives which.
+    pub(crate) fn withdraw(self: &Arc<Self>, shape: ShapeId, keys: &[TaskKey]) -> Vec<TaskKey> {
+        let mut later = Later::default();
+        let mut withdrawn = Vec::new();
+        for &key in keys {
+            let mut shell = self.submitter.of(key).lock();
+            let Some(record) = shell.machine.record(key) else { continue };
+            let is_free = match (record.stage(), record.route()) {
+                _ if shell.shape_of(key) != Some(shape) => false,
+                (Stage::Queued, _) => true,
+                (Stage::Sent { position }, Route::Lane(lane)) => shell.take_back(lane, position),
+                _ => false,
+            };
+            if is_free {
+                shell.step(self, &mut later, |machine, out| machine.on_cancelled(key, out));
+                shell.flush(self, &mut later);
+                withdrawn.push(key);
+            }
+        }
+        later.run(self);
+        withdrawn
     }
 
     /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`. Gives who was not told,
@@ -398,9 +423,12 @@ impl Inner {
         let mut shell = self.submitter.of(key).lock();
         let task = shell.machine.record(key).map(|record| record.task());
         let found = shell.step(self, &mut later, handler);
+        let mut is_unseen = false;
         let sent_to = match found {
             Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
-                self.who_runs(key)
+                let runs = self.who_runs(key);
+                is_unseen = runs.is_none();
+                runs
             }
             Cancelled::Taken => Some(self.me),
             Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
@@ -416,6 +444,12 @@ impl Inner {
         }
         let how = cancel_index(force, recursive);
         let untold = sent_to.filter(|process| !self.send_cancel(*process, key, how));
+        if is_unseen {
+            // It is done, or another node has it: who stands for a node has more tasks than cells to show them.
+            for process in self.processes().filter(|process| self.is_elsewhere(*process)) {
+                self.send_cancel(process, key, how);
+            }
+        }
         later.run(self);
         untold
     }
@@ -466,11 +500,16 @@ impl Inner {
         self.running().map(|(process, running)| (running.key, process)).collect()
     }
 
-    fn running(&self) -> impl Iterator<Item = (ProcessSlot, Running)> {
+    /// All processes that are alive.
+    fn processes(&self) -> impl Iterator<Item = ProcessSlot> {
         let processes = (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot);
-        let alive = processes.filter(|process| self.control.is_alive(*process));
-        let cells =
-            alive.flat_map(|process| self.control.cells(process).iter().map(move |cell| (process, cell)));
+        processes.filter(|process| self.control.is_alive(*process))
+    }
+
+    fn running(&self) -> impl Iterator<Item = (ProcessSlot, Running)> {
+        let cells = self
+            .processes()
+            .flat_map(|process| self.control.cells(process).iter().map(move |cell| (process, cell)));
         let running = cells.filter_map(|(process, cell)| Some((process, cell.get()?)));
         running.filter(|(_, running)| running.submitter == self.me)
     }

@@ -220,7 +220,7 @@ impl Inner {
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
             FromNode::TaskLost { process, key, attempt, cause } => {
-                self.on_task_lost(process, key, attempt, &cause);
+                self.on_task_lost(process, key, attempt, cause.as_ref());
             }
             FromNode::SharedWorker { process } => self.on_shared_worker(process),
             FromNode::Asked { question, what } => {
@@ -234,6 +234,7 @@ impl Inner {
             }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
+            | FromNode::HandBack { .. }
             | FromNode::HostActor { .. }
             | FromNode::EndActor { .. }
             | FromNode::ValueWanted { .. }

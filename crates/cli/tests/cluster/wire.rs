@@ -174,7 +174,7 @@ fn the_limit_on_open_files_is_raised_or_complained_about() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
     let [soft, hard] = [3, 4].map(|column| line.split_whitespace().nth(column).expect("a number").to_owned());
-    child.kill().unwrap();
+    assert!(aktis(&path).arg("stop").status().unwrap().success());
     child.wait().unwrap();
     assert_eq!(soft, hard, "{line}");
 }

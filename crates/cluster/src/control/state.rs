@@ -32,11 +32,13 @@ impl State {
         for info in &found.nodes {
             membership.restore(clock.now(), info.node, info.epoch);
         }
+        let (names, left) = Names::new(found.names, &found.nodes);
+        tables.free_names(left.iter().map(String::as_str));
         Ok(Self {
             membership,
             placer: Placer::new(),
             members: Members::new(found.nodes),
-            names: Names::new(found.names),
+            names,
             tables: Some(tables),
         })
     }
@@ -66,6 +68,10 @@ impl State {
     }
 
     pub(super) fn on_time(&mut self, now: Time) {
+        // Who waits for the disk has no heartbeats yet; its link says whether it lives.
+        for (node, epoch) in self.members.unwelcome() {
+            let _ = self.membership.on_heartbeat(now, node, epoch);
+        }
         for (node, epoch) in self.membership.lapse(now) {
             self.on_left(now, node, epoch);
         }

@@ -414,13 +414,17 @@ impl<P> Submitter<P> {
     }
 
     /// The process that ran this attempt of a task died: it is queued again, or fails. A process that dies just after
-    /// it has answered may still name an attempt that is over.
-    pub fn on_lost(&mut self, key: TaskKey, attempt: u32, cause: &DeathCause, out: &mut Out<P>) {
+    /// it has answered may still name an attempt that is over. Without a cause nobody had begun it: that was no try.
+    pub fn on_lost(&mut self, key: TaskKey, attempt: u32, cause: Option<&DeathCause>, out: &mut Out<P>) {
         let Some(record) = self.tasks.get_mut(key) else { return };
         if !matches!(record.stage, Stage::Sent { .. }) || record.attempt != attempt {
             return;
         }
         let Route::Lane(lane) = record.route else { return };
+        let Some(cause) = cause else {
+            record.stage = Stage::Queued;
+            return self.lanes.queue(lane).push_front(key);
+        };
         if record.try_again() {
             match self.config.rests {
                 true => rest(record, key, out),

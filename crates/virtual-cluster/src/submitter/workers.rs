@@ -277,13 +277,13 @@ impl Trial {
         let attempt = self.machine.record(key).map_or(0, |record| record.attempt());
         if let Some(over) = attempt.checked_sub(1) {
             // Another worker that died had answered an earlier attempt.
-            self.tell("an old loss", |machine, effects| machine.on_lost(key, over, &cause, effects));
+            self.tell("an old loss", |machine, effects| machine.on_lost(key, over, Some(&cause), effects));
         }
         for _ in 0..1 + self.random.below(2) {
             if !is_call {
                 self.oracle.on_lost(number, FailureKind::WorkerDied(cause.clone()));
             }
-            self.tell("a loss", |machine, effects| machine.on_lost(key, attempt, &cause, effects));
+            self.tell("a loss", |machine, effects| machine.on_lost(key, attempt, Some(&cause), effects));
         }
         if self.random.chance(30) {
             self.workers.ghosts.push(Answer { number, failed: self.random.chance(20) });

@@ -171,7 +171,8 @@ impl Copies {
     pub(super) fn order(&self, entry: EntryRef, state: EntryState) -> NodeEffect {
         let copy = self.get(entry);
         let offset = match copy.state {
-            CopyState::Elsewhere { peer } => u64::from(peer.0) + 1,
+            // Whoever finds it learns where it is; whoever frees it does not.
+            CopyState::Elsewhere { peer } if state == EntryState::Spilled => u64::from(peer.0) + 1,
             _ => copy.arena_offset().unwrap_or(0),
         };
         NodeEffect::WriteEntry { entry, object: copy.object, state, offset, bytes: copy.bytes }

@@ -269,6 +269,11 @@ impl Leases {
         self.of_shape(shape).filter(|lane| counts(lane)).map(|lane| u64::from(lane.wanted)).sum()
     }
 
+    /// The lanes of a shape.
+    pub(super) fn lanes_of(&self, shape: ShapeId) -> impl Iterator<Item = (LaneId, &Lane)> {
+        self.lanes.iter().filter(move |(_, lane)| lane.shape == shape).map(|(id, lane)| (*id, lane))
+    }
+
     fn of_shape(&self, shape: ShapeId) -> impl Iterator<Item = &Lane> {
         self.lanes.values().filter(move |lane| lane.shape == shape)
     }

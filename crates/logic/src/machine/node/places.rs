@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. What waits is handed up once at a time: there is no second question before the first is answered.
-//! 2. What another node has sent here is not handed up, so that nothing goes in rings.
+//! 2. What another node has sent here is not handed up, so that nothing goes in rings. If it waits for too long it is handed
+//!    back to that node, which asks again.
 //! 3. What runs where the placer says is started here on credit only.
 
 use super::leases::{Held, Lane};
@@ -16,7 +17,9 @@ use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::rules_text;
-use aktis_protocol::{ActorId, GroupPlace, LabelRule, Labels, Near, NodeId, ProcessSlot, ShapeId, Strategy};
+use aktis_protocol::{
+    ActorId, GroupPlace, LabelRule, Labels, LaneId, Near, NodeId, ProcessSlot, ShapeId, Strategy,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long something that this node could run waits for it before it is handed up.
@@ -25,6 +28,9 @@ pub const PATIENCE_MICROSECONDS: u64 = 20_000;
 const AGAIN_MICROSECONDS: u64 = 10_000;
 /// How soon it is handed up again if nobody could say where it goes.
 const REFUSED_MICROSECONDS: u64 = 200_000;
+
+/// How long as many tasks of another node wait here as before until they are handed back to it.
+pub const WELCOME_MICROSECONDS: u64 = 500_000;
 
 /// How long a lease is used that was granted because the placer has said so.
 const OUTDATED_MICROSECONDS: u64 = 100_000;
@@ -81,6 +87,8 @@ pub(super) struct Places {
     told: BTreeSet<(ProcessSlot, ShapeId)>,
     /// How many leases of shapes that run where the placer says may be granted here.
     credit: BTreeMap<ShapeId, u32>,
+    /// Lanes of other nodes in which tasks wait: how many, and since when that many.
+    waiting_for_others: BTreeMap<LaneId, (u32, Time)>,
     /// Actors that live where the placer says, and are to live here.
     guests: BTreeSet<ActorId>,
 }
@@ -107,10 +115,14 @@ impl Places {
 
     /// When something is handed up.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
-        self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
-            HandUp::Due(at) => Some(*at),
-            HandUp::Asked | HandUp::Waits(_) => None,
-        })
+        let handed_back =
+            self.waiting_for_others.values().map(|(_, since)| Time(since.0 + WELCOME_MICROSECONDS));
+        let handed_up =
+            self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
+                HandUp::Due(at) => Some(*at),
+                HandUp::Asked | HandUp::Waits(_) => None,
+            });
+        handed_up.chain(handed_back)
     }
 
     pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
@@ -241,6 +253,7 @@ impl Node {
         if !self.places.clustered {
             return;
         }
+        self.hand_back_tasks(now, out);
         let mut shapes = std::mem::take(&mut self.places.shapes);
         let mut actors = std::mem::take(&mut self.places.actors);
         for claim in self.claims.clone() {
@@ -266,6 +279,33 @@ impl Node {
                 HandUp::Waits(_) => out.push(NodeEffect::WithdrawActor { actor }),
             }
         }
+    }
+
+    /// What other nodes have sent here, and what waits here for too long, goes back to them: the placer knew less when it
+    /// chose this node, and something else may have taken what there was. Bundles of groups are where they are.
+    fn hand_back_tasks(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let before = std::mem::take(&mut self.places.waiting_for_others);
+        let mut waiting = BTreeMap::new();
+        for claim in &self.claims {
+            let Claim::Shape(shape) = *claim else { continue };
+            if self.leases.shape(shape).group.is_some() {
+                continue;
+            }
+            let waits =
+                |lane: &Lane| lane.wanted > 0 && lane.removal.is_none() && self.is_peer(lane.submitter);
+            for (id, lane) in self.leases.lanes_of(shape).filter(|(_, lane)| waits(lane)) {
+                let since = match before.get(&id) {
+                    Some((queued, since)) if *queued == lane.queued => *since,
+                    _ => now,
+                };
+                let is_due = now.0 >= since.0 + WELCOME_MICROSECONDS;
+                if is_due {
+                    self.send(lane.submitter, FromNode::HandBack { shape }, out);
+                }
+                waiting.insert(id, (lane.queued, if is_due { now } else { since }));
+            }
+        }
+        self.places.waiting_for_others = waiting;
     }
 
     fn hand_up_shape(

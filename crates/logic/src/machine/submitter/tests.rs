@@ -105,10 +105,23 @@ fn a_task_without_a_limit_is_sent_again_for_ever() {
     let a = story.submit_to(Route::Lane(story.lane), "a", limits::FOR_EVER, &[]);
     for attempt in 0..10 {
         assert_eq!(story.send_all(), [a]);
-        story.machine.on_lost(a, attempt, &Story::cause(), &mut story.out);
+        story.machine.on_lost(a, attempt, Some(&Story::cause()), &mut story.out);
     }
     assert_eq!(story.machine.tasks.get(a).map(|task| task.retries), Some(limits::FOR_EVER));
     assert!(story.failed().is_empty());
+}
+
+#[test]
+fn a_task_that_nobody_has_begun_is_sent_again_and_that_is_no_try() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit_to(Route::Lane(story.lane), "a", 0, &[]);
+    for _ in 0..3 {
+        assert_eq!(story.send_all(), [a]);
+        story.machine.on_lost(a, 0, None, &mut story.out);
+    }
+    assert_eq!(story.send_all(), [a]);
+    story.machine.on_lost(a, 0, Some(&Story::cause()), &mut story.out);
+    assert_eq!(story.failed(), ["a"]);
 }
 
 #[test]
@@ -132,7 +145,7 @@ fn all_tasks_of_a_lane_that_is_removed_fail_and_its_place_is_used_again() {
     assert_eq!(story.failed(), ["sent", "queued", "waiting"]);
     assert!(story.machine.lane_failure(lane).is_some());
     // What happens to them later changes nothing.
-    story.machine.on_lost(sent, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(sent, 0, Some(&Story::cause()), &mut story.out);
     story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
     let next = story.machine.open_lane();
     assert_eq!((next.place(), next == lane), (lane.place(), false));
@@ -181,7 +194,7 @@ fn a_lost_task_runs_again_and_fails_when_no_retry_is_left() {
     let a = story.submit("a", &[]);
     for attempt in 0..2 {
         assert_eq!(story.send_all(), [a]);
-        story.machine.on_lost(a, attempt, &Story::cause(), &mut story.out);
+        story.machine.on_lost(a, attempt, Some(&Story::cause()), &mut story.out);
         story.machine.check();
     }
     assert_eq!(story.send_all(), []);
@@ -257,7 +270,7 @@ fn a_lost_task_owes_all_its_returns_again() {
     let a = story.machine.on_submitted(submission, &[]);
     story.send_all();
     assert!(story.returned(a, false));
-    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, Some(&Story::cause()), &mut story.out);
     assert_eq!(story.send_all(), [a]);
     assert!(story.returned(a, false) && story.machine.is_unfinished(a), "the second return is missing");
     assert!(story.returned(a, false) && !story.machine.is_unfinished(a));
@@ -376,8 +389,8 @@ fn a_task_rests_before_its_next_attempt() {
     let mut story = Story::new(SubmitterConfig { rests: true, ..LINEAGE });
     let (a, b, c) = (story.submit("a", &[]), story.submit("b", &[]), story.submit("c", &[]));
     assert_eq!(story.send_all(), [a, b, c]);
-    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
-    story.machine.on_lost(b, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, Some(&Story::cause()), &mut story.out);
+    story.machine.on_lost(b, 0, Some(&Story::cause()), &mut story.out);
     assert!(story.machine.on_attempt_failed(c, &mut story.out));
     assert_eq!(story.send_all(), []);
     story.machine.check();
@@ -397,7 +410,7 @@ fn a_worker_that_dies_after_its_answer_does_not_lose_the_next_attempt() {
     assert!(story.machine.on_attempt_failed(a, &mut story.out));
     assert_eq!(story.send_all(), [a]);
     // Its running cell still names the first attempt.
-    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, Some(&Story::cause()), &mut story.out);
     assert_eq!(story.send_all(), []);
     assert!(story.failed().is_empty() && story.returned(a, false));
 }
@@ -412,8 +425,8 @@ fn a_taken_task_is_not_sent_and_no_worker_can_lose_it() {
     story.machine.on_taken(a);
     story.machine.on_taken(b);
     assert_eq!(story.send_all(), []);
-    story.machine.on_lost(a, 0, &Story::cause(), &mut story.out);
-    story.machine.on_lost(b, 0, &Story::cause(), &mut story.out);
+    story.machine.on_lost(a, 0, Some(&Story::cause()), &mut story.out);
+    story.machine.on_lost(b, 0, Some(&Story::cause()), &mut story.out);
     assert_eq!(story.send_all(), []);
     assert!(story.returned(b, false));
     assert_eq!(story.send_all(), [c]);
