@@ -22,6 +22,7 @@ mod disk;
 pub mod embedded;
 pub mod host;
 mod inbox;
+mod kills;
 pub mod link;
 mod node_thread;
 mod output;

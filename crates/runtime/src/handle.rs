@@ -104,6 +104,15 @@ impl Handle {
         matches!(self.entry.outcome(), Some(Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Refused(_)))
     }
 
+    /// Has the value, if it is ready and on another node, brought to this one. Nobody waits for that here.
+    pub fn fetch(&self) {
+        if let Some(Outcome::Stored { place, .. }) = self.entry.outcome()
+            && let Some(runtime) = self.entry.runtime()
+        {
+            runtime.fetch(self.entry.id, place.get());
+        }
+    }
+
     /// Whether both refer to the same object in the same process.
     #[inline]
     pub fn is_same(&self, other: &Handle) -> bool {

@@ -8,7 +8,7 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
-use aktis_protocol::{FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, FailureKind, ObjectId, ProcessSlot};
 use aktis_store::{Pin, PinError};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -155,6 +155,14 @@ impl Inner {
                     }
                 }
             }
+        }
+    }
+
+    /// Asks for a stored object that is on another node. The answer finds nobody who waits.
+    pub(crate) fn fetch(&self, object: ObjectId, entry: EntryRef) {
+        if self.arena.elsewhere(entry).is_some() {
+            let request = self.replies.next_request();
+            self.send_to_node(ToNode::RestoreWanted { request, object });
         }
     }
 

@@ -36,13 +36,7 @@ impl State {
         }
         let (names, left) = Names::new(found.names, &found.nodes);
         tables.free_names(left.iter().map(String::as_str));
-        Ok(Self {
-            membership,
-            placer,
-            members: Members::new(found.nodes),
-            names,
-            tables: Some(tables),
-        })
+        Ok(Self { membership, placer, members: Members::new(found.nodes), names, tables: Some(tables) })
     }
 
     /// Has all written that was changed; nothing is changed any more.

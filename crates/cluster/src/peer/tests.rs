@@ -110,7 +110,7 @@ impl Pair {
             let node = runtime.node().unwrap();
             let thread = std::thread::spawn(move || {
                 let why = peer.run();
-                let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why] };
+                let cause = DeathCause { stderr_tail: vec![why], ..DeathCause::default() };
                 node.host().close_local(slot, cause);
             });
             Side { runtime, slot, doorway, thread: Some(thread) }
