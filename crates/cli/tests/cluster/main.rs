@@ -5,6 +5,7 @@
 mod control;
 mod machines;
 mod placement;
+mod pulls;
 mod recovery;
 mod views;
 mod wire;
