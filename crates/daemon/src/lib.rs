@@ -38,7 +38,7 @@ pub use attach::{AttachError, DriverLink};
 pub use delivery::Deliver;
 pub use directory::{ADDRESS_FILE, AddressError, default_directory, find_local};
 pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
-pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, StartError};
+pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, OpenedCopy, StartError};
 pub use link::{LinkError, WorkerLink};
 pub use output::{OutputEvents, PrintedLine, Printer, Stream, WriteOutput, write_directly};
 pub use programs::{ProgramError, ProgramSource};
