@@ -232,6 +232,9 @@ impl Inner {
                     printer.print(lines, missed);
                 }
             }
+            FromNode::Freed { object, .. } if self.bridge.get().is_none() => {
+                self.on_left_object_freed(object);
+            }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HandBack { .. }
