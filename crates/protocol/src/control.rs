@@ -156,6 +156,12 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
+    /// The sender, which has made `object`, holds no reference to it any more, but keeps what it needs to make it again: it
+    /// is told when nobody can ask for the object ([`FromNode::Freed`]).
+    LeftToOthers {
+        /// The object.
+        object: ObjectId,
+    },
     /// The value of `container` holds these: they live as long as it does.
     Contains {
         /// The object whose value holds references; the node learns of it by this if it did not know it.
@@ -239,14 +245,14 @@ pub enum ToNode {
         /// Why.
         failure: Failure,
     },
-    /// The process of the actor died, on the node that the sender stands for.
+    /// The process of the actor died, on the node that the sender stands for, or that node hands it back.
     ActorLost {
         /// The actor.
         actor: ActorId,
         /// Which life.
         incarnation: u32,
-        /// How.
-        cause: DeathCause,
+        /// How; nothing if that life has not begun.
+        cause: Option<DeathCause>,
     },
     /// The process of a task died, which the sender has forwarded to the node that it stands for, or that node hands the
     /// task back.
@@ -458,7 +464,8 @@ pub enum FromNode {
         /// The object.
         object: ObjectId,
     },
-    /// Nobody here can ask for this object any more, or somebody else says its value.
+    /// Nobody here can ask for this object any more, or somebody else says its value. To a process that stands for another
+    /// node, or has left the object to others.
     Freed {
         /// The object.
         object: ObjectId,
@@ -487,12 +494,12 @@ pub enum FromNode {
         /// The shape.
         shape: ShapeId,
     },
-    /// The process of an actor died, which lived here for the node that you stand for.
+    /// The process of an actor died, which lived here for the node that you stand for, or which was to and is handed back.
     ActorLost {
         /// The actor.
         actor: ActorId,
-        /// How.
-        cause: DeathCause,
+        /// How; nothing if that life has not begun.
+        cause: Option<DeathCause>,
     },
     /// An actor lived here for the node that you stand for, and is held here still: that has to keep it for this one.
     ActorWanted {

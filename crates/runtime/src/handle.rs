@@ -4,6 +4,7 @@ use crate::actors::ActorEntry;
 use crate::codec::{Arguments, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
+use crate::objects::Patience;
 use crate::options::CallOptions;
 use crate::registry::Function;
 use crate::runtime::Runtime;
@@ -36,7 +37,7 @@ impl Handle {
     pub fn get(&self, timeout: Option<Duration>) -> Result<Value, Error> {
         match self.entry.runtime() {
             Some(runtime) => runtime.get(&self.entry, timeout),
-            None => match value_of(&self.entry)? {
+            None => match value_of(&self.entry, Patience::default())? {
                 Found::Value(value) => Ok(value),
                 Found::Renewed(_) => Err(Error::Closed),
             },
@@ -59,7 +60,7 @@ impl Handle {
                     return Poll::Pending;
                 }
             }
-            match value_of(entry) {
+            match value_of(entry, Patience::default()) {
                 Ok(Found::Value(value)) => return Poll::Ready(Ok(value)),
                 Ok(Found::Renewed(entry)) => renewed = Some(Handle { entry }),
                 Err(error) => return Poll::Ready(Err(error)),
@@ -104,6 +105,15 @@ impl Handle {
         matches!(self.entry.outcome(), Some(Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Refused(_)))
     }
 
+    /// Has the value, if it is ready and on another node, brought to this one. Nobody waits for that here.
+    pub fn fetch(&self) {
+        if let Some(Outcome::Stored { place, .. }) = self.entry.outcome()
+            && let Some(runtime) = self.entry.runtime()
+        {
+            runtime.fetch(self.entry.id, place.get());
+        }
+    }
+
     /// Whether both refer to the same object in the same process.
     #[inline]
     pub fn is_same(&self, other: &Handle) -> bool {
@@ -137,11 +147,13 @@ impl Handle {
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
     /// isolation; `recursive` also cancels what it has submitted and what is not finished. A finished task, a `put`
-    /// object or one made elsewhere is left as it is.
+    /// object or one made elsewhere is left as it is; a finished task that is run again, since its value was lost, is not.
     pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
-        if let (Some(key), None) = (self.entry.key(), self.entry.outcome()) {
+        if let Some(key) = self.entry.key()
+            && (self.entry.outcome().is_none() || runtime.is_gone(&self.entry))
+        {
             runtime.cancel(key, force, recursive);
         }
         Ok(())
@@ -161,13 +173,35 @@ impl Handle {
             Some(Outcome::Inline(value)) => {
                 format!("it has a value of {} bytes, in this process", value.bytes().len())
             }
-            Some(Outcome::Stored { .. }) => "it has a value, in the object store of this node".to_owned(),
+            Some(Outcome::Stored { .. }) => self.explain_stored(),
             Some(Outcome::Failed(failure)) => format!("it failed: {failure}"),
             Some(Outcome::Refused(error)) => format!("it was not submitted: {error}"),
             None => match self.entry.runtime() {
                 Some(runtime) => runtime.explain_pending(&self.entry),
                 None => String::new(),
             },
+        }
+    }
+}
+
+impl Handle {
+    /// Says where a value is that is in an object store, or was.
+    fn explain_stored(&self) -> String {
+        let Some(runtime) = self.entry.runtime() else { return String::new() };
+        if runtime.is_gone(&self.entry) {
+            return match self.entry.renewal() {
+                Some(_) => format!(
+                    "its value was lost with the node that had it, and is wanted again: {}",
+                    runtime.explain_pending(&self.entry)
+                ),
+                None => "its value was lost with the node that had it; it is made again, if that is possible, when \
+                         somebody wants it"
+                    .to_owned(),
+            };
+        }
+        match runtime.is_value_elsewhere(&self.entry) {
+            true => "it has a value, in the object store of another node".to_owned(),
+            false => "it has a value, in the object store of this node".to_owned(),
         }
     }
 }
