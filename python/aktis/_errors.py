@@ -189,7 +189,7 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         "reconstruction": exceptions.ObjectReconstructionFailedError,
         "session_closed": exceptions.SessionClosedError,
         "environment": exceptions.RuntimeEnvSetupError,
-        "task_unschedulable": exceptions.TaskUnschedulableError,
+        "unschedulable": exceptions.TaskUnschedulableError,
         "actor_unschedulable": exceptions.ActorUnschedulableError,
         "task_group_removed": exceptions.TaskPlacementGroupRemoved,
         "actor_group_removed": exceptions.ActorPlacementGroupRemoved,

@@ -13,6 +13,7 @@ STREAM_AHEAD_DEFAULT = 0
 MAX_RETRIES_DEFAULT = 3
 ASYNC_CONCURRENCY_DEFAULT = 1000
 NAME_BYTES_MAX = 4096
+RETURNS_MAX = 16_384
 STREAMING = -1
 DYNAMIC = -2
 
@@ -146,6 +147,8 @@ def return_count(name: str, value: Any) -> int | str:
             )
         return value
     number: int = whole(0)(name, value)
+    if number > RETURNS_MAX:
+        raise ValueError(f"the option {name!r} is {number}, and the limit is {RETURNS_MAX}")
     return number
 
 

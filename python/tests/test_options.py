@@ -81,6 +81,7 @@ WRONG_TYPES_OF_TASKS: list[dict[str, Any]] = [
 WRONG_VALUES_OF_TASKS: list[dict[str, Any]] = [
     {"num_returns": -1},
     {"num_returns": "many"},
+    {"num_returns": _options.RETURNS_MAX + 1},
     {"max_retries": -2},
     {"max_calls": -1},
     {"deadline": 0},

@@ -255,6 +255,8 @@ def test_number_of_returns() -> None:
     assert two.options(num_returns=0).remote(2) is None
     assert aktis.get(two.options(num_returns=1).remote(2)) == [0, 1]
     assert aktis.get(two.options(num_returns=3).remote(3)) == [0, 1, 2]
+    # As many as a shuffle has partitions, also to another node.
+    assert aktis.get(two.options(num_returns=2000).remote(2000)) == list(range(2000))
 
 
 def test_a_failure_is_the_failure_of_all_returns() -> None:

@@ -382,3 +382,40 @@ fn sync_calls_overlap_after_brief_ones() {
         assert!(session.get_all(&calls).unwrap().into_iter().all(|met| met));
     }
 }
+
+#[remote]
+fn when_open(gate: String) -> u64 {
+    while !std::path::Path::new(&gate).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    5
+}
+
+#[remote]
+fn add_twice(counter: CounterHandle) -> aktis::Result<(u64, u64)> {
+    let (first, second) = (counter.add(1), counter.add(2));
+    Ok((first.get()?, second.get()?))
+}
+
+/// Its constructor waits for an argument while somebody else has a handle, and calls it.
+#[test]
+fn calls_through_a_handle_do_not_overtake_the_creation_of_the_actor() {
+    let session = start();
+    let _entered = session.enter();
+    let board = tempfile::tempdir().expect("a directory");
+    let gate = board.path().join("gate");
+    let counter = Counter::remote(when_open::remote(gate.to_str().expect("text")));
+    let (called, has_called) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let gate = &gate;
+        scope.spawn(move || {
+            // The handle may have to wait for the argument; that, it does not do for ever.
+            let _ = has_called.recv_timeout(std::time::Duration::from_millis(500));
+            std::fs::write(gate, "").expect("written");
+        });
+        let sums = add_twice::remote(counter.clone()).get_timeout(support::PATIENCE);
+        drop(called);
+        assert_eq!(sums.unwrap(), (6, 8));
+    });
+    assert_eq!(counter.total().get().unwrap(), 8);
+}

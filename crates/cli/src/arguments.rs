@@ -107,14 +107,14 @@ pub(crate) struct Start {
     /// The token that the head has printed; `-` reads it from the standard input, where other users cannot see it
     #[arg(long, value_name = "TOKEN", conflicts_with = "head")]
     pub(crate) token: Option<String>,
-    /// Listen for other machines on this address of this machine [default: a free port that only this machine can
-    /// reach]
+    /// Listen for other machines on this address of this machine [default: a head, where only this machine can reach
+    /// it; others, a free port of the address from which they reach the head]
     #[arg(long, value_name = "IP:PORT", value_parser = values::listen)]
     pub(crate) listen: Option<SocketAddr>,
     /// CPUs that tasks can use [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
     pub(crate) cpus: Option<Amount>,
-    /// GPUs that tasks can use [default: none]
+    /// GPUs that tasks can use [default: all, or those that CUDA_VISIBLE_DEVICES names]
     #[arg(long, value_name = "NUMBER", value_parser = values::gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<Amount>,
     /// Memory that tasks can ask for [default: 70 % of the machine's]

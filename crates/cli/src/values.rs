@@ -140,14 +140,16 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     if host.is_empty() || bare_six || !usable_port { Err(wrong()) } else { Ok(text.to_owned()) }
 }
 
-/// Where to listen: an address of this machine.
+/// Where to listen: an address of this machine, at which others find it.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "`{text}` is no address to listen on\n\
-             hint: write an IP address of this machine and a port, such as 10.0.0.1:6380; port 0 is any free one"
-        )
-    })
+    let hint =
+        "hint: write an IP address of this machine and a port, such as 10.0.0.1:6380; port 0 is any free one";
+    let address: SocketAddr =
+        text.parse().map_err(|_| format!("`{text}` is no address to listen on\n{hint}"))?;
+    match address.ip().is_unspecified() {
+        true => Err(format!("`{text}` means all addresses, and others must be told one\n{hint}")),
+        false => Ok(address),
+    }
 }
 
 /// The start of an id.
@@ -223,6 +225,10 @@ mod tests {
         assert_eq!(label("zone="), Ok(("zone".into(), String::new())));
         for text in ["head:6380", "10.0.0.1:1", "[::1]:6380"] {
             assert_eq!(address(text).as_deref(), Ok(text));
+        }
+        assert_eq!(listen("10.0.0.1:0"), Ok(([10, 0, 0, 1], 0).into()));
+        for text in ["0.0.0.0:6380", "[::]:6380", "10.0.0.1", "head:6380"] {
+            assert!(listen(text).is_err_and(|error| error.contains("hint: ")), "{text}");
         }
         for text in ["", "head", ":1", "head:", "head:0", "head:99999", "::1", "head:port"] {
             assert!(address(text).is_err(), "{text}");

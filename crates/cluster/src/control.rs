@@ -34,7 +34,7 @@ use crate::directory::{Directory, DirectoryError};
 use aktis_io::durable::DurableError;
 use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
-    IdentityError, Link, LinkEnd, LinkEvents, Peer, Token,
+    IdentityError, Link, LinkEnd, LinkEvents, Peer, SendError, Token,
 };
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
@@ -55,6 +55,9 @@ pub use files::control_directory;
 
 /// The greeting of a link from a node.
 pub(crate) const MEMBER_GREETING: &[u8] = b"member";
+
+/// Why a node closes its link when it leaves the cluster. If it closes it for another reason, it comes back.
+pub(crate) const LEAVING: &str = "the node ends";
 
 /// How to start a control process.
 #[derive(Clone, Debug)]
@@ -254,7 +257,7 @@ impl LinkEvents for FromNodes {
     fn on_closed(&mut self, end: &LinkEnd) {
         let now = self.shared.clock.now();
         // Who says so leaves. All others have their leases: the fault may be the network's, or this process's own.
-        let leaves = matches!(end, LinkEnd::ClosedByPeer(_));
+        let leaves = matches!(end, LinkEnd::ClosedByPeer(why) if why == LEAVING);
         self.shared.state.lock().on_link_closed(now, self.node, &self.link, leaves);
         self.shared.clock.ring();
     }
@@ -275,7 +278,16 @@ impl Shared {
     }
 }
 
-/// Sends a message; if the link is full or gone, the node learns of that by itself.
+/// Sends a message. A link that is full is closed: the node dials again, and is told all anew. If it is gone, the node
+/// learns of that by itself.
 fn send(link: &Link, message: &FromControl) {
-    let _ = link.send(encode(message));
+    match link.send(encode(message)) {
+        Ok(()) | Err(SendError::Closed) => {}
+        Err(SendError::Full(_)) => link.close("a message had no room"),
+        // Who waits for it gives up after a while.
+        Err(error) => eprintln!("aktis: a message to a node was not sent: {error}"),
+    }
 }
+
+#[cfg(test)]
+mod tests;

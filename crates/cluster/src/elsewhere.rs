@@ -14,7 +14,7 @@ use aktis_io::{Destination, Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::member::{Question, ToControl};
 use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
-use aktis_protocol::{NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{FunctionId, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use fetchers::{Fetch, Fetchers};
 use names::Names;
@@ -107,12 +107,10 @@ impl Elsewhere {
                 }
             }
             NodeEffect::Place { shape, definition, count } => self.place_tasks(shape, definition, count),
-            NodeEffect::PlaceActor { actor, needs, group, strategy, near } => {
-                let inputs = self.inputs(near);
-                self.place_actor(
-                    actor,
-                    Demand { needs, group, strategy, inputs, count: 1, ..Demand::default() },
-                );
+            NodeEffect::PlaceActor { actor, needs, group, strategy, near, priority } => {
+                let (inputs, function) = (self.inputs(near), FunctionId::default());
+                let demand = Demand { needs, group, strategy, count: 1, priority, function, inputs };
+                self.place_actor(actor, demand);
             }
             NodeEffect::Withdraw { shape } => self.withdraw(shape),
             NodeEffect::WithdrawActor { actor } => self.withdraw_actor(actor),
@@ -157,13 +155,18 @@ impl Elsewhere {
     pub(crate) fn on_control_back(&self) {
         self.stand_in.lock().take();
         self.on_control_away();
+        self.say_unsaid_names();
         self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
     }
 
+    /// Time has passed.
+    pub(crate) fn on_time(&self) {
+        self.give_up_waiting();
+    }
+
     /// Time has passed while the control process is away.
     pub(crate) fn on_time_alone(&self) {
-        self.give_up_waiting();
         self.wake_stand_in();
     }
 

@@ -110,7 +110,9 @@ fn answer_all(questions: &Mutex<Receiver<Asked>>, answer: &impl Fn(NodeQuestion)
             let text = format!("its answer is longer than {NODE_ANSWER_BYTES_MAX} bytes");
             frame = told(NodeAnswer::Refused(text));
         }
-        // If the link is full or gone, the other side waits in vain, but not for long.
-        let _ = link.send(frame);
+        // If the link is busy or gone, the other side waits in vain, but not for long.
+        if link.has_room() {
+            let _ = link.send(frame);
+        }
     }
 }

@@ -3,10 +3,10 @@
 //! The link is dialled again for as long as it takes. Meanwhile the node goes on with the nodes that it knows. Then it joins
 //! again, and keeps its membership if that has not ended.
 
-use crate::control::MEMBER_GREETING;
+use crate::control::{LEAVING, MEMBER_GREETING};
 use crate::elsewhere::Elsewhere;
 use crate::neighbours::Neighbours;
-use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents};
+use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents, SendError};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::limits::{NODE_HEARTBEAT_MICROSECONDS, NODE_REPORT_MICROSECONDS};
 use aktis_protocol::member::{FromControl, ToControl};
@@ -122,7 +122,7 @@ impl Member {
     pub(crate) fn send(&self, message: &ToControl) -> bool {
         let state = self.state.lock();
         let welcomed = state.link.as_ref().filter(|_| state.welcomed);
-        welcomed.is_some_and(|link| link.send(encode(message)).is_ok())
+        welcomed.is_some_and(|link| send(link, message))
     }
 
     /// Sends something to the placer; false if the control process is away.
@@ -131,14 +131,14 @@ impl Member {
         let (Some(link), Some(epoch), true) = (&state.link, state.epoch, state.welcomed) else {
             return false;
         };
-        link.send(encode(&ToControl::Placer { epoch, message })).is_ok()
+        send(link, &ToControl::Placer { epoch, message })
     }
 
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closing = true;
         if let Some(link) = state.link.take() {
-            link.close("the node ends");
+            link.close(LEAVING);
         }
         drop(state);
         self.changed.notify_all();
@@ -159,15 +159,10 @@ impl Member {
 
     fn say_joined(&self, link: &Link) {
         let About { address, labels, resources } = self.about.clone();
-        // If it cannot be said, the link is over, and so is this attempt.
         let held = self.state.lock().epoch;
-        let _ = link.send(encode(&ToControl::Joined {
-            held,
-            address,
-            labels,
-            resources,
-            names: self.elsewhere.named(),
-        }));
+        let names = self.elsewhere.named();
+        // If it cannot be said, the link is over, and so is this attempt.
+        send(link, &ToControl::Joined { held, address, labels, resources, names });
     }
 
     /// Heartbeats, reports, and the next link when there is none.
@@ -188,6 +183,7 @@ impl Member {
                 return;
             }
             drop(state);
+            self.elsewhere.on_time();
             let Some(link) = link else {
                 let Some(endpoint) = self.endpoint.upgrade() else { return };
                 if self.state.lock().link.is_none() {
@@ -199,7 +195,7 @@ impl Member {
             let Some(epoch) = epoch else { continue };
             if last_heartbeat.elapsed().as_micros() as u64 >= NODE_HEARTBEAT_MICROSECONDS {
                 last_heartbeat = Instant::now();
-                let _ = link.send(encode(&ToControl::Heartbeat { epoch }));
+                send(&link, &ToControl::Heartbeat { epoch });
             }
             let report = self.elsewhere.report();
             if last_report.as_ref() != Some(&(welcomes, report.clone())) {
@@ -207,6 +203,22 @@ impl Member {
                 last_report = Some((welcomes, report));
             }
         }
+    }
+
+    /// A link is over, for the first time or again.
+    fn on_link_over(&self, link: &Link, why: String) {
+        let mut state = self.state.lock();
+        if !state.link.as_ref().is_some_and(|current| current.is_same(link)) {
+            return;
+        }
+        state.link = None;
+        state.problem = Some(why);
+        if std::mem::take(&mut state.welcomed) {
+            state.away_since = Some(Instant::now());
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.elsewhere.on_control_away();
     }
 
     fn on_message(self: &Arc<Self>, link: &Link, message: FromControl) {
@@ -233,7 +245,7 @@ impl Member {
                 }
                 drop(state);
                 if is_current {
-                    self.neighbours.on_left(node);
+                    self.neighbours.on_left(node, epoch);
                 }
             }
             FromControl::Placer { message } => self.elsewhere.on_placer(message),
@@ -252,6 +264,7 @@ impl Member {
         state.away_since = None;
         state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
         drop(state);
+        self.neighbours.set_epoch(epoch);
         if held.is_some_and(|held| held != epoch) {
             // As if it had been expelled, which nobody could tell it.
             self.neighbours.reset();
@@ -278,16 +291,25 @@ impl LinkEvents for FromControlProcess {
     }
 
     fn on_closed(&mut self, end: &LinkEnd) {
-        let mut state = self.member.state.lock();
-        if state.link.as_ref().is_some_and(|link| link.is_same(&self.link)) {
-            state.link = None;
-            state.problem = Some(end.to_string());
-            if std::mem::take(&mut state.welcomed) {
-                state.away_since = Some(Instant::now());
-            }
-        }
-        drop(state);
-        self.member.changed.notify_all();
-        self.member.elsewhere.on_control_away();
+        self.member.on_link_over(&self.link, end.to_string());
     }
+}
+
+impl Drop for FromControlProcess {
+    /// Also if the link's thread panicked or could not be started, which then says nothing else: another link is dialled.
+    fn drop(&mut self) {
+        self.member.on_link_over(&self.link, "its thread on this node has ended".to_owned());
+        self.link.close("its thread has ended");
+    }
+}
+
+/// Sends a message; false if the link is over, or is so full that it has to be: what is said or asked on the next one
+/// begins anew.
+fn send(link: &Link, message: &ToControl) -> bool {
+    let sent = link.send(encode(message));
+    if let Err(error @ (SendError::Full(_) | SendError::TooLong(_))) = &sent {
+        eprintln!("aktis: a message to the control process was not sent: {error}");
+        link.close("a message could not be sent");
+    }
+    sent.is_ok()
 }

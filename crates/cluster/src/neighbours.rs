@@ -13,20 +13,23 @@ use aktis_io::{
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::{ActorId, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, Epoch, NodeId, ObjectId, ProcessSlot};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Runtime, Value};
 use aktis_store::SpilledObject;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// The greeting of a link between two nodes.
+/// The greeting of a link between two nodes; the epoch of the one that dials follows.
 const NODE_GREETING: &[u8] = b"node";
 /// The pause between two attempts to dial a node.
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
+/// How long a member may not be reached before that is said: by then it is no member any more if it is dead.
+const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the control process may take to say where a node is that has dialled this one.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -35,6 +38,8 @@ pub(crate) struct Neighbours {
     host: NodeHost,
     me: NodeId,
     endpoint: OnceLock<Weak<Endpoint>>,
+    /// This node's own membership: 0 if there was none so far.
+    epoch: AtomicU64,
     table: Mutex<Table>,
     changed: Condvar,
     asides: Asides,
@@ -57,6 +62,8 @@ struct Table {
 struct Neighbour {
     /// Where it is reached, if somebody has said so.
     address: Option<SocketAddr>,
+    /// Its membership, as the control process has said.
+    epoch: Epoch,
     /// Whether it is dialled when there is no link to it.
     is_member: bool,
     /// Whether a thread dials it.
@@ -67,6 +74,8 @@ struct Neighbour {
 #[derive(Clone)]
 struct Linked {
     slot: ProcessSlot,
+    /// The membership of the other node when the link began.
+    epoch: Epoch,
     bridge: Bridge,
     doorway: Arc<Doorway>,
     link: Link,
@@ -79,6 +88,7 @@ impl Neighbours {
             me,
             asides,
             endpoint: OnceLock::new(),
+            epoch: AtomicU64::new(0),
             table: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -89,11 +99,17 @@ impl Neighbours {
         let _ = self.endpoint.set(Arc::downgrade(endpoint));
     }
 
+    /// This node is a member.
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.store(epoch.0, Ordering::SeqCst);
+    }
+
     /// A node is a member.
     pub(crate) fn on_joined(self: &Arc<Self>, info: &NodeInfo) {
         let mut table = self.table.lock();
         let neighbour = table.nodes.entry(info.node).or_default();
         neighbour.address = Some(info.address);
+        neighbour.epoch = info.epoch;
         neighbour.is_member = true;
         self.changed.notify_all();
         if info.node <= self.me
@@ -103,12 +119,17 @@ impl Neighbours {
             return;
         }
         drop(table);
-        let (neighbours, node) = (self.clone(), info.node);
+        self.start_dialling(info.node);
+    }
+
+    /// Has a node dialled for which that was noted.
+    fn start_dialling(self: &Arc<Self>, node: NodeId) {
+        let neighbours = self.clone();
         let run = move || neighbours.dial(node);
         // Without a thread there is no link; the next word about the node tries again.
         let spawned = std::thread::Builder::new().name("aktis-dial".into()).spawn(run);
         if spawned.is_err()
-            && let Some(neighbour) = self.table.lock().nodes.get_mut(&info.node)
+            && let Some(neighbour) = self.table.lock().nodes.get_mut(&node)
         {
             neighbour.dialling = false;
         }
@@ -129,11 +150,14 @@ impl Neighbours {
         self.changed.notify_all();
     }
 
-    /// A node is no member any more.
-    pub(crate) fn on_left(&self, node: NodeId) {
+    /// A membership of a node is over. If that has joined again, and dialled, before this was said, its link stays.
+    pub(crate) fn on_left(&self, node: NodeId, epoch: Epoch) {
         let mut table = self.table.lock();
         let Some(neighbour) = table.nodes.get_mut(&node) else { return };
         neighbour.is_member = false;
+        if neighbour.linked.as_ref().is_some_and(|linked| linked.epoch > epoch) {
+            return;
+        }
         if let Some(linked) = &neighbour.linked {
             linked.link.close("the node is no member of the cluster any more");
             linked.doorway.end("it is no member of the cluster any more");
@@ -257,6 +281,7 @@ impl Neighbours {
     }
 
     fn dial(self: &Arc<Self>, node: NodeId) {
+        let mut patience = Some(Instant::now() + DIAL_PATIENCE);
         loop {
             let mut table = self.table.lock();
             let closing = table.closing;
@@ -266,20 +291,34 @@ impl Neighbours {
                 neighbour.dialling = false;
                 return;
             };
+            let epoch = neighbour.epoch;
             drop(table);
             let Some(endpoint) = self.endpoint.get().and_then(Weak::upgrade) else { return };
             let mut events = None;
-            let dialled = endpoint.dial(node, address, NODE_GREETING.to_vec(), |link| {
-                self.begin(node, link).unwrap_or_else(|problem| {
+            let greeting = greeting(Epoch(self.epoch.load(Ordering::SeqCst)));
+            let dialled = endpoint.dial(node, address, greeting, |link| {
+                self.begin(node, epoch, link).unwrap_or_else(|problem| {
                     events = Some(problem.clone());
                     Box::new(Refused)
                 })
             });
             drop(endpoint);
+            let problem = match &dialled {
+                Ok(_) => events,
+                Err(error) => Some(error.to_string()),
+            };
+            // A node may be away for a moment: nothing is said about each attempt that fails.
+            if let Some(problem) = &problem
+                && patience.take_if(|until| Instant::now() >= *until).is_some()
+            {
+                eprintln!(
+                    "aktis: node {node}, a member of the cluster, cannot be reached at {address}: {problem}\n\
+                     hint: can this machine reach that address? `--listen` tells a node where others reach it"
+                );
+            }
             let mut table = self.table.lock();
-            // A node may be away for long: nothing is said about an attempt that fails.
             if let Ok(link) = dialled {
-                let Some(problem) = events else {
+                let Some(problem) = problem else {
                     if let Some(neighbour) = table.nodes.get_mut(&node) {
                         neighbour.dialling = false;
                     }
@@ -292,11 +331,17 @@ impl Neighbours {
     }
 
     /// There is a link to a node: it becomes a process of this one.
-    fn begin(self: &Arc<Self>, node: NodeId, link: &Link) -> Result<Box<dyn LinkEvents>, String> {
+    fn begin(
+        self: &Arc<Self>,
+        node: NodeId,
+        epoch: Epoch,
+        link: &Link,
+    ) -> Result<Box<dyn LinkEvents>, String> {
         let runtime = self.host.open_peer().map_err(|error| error.to_string())?;
         let slot = runtime.process();
         let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
-        let linked = Linked { slot, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
+        let linked =
+            Linked { slot, epoch, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
         let mut table = self.table.lock();
         if table.closing {
             drop(table);
@@ -358,11 +403,20 @@ impl Neighbours {
         self.asides.printing.on_unlinked(node);
         self.changed.notify_all();
         if again {
-            let neighbours = self.clone();
-            let _ =
-                std::thread::Builder::new().name("aktis-dial".into()).spawn(move || neighbours.dial(node));
+            self.start_dialling(node);
         }
     }
+}
+
+/// What a node says that dials another one.
+fn greeting(epoch: Epoch) -> Vec<u8> {
+    [NODE_GREETING, &epoch.0.to_le_bytes()].concat()
+}
+
+/// The membership of whoever says this, if it is a node.
+fn epoch_in(greeting: &[u8]) -> Option<Epoch> {
+    let bytes = greeting.strip_prefix(NODE_GREETING)?;
+    Some(Epoch(u64::from_le_bytes(bytes.try_into().ok()?)))
 }
 
 /// Objects that other nodes copy.
@@ -410,10 +464,9 @@ impl EndpointEvents for Accepting {
         greeting: &[u8],
         link: &Link,
     ) -> Result<Box<dyn LinkEvents>, String> {
-        if greeting != NODE_GREETING || peer.role != Role::Node {
-            return Err("this is a node, and talks to nodes only".to_owned());
-        }
-        self.0.begin(peer.node, link)
+        let epoch = epoch_in(greeting).filter(|_| peer.role == Role::Node);
+        let epoch = epoch.ok_or("this is a node, and talks to nodes only")?;
+        self.0.begin(peer.node, epoch, link)
     }
 }
 
@@ -455,7 +508,7 @@ impl LinkEvents for PeerLink {
                 Ok(Frame::Asked { question, what }) => inquiries.on_asked(&self.link, question, what),
                 Ok(Frame::Told { question, answer }) => inquiries.on_told(self.node, question, answer),
                 Ok(Frame::Listening { programs }) => printing.on_listening(self.node, programs),
-                Ok(Frame::Printed { program, lines }) => printing.on_printed(program, &lines),
+                Ok(Frame::Printed { program, lines, missed }) => printing.on_printed(program, &lines, missed),
                 Ok(frame) => decoded.push(frame),
                 Err(problem) => {
                     self.link.close(&format!("a message was refused: {problem}"));
@@ -489,4 +542,16 @@ impl LinkEvents for Refused {
     fn on_frames(&mut self, _frames: Frames<'_>) {}
 
     fn on_closed(&mut self, _end: &LinkEnd) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_says_which_membership_it_is_of() {
+        assert_eq!(epoch_in(&greeting(Epoch(7))), Some(Epoch(7)));
+        assert_eq!(epoch_in(NODE_GREETING), None);
+        assert_eq!(epoch_in(b"member"), None);
+    }
 }

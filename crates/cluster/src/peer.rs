@@ -17,13 +17,16 @@ mod incoming;
 mod objects;
 mod outgoing;
 mod programs;
+mod unsent;
 
 use actors::ActorsAcross;
 use aktis_logic::loans::Loans;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Message;
 use aktis_protocol::peer::{Frame, Ticket};
-use aktis_protocol::{ActorId, DeathCause, LeaseId, NodeId, ProcessSlot, Shape, ShapeId, TaskId, TaskKey};
+use aktis_protocol::{
+    ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, TaskId, TaskKey,
+};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{Bridge, BridgeEvent};
 pub(crate) use attention::Attention;
@@ -31,9 +34,10 @@ use cancels::Cancels;
 use parking_lot::Mutex;
 pub(crate) use programs::Programs;
 use programs::ProgramsAcross;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use unsent::{About, PATIENCE, Unsent};
 
 /// How long a lease that finds no task is kept.
 const IDLE_LEASE: Duration = Duration::from_millis(100);
@@ -44,9 +48,6 @@ const SLEEP: Duration = Duration::from_millis(100);
 const STUCK: Duration = Duration::from_millis(1);
 /// Events that are dealt with between two looks whether the link has room.
 const EVENTS_AT_ONCE: usize = 64;
-
-/// How long local processes may take to read the last answers when the link is gone.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The way to the other node.
 pub(crate) trait Wire: Send + Sync {
@@ -74,6 +75,8 @@ pub(crate) struct Doorway {
     ended: Mutex<Option<String>>,
     /// Actors of the other node that were found by their names, and what follows when they are known here.
     sought: Mutex<Vec<(ActorId, Then)>>,
+    /// Programs that were added to the node, or could not be.
+    added: Mutex<Vec<(ProgramId, Result<(), String>)>>,
     /// Objects that the other node may copy.
     pub(crate) lent: Mutex<Loans<Handle>>,
     queue: Mutex<Option<Bridge>>,
@@ -94,6 +97,12 @@ impl Doorway {
     /// An actor of the other node was found by its name: `then` is called when it is known here, if ever.
     pub(crate) fn seek_actor(&self, actor: ActorId, then: Box<dyn FnOnce() + Send>) {
         self.sought.lock().push((actor, then));
+        self.wake();
+    }
+
+    /// A program was added to the node, or could not be.
+    fn on_added(&self, program: ProgramId, outcome: Result<(), String>) {
+        self.added.lock().push((program, outcome));
         self.wake();
     }
 
@@ -131,23 +140,40 @@ struct Received {
     task: TaskId,
     /// Whose call it is, if it is one.
     actor: Option<ActorId>,
-    returns_left: u32,
+    returns: u32,
+    /// Which return values were given, as long as some were not.
+    answered: Vec<u32>,
     streams: bool,
     /// Who gives the items of a stream.
     producer: Option<ProcessSlot>,
 }
 
-/// What has to wait, since there was no room for it or for something before it.
-enum Unsent {
-    /// A message to a local process.
-    Message { to: ProcessSlot, message: Message, payload: Vec<u8> },
-    /// Something about an actor: those who hear of it must have had its answers.
-    ToNode(ToNode),
+impl Received {
+    /// A return value was given; whether it was the last.
+    fn on_returned(&mut self, index: u32) -> bool {
+        let is_last = self.answered.len() as u32 + 1 >= self.returns;
+        if !is_last {
+            self.answered.push(index);
+        }
+        is_last
+    }
+
+    /// The return values that were not given.
+    fn unanswered(&self) -> Vec<ObjectId> {
+        let answered: HashSet<u32> = self.answered.iter().copied().collect();
+        let missing = (0..self.returns).filter(|index| !answered.contains(index));
+        missing.map(|index| self.task.returns(index)).collect()
+    }
 }
 
-impl Unsent {
-    fn is_to(&self, process: ProcessSlot) -> bool {
-        matches!(self, Self::Message { to, .. } if *to == process)
+impl Sent {
+    /// What goes if an answer is given up.
+    fn about(&self, is_last: bool) -> About {
+        match (self.actor, self.lease) {
+            (Some(actor), _) => About::Actor(actor),
+            (None, Some(_)) if is_last => About::Task(self.key, self.attempt),
+            _ => About::Nothing,
+        }
     }
 }
 
@@ -174,7 +200,9 @@ pub(crate) struct Peer {
     programs: Arc<dyn Programs>,
     programs_across: ProgramsAcross,
     cancels: Cancels,
-    unsent: VecDeque<Unsent>,
+    unsent: Unsent,
+    /// Objects whose values the other side wants, and the link had no room for.
+    values_wanted: VecDeque<ObjectId>,
     /// What has happened and was not dealt with yet.
     events: VecDeque<BridgeEvent>,
     /// Cells that say nothing.
@@ -204,7 +232,8 @@ impl Peer {
             programs,
             programs_across: ProgramsAcross::default(),
             cancels: Cancels::default(),
-            unsent: VecDeque::new(),
+            unsent: Unsent::default(),
+            values_wanted: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
@@ -259,8 +288,13 @@ impl Peer {
             progress = true;
             self.seek_actor(actor, then);
         }
-        progress |= self.flush_unsent();
-        while self.wire.has_room() && self.send_some() {
+        let added = std::mem::take(&mut *self.doorway.added.lock());
+        for (program, outcome) in added {
+            progress = true;
+            self.on_program_added(program, outcome);
+        }
+        progress |= self.unsent.flush(&self.bridge);
+        while self.wire.has_room() && (self.say_next_value() || self.send_some()) {
             progress = true;
         }
         progress |= self.wire.has_room() && self.send_program_part();
@@ -302,51 +336,20 @@ impl Peer {
     }
 
     /// Sends a message to a local process, after those before it.
-    fn post(&mut self, to: ProcessSlot, message: Message, payload: Vec<u8>) {
-        let waits = self.unsent.iter().any(|unsent| unsent.is_to(to));
-        if waits || !self.bridge.push(to, &message, &[&payload]) {
-            self.unsent.push_back(Unsent::Message { to, message, payload });
-        }
+    fn post(&mut self, to: ProcessSlot, message: Message, payload: Vec<u8>, about: About) {
+        self.unsent.post(&self.bridge, to, message, payload, about);
     }
 
-    /// Says something to the node, after all that was sent to local processes before.
-    fn tell_node(&mut self, message: ToNode) {
-        match self.unsent.is_empty() {
-            true => self.bridge.send(message),
-            false => self.unsent.push_back(Unsent::ToNode(message)),
-        }
+    /// Tells the node of an actor, after all that it has answered.
+    fn tell_of_actor(&mut self, actor: ActorId, message: ToNode) {
+        self.unsent.tell_of_actor(&self.bridge, actor, message);
     }
 
     /// Ends a task or call of the other side.
     fn cancel(&mut self, key: TaskKey, force: bool, recursive: bool) {
         if let Some((to, message)) = self.bridge.cancel(key, force, recursive) {
-            self.post(to, message, Vec::new());
+            self.post(to, message, Vec::new(), About::Nothing);
         }
-    }
-
-    fn flush_unsent(&mut self) -> bool {
-        let (mut progress, mut full) = (false, Vec::new());
-        for unsent in std::mem::take(&mut self.unsent) {
-            match unsent {
-                Unsent::Message { to, message, payload } => {
-                    if !self.bridge.is_alive(to) {
-                        continue;
-                    }
-                    if full.contains(&to) || !self.bridge.push(to, &message, &[&payload]) {
-                        full.push(to);
-                        self.unsent.push_back(Unsent::Message { to, message, payload });
-                        continue;
-                    }
-                }
-                Unsent::ToNode(message) if full.is_empty() => self.bridge.send(message),
-                Unsent::ToNode(_) => {
-                    self.unsent.push_back(unsent);
-                    continue;
-                }
-            }
-            progress = true;
-        }
-        progress
     }
 
     /// Forgets a task or call that was sent; its lease is free for another.
@@ -369,7 +372,8 @@ impl Peer {
     fn lose(&mut self, sent: &Sent, cause: Option<DeathCause>) {
         if let Some(submitter) = sent.from {
             let (key, attempt) = (sent.key, sent.attempt);
-            self.tell_node(ToNode::TaskLost { submitter, key, attempt, cause });
+            let lost = ToNode::TaskLost { submitter, key, attempt, cause };
+            self.unsent.tell_of_task(&self.bridge, submitter, lost);
         }
     }
 
@@ -411,14 +415,15 @@ impl Peer {
             self.cancel(received.key, true, true);
         }
         // Whoever does not read at all must not keep the others from hearing of the death.
-        let deadline = Instant::now() + LAST_ANSWERS;
+        let deadline = Instant::now() + PATIENCE;
         let in_time = || Instant::now() < deadline;
         while !self.unsent.is_empty() && in_time() && !self.bridge.runtime().is_closed() {
             self.bridge.take();
-            if !self.flush_unsent() {
-                std::thread::sleep(Duration::from_millis(1));
+            if !self.unsent.flush(&self.bridge) {
+                std::thread::sleep(STUCK);
             }
         }
+        self.unsent.end(&self.bridge, &gone(why));
     }
 }
 

@@ -4,7 +4,8 @@
 //! printed by the daemon.
 //!
 //! Invariants:
-//! 1. Nobody waits: a link that has no room loses lines, and so does a driver that does not read, which is told.
+//! 1. Nobody waits: a link that carries less than is printed loses lines, and so does a driver that does not read. Either
+//!    way the driver is told how many. Work on the same link does not wait for lines either.
 //! 2. Whatever becomes of it, every line is kept for a while: see [`Log`].
 
 use crate::host::NodeHost;
@@ -23,6 +24,9 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 
+/// Bytes that wait on a link above which no lines are added: what else goes over it must not wait for long.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+
 /// See the module.
 pub(crate) struct Printing {
     host: Weak<Host>,
@@ -37,6 +41,22 @@ pub(crate) struct Printing {
 struct Wanted {
     here: BTreeSet<ProgramId>,
     there: BTreeMap<NodeId, BTreeSet<ProgramId>>,
+    missed: Missed,
+}
+
+/// How many lines of each program a node was not sent.
+#[derive(Default)]
+struct Missed(BTreeMap<NodeId, BTreeMap<ProgramId, u64>>);
+
+impl Missed {
+    /// Whether so many lines may be sent over a link on which so many bytes wait: if so, how many were not before them.
+    fn admit(&mut self, to: NodeId, program: ProgramId, lines: u64, waiting_bytes: usize) -> Option<u64> {
+        if waiting_bytes > WAITING_BYTES_MAX {
+            *self.0.entry(to).or_default().entry(program).or_default() += lines;
+            return None;
+        }
+        Some(self.0.get_mut(&to).and_then(|missed| missed.remove(&program)).unwrap_or(0))
+    }
 }
 
 impl Printing {
@@ -74,7 +94,9 @@ impl Printing {
     }
 
     pub(crate) fn on_unlinked(&self, node: NodeId) {
-        self.wanted.lock().there.remove(&node);
+        let mut wanted = self.wanted.lock();
+        wanted.there.remove(&node);
+        wanted.missed.0.remove(&node);
     }
 
     /// Another node says what is wanted there.
@@ -83,9 +105,9 @@ impl Printing {
     }
 
     /// Workers of another node have printed something for drivers here.
-    pub(crate) fn on_printed(&self, program: ProgramId, lines: &[LogLine]) {
+    pub(crate) fn on_printed(&self, program: ProgramId, lines: &[LogLine], missed: u64) {
         if let Some(host) = self.host.upgrade() {
-            host.print_to_drivers(program, lines);
+            host.print_to_drivers(program, lines, missed);
         }
     }
 
@@ -96,7 +118,7 @@ impl Printing {
         let there: Vec<NodeId> = there.map(|(node, _)| *node).collect();
         drop(wanted);
         if here {
-            self.on_printed(program, &lines);
+            self.on_printed(program, &lines, 0);
         }
         if !here && there.is_empty() {
             let bytes = |line: LogLine| {
@@ -108,12 +130,17 @@ impl Printing {
             return aktis_daemon::write_directly(&lines.into_iter().map(bytes).collect::<Vec<_>>());
         }
         let Some(neighbours) = self.neighbours.get().and_then(Weak::upgrade) else { return };
-        let links = neighbours.links().into_iter().filter(|(node, _)| there.contains(node));
-        let links: Vec<Link> = links.map(|(_, link)| link).collect();
-        if !links.is_empty() {
-            let frame = encode(&Frame::Printed { program, lines });
-            // Words are not worth waiting for.
-            links.iter().for_each(|link| drop(link.send(frame.clone())));
+        let mut links = neighbours.links();
+        links.retain(|(node, _)| there.contains(node));
+        let count = lines.len() as u64;
+        let mut frame = Frame::Printed { program, lines, missed: 0 };
+        for (node, link) in links {
+            let admitted = self.wanted.lock().missed.admit(node, program, count, link.queued_bytes());
+            if let (Some(missed_before), Frame::Printed { missed, .. }) = (admitted, &mut frame) {
+                *missed = missed_before;
+                // If it cannot be sent, the link is over.
+                let _ = link.send(encode(&frame));
+            }
         }
     }
 }
@@ -166,5 +193,23 @@ fn stream(stream: LogStream) -> Stream {
     match stream {
         LogStream::Output => Stream::Stdout,
         LogStream::Error => Stream::Stderr,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_a_link_has_no_room_for_are_counted() {
+        let (one, other) = (NodeId::from_words([1, 0]), NodeId::from_words([2, 0]));
+        let program = ProgramId::default();
+        let mut missed = Missed::default();
+        assert_eq!(missed.admit(one, program, 3, WAITING_BYTES_MAX), Some(0));
+        assert_eq!(missed.admit(one, program, 3, WAITING_BYTES_MAX + 1), None);
+        assert_eq!(missed.admit(one, program, 2, usize::MAX), None);
+        assert_eq!(missed.admit(other, program, 1, 0), Some(0));
+        assert_eq!(missed.admit(one, program, 1, 0), Some(5));
+        assert_eq!(missed.admit(one, program, 1, 0), Some(0), "it was said once");
     }
 }

@@ -277,9 +277,9 @@ impl Host {
         }
     }
 
-    /// Tells the drivers of a program what its workers, on any node, have printed.
-    pub fn print_to_drivers(&self, program: ProgramId, lines: &[LogLine]) {
-        self.shared.with_shell(|shell| shell.print_to_drivers(program, lines));
+    /// Tells the drivers of a program what its workers, on any node, have printed; `missed` lines before these were lost.
+    pub fn print_to_drivers(&self, program: ProgramId, lines: &[LogLine], missed: u64) {
+        self.shared.with_shell(|shell| shell.print_to_drivers(program, lines, missed));
     }
 
     /// Has questions about what other nodes know answered by `explainer`, from now on.

@@ -634,6 +634,11 @@ pub enum FromNode {
         /// Lines that came before these and were not sent: the receiver was too slow.
         missed: u64,
     },
+    /// Something of the receiver's waits for more than time: it tells people. Said once for each reason.
+    Warned {
+        /// What waits, and why.
+        text: String,
+    },
     /// The answer to [`ToNode::StateWanted`].
     StateTold {
         /// Matches the question.

@@ -101,6 +101,10 @@ pub enum FailureKind {
     DeadlinePassed,
     /// The placement group that it was to run in was removed.
     GroupRemoved,
+    /// The task may run on one node only, and that is not there.
+    Unschedulable,
+    /// The actor may live on one node only, and that is not there.
+    ActorUnschedulable,
     /// An input of the task failed, so the task never ran.
     InputFailed,
     /// A worker's program does not know the function: it is not the same build.

@@ -132,7 +132,7 @@ mod tests {
             encode(&Frame::Released { object: ObjectId::from_words([5, 6]), count: 9 }),
             encode(&Frame::Asked { question: 1, what: NodeQuestion::List(query.clone()) }),
             encode(&Frame::Told { question: 1, answer: NodeAnswer::Listing(listing.clone()) }),
-            encode(&Frame::Printed { program: ProgramId::default(), lines: vec![line.clone()] }),
+            encode(&Frame::Printed { program: ProgramId::default(), lines: vec![line.clone()], missed: 1 }),
             encode(&AdminRequest::List(query)),
             encode(&AdminRequest::Explain(prefix)),
             encode(&AdminReply::Listing(listing)),

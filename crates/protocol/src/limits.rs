@@ -7,8 +7,10 @@ pub const QUEUED_TASKS_MAX: usize = 1_000_000;
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of all arguments of a call together that travel inside messages; further ones go into the object store.
 pub const ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
-/// Bytes of a value, a failure or all arguments of a call inside a message between two nodes: as much as a message
-/// between two processes holds, with what comes before it.
+/// Bytes of the arguments of a task or call as a worker gets them, with the values of small references in their place.
+pub const TASK_PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of a value or a failure inside a message between two nodes: as much as a message between two processes holds,
+/// with what comes before it.
 pub const PEER_VALUE_BYTES_MAX: usize = 255 * 1024;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
@@ -143,8 +145,8 @@ pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
 pub const TASK_RECORD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of all records of tasks in one shard.
 pub const TASK_RECORDS_BYTES_MAX: usize = 4 << 30;
-/// Objects that a task in the control store makes.
-pub const TASK_RETURNS_MAX: u32 = 1024;
+/// Values that one task or call returns.
+pub const TASK_RETURNS_MAX: u32 = 16_384;
 /// Bytes of the text of one event.
 pub const EVENT_BYTES_MAX: usize = 4096;
 /// Events that one shard keeps; the oldest go first.

@@ -6,7 +6,7 @@
 
 use crate::actors::ActorSpec;
 use crate::admin::{LogLine, NodeAnswer, NodeQuestion};
-use crate::failure::{DeathCause, Failure};
+use crate::failure::{DeathCause, Failure, FailureKind};
 use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
 use crate::program::ProgramSpec;
 use crate::resources::Shape;
@@ -341,6 +341,8 @@ pub enum Frame {
         program: ProgramId,
         /// The lines, oldest first.
         lines: Vec<LogLine>,
+        /// How many before them were not sent, since there was no room.
+        missed: u64,
     },
 }
 
@@ -359,7 +361,8 @@ impl Frame {
 }
 
 impl PeerCall {
-    fn check(&self) -> Result<(), &'static str> {
+    /// What is wrong with a call that cannot be sent: its receiver could not pass it on.
+    pub fn check(&self) -> Result<(), &'static str> {
         let bytes = |argument: &PeerArgument| match argument {
             PeerArgument::Value { bytes, .. } => bytes.len(),
             PeerArgument::Object(_) => size_of::<ObjectId>(),
@@ -368,11 +371,23 @@ impl PeerCall {
             return Err("a call has more return values than there may be");
         }
         let sum: usize = self.arguments.iter().map(bytes).sum();
-        if sum > limits::PEER_VALUE_BYTES_MAX { Err("the arguments of a call are too large") } else { Ok(()) }
+        if sum > limits::TASK_PAYLOAD_BYTES_MAX {
+            return Err("the arguments of a call are too large");
+        }
+        Ok(())
     }
 }
 
 impl PeerValue {
+    /// The value as it can be sent: a failure in the place of one that is too large.
+    pub fn fitting(self) -> Self {
+        match (self.check(), self) {
+            (Ok(()), value) => value,
+            (Err(_), Self::Failed(failure)) => Self::Failed(fitting(failure)),
+            (Err(problem), _) => Self::Failed(Failure::new(FailureKind::Codec, problem)),
+        }
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         match self {
             Self::Inline { bytes, .. } if bytes.len() > limits::PEER_VALUE_BYTES_MAX => {
@@ -381,6 +396,19 @@ impl PeerValue {
             Self::Inline { .. } | Self::Stored { .. } => Ok(()),
             Self::Failed(failure) => check_failure(failure),
         }
+    }
+}
+
+/// A failure as it can be sent: without its cause, and with the beginning of what it says, if it is too large.
+pub fn fitting(failure: Failure) -> Failure {
+    if check_failure(&failure).is_ok() {
+        return failure;
+    }
+    let end = failure.message.floor_char_boundary(limits::PEER_VALUE_BYTES_MAX / 4);
+    let shorter = Failure { message: failure.message[..end].to_owned(), cause: None, ..failure };
+    match check_failure(&shorter) {
+        Ok(()) => shorter,
+        Err(_) => Failure::new(FailureKind::Codec, shorter.message),
     }
 }
 
@@ -394,7 +422,6 @@ fn check_failure(failure: &Failure) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::FailureKind;
 
     #[test]
     fn what_a_process_could_not_take_is_refused() {
@@ -404,16 +431,19 @@ mod tests {
             let call = PeerCall { task, function, attempt: 0, stream_ahead: 0, returns, arguments };
             Frame::Task { ticket: Ticket(1), shape: ShapeId(1), call }
         };
-        assert_eq!(call(limits::TASK_RETURNS_MAX, limits::PEER_VALUE_BYTES_MAX).check(), Ok(()));
+        assert_eq!(call(limits::TASK_RETURNS_MAX, limits::TASK_PAYLOAD_BYTES_MAX).check(), Ok(()));
         assert!(call(u32::MAX, 0).check().is_err());
-        assert!(call(1, limits::PEER_VALUE_BYTES_MAX + 1).check().is_err());
+        assert!(call(1, limits::TASK_PAYLOAD_BYTES_MAX + 1).check().is_err());
 
         let returned = |value| Frame::Returned { ticket: Ticket(1), index: 0, value };
         let bytes = vec![0; limits::PEER_VALUE_BYTES_MAX + 1];
         let (object, inside) = (ObjectId::default(), Inside::default());
         assert!(returned(PeerValue::Inline { object, bytes, inside }).check().is_err());
-        let long = Failure::new(FailureKind::Codec, "x".repeat(limits::PEER_VALUE_BYTES_MAX));
-        assert!(returned(PeerValue::Failed(long)).check().is_err());
+        let long = Failure::new(FailureKind::Lost, "x".repeat(limits::PEER_VALUE_BYTES_MAX));
+        assert!(returned(PeerValue::Failed(long.clone())).check().is_err());
+        let shorter = PeerValue::Failed(long).fitting();
+        assert!(matches!(&shorter, PeerValue::Failed(failure) if failure.kind == FailureKind::Lost));
+        assert!(returned(shorter).check().is_ok());
         assert!(returned(PeerValue::Failed(Failure::new(FailureKind::Codec, "x"))).check().is_ok());
     }
 }

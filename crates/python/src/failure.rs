@@ -27,6 +27,8 @@ impl Failure {
             FailureKind::Cancelled => "cancelled",
             FailureKind::DeadlinePassed => "deadline",
             FailureKind::GroupRemoved => "group_removed",
+            FailureKind::Unschedulable => "unschedulable",
+            FailureKind::ActorUnschedulable => "actor_unschedulable",
             FailureKind::InputFailed => "input_failed",
             FailureKind::UnknownFunction => "unknown_function",
             FailureKind::Codec => "codec",

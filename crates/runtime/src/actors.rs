@@ -14,7 +14,7 @@ use crate::payload::{Payload, Returns, Verb};
 use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Shell};
-use aktis_logic::machine::submitter::{ActorIndex, Place, Route, Submitter};
+use aktis_logic::machine::submitter::{ActorIndex, Place, Record, Route, Stage, Submitter};
 use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
 use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::control::{FromNode, ToNode};
@@ -24,7 +24,11 @@ use aktis_protocol::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use zerocopy::IntoBytes;
+
+/// How often it is looked whether the order to create an actor could be sent.
+const CREATION_AGAIN: Duration = Duration::from_micros(200);
 
 /// An actor in this process; it lives while a handle does.
 pub(crate) struct ActorEntry {
@@ -33,6 +37,8 @@ pub(crate) struct ActorEntry {
     index: ActorIndex,
     call_retries: u32,
     managed: AtomicBool,
+    /// The order to create it, if this process gives that.
+    creation: Option<TaskKey>,
     /// What the constructor was given, kept alive: a restart needs it again.
     _kept: Option<Box<Arguments>>,
 }
@@ -77,9 +83,9 @@ impl Inner {
         let task = self.next_task();
         let id = ActorId::created_by(task);
         let index = self.submitter.lock().open_light_actor(self, id);
-        let entry = self.actor_entry(id, index, options.call_retries, false, None);
         let payload = Payload::creation(constructor, arguments, options.concurrency);
         let creation = self.record_call(task, index, payload, 1, 0);
+        let entry = self.actor_entry(id, index, options.call_retries, false, Some(creation), None);
         // Nobody refers to what the constructor returns: its record goes with the answer.
         self.on_handle_dropped(creation);
         self.tend_after_submit(creation, 0)?;
@@ -135,7 +141,7 @@ impl Inner {
             // It may outlive all handles of its creator.
             self.kept.lock().extend(kept.take());
         }
-        let entry = self.actor_entry(id, index, options.call_retries, true, kept);
+        let entry = self.actor_entry(id, index, options.call_retries, true, None, kept);
         self.actors.lock().insert(id, Arc::downgrade(&entry));
         self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
         self.run_deferred();
@@ -162,6 +168,7 @@ impl Inner {
         index: ActorIndex,
         call_retries: u32,
         managed: bool,
+        creation: Option<TaskKey>,
         kept: Option<Arguments>,
     ) -> Arc<ActorEntry> {
         let managed = AtomicBool::new(managed);
@@ -171,6 +178,7 @@ impl Inner {
             index,
             call_retries,
             managed,
+            creation,
             _kept: kept.map(Box::new),
         })
     }
@@ -218,7 +226,7 @@ impl Inner {
     ) -> Result<Vec<Handle>, Error> {
         self.check_usable()?;
         let task = self.next_task();
-        let (handles, returns) = self.several_returns(task, count);
+        let (handles, returns) = self.several_returns(task, count)?;
         let key = self.call_method(actor, task, function, options, arguments, returns, count)?;
         handles.iter().for_each(|handle| handle.entry.set_key(key));
         Ok(handles)
@@ -295,7 +303,7 @@ impl Inner {
             None => shell.open_actor(id, Place::Pending, true),
         };
         drop(shell);
-        let entry = self.actor_entry(id, index, 0, true, Some(kept));
+        let entry = self.actor_entry(id, index, 0, true, None, Some(kept));
         self.actors.lock().insert(id, Arc::downgrade(&entry));
         self.send_to_node(ToNode::ActorWanted { spec: Box::new(spec) });
         self.run_deferred();
@@ -346,8 +354,35 @@ impl Inner {
         dead
     }
 
+    /// Waits until the order to create a light actor is on its way to its worker. Whoever gets a handle may call the actor
+    /// at once, and its worker must have heard of it by then.
+    fn wait_until_created(self: &Arc<Self>, actor: &ActorEntry) {
+        let Some(creation) = actor.creation else { return };
+        while !self.is_closed() {
+            let shell = self.submitter.of(creation).lock();
+            let is_unsent = |record: &&Record<Payload>| {
+                matches!(record.stage(), Stage::Waiting | Stage::Resting | Stage::Queued)
+            };
+            let unsent = shell.machine.record(creation).filter(is_unsent).and_then(Record::payload);
+            let inputs = unsent.map(|payload| payload.arguments.handles().to_vec());
+            drop(shell);
+            self.run_deferred();
+            let Some(inputs) = inputs else { return };
+            // If one has failed, the actor is not created, as its callers will learn.
+            inputs.iter().for_each(|input| drop(input.get(None)));
+            // The worker may have to start, or to read what it was sent before.
+            self.flush_outbox();
+            self.drain();
+            self.flush_everything();
+            std::thread::sleep(CREATION_AGAIN);
+        }
+    }
+
     /// A handle is written into a value: the node must know the actor.
     pub(crate) fn escape_actor(self: &Arc<Self>, entry: &Arc<ActorEntry>) {
+        if !entry.managed.load(Ordering::Acquire) {
+            self.wait_until_created(entry);
+        }
         let mut actors = self.actors.lock();
         if entry.managed.swap(true, Ordering::AcqRel) {
             return;
@@ -380,7 +415,7 @@ impl Inner {
             None => shell.open_actor(id, Place::Pending, true),
         };
         drop(shell);
-        let entry = self.actor_entry(id, index, 0, true, None);
+        let entry = self.actor_entry(id, index, 0, true, None, None);
         actors.insert(id, Arc::downgrade(&entry));
         self.outbox.push(ToNode::ActorHeld { actor: id });
         drop(actors);

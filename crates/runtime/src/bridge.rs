@@ -233,17 +233,20 @@ impl Bridge {
         lanes.1.clone()
     }
 
-    /// Claims a task of this shape that somebody else has submitted.
-    pub fn claim(&self, shape: ShapeId) -> Option<Claimed> {
+    /// Claims a task of this shape that somebody else has submitted, and says in a cell, if there is one, for all to see,
+    /// that this process has it.
+    pub fn claim(&self, shape: ShapeId, cell: Option<usize>) -> Option<Claimed> {
         let me = self.runtime.0.me;
+        let cell = cell.map(|cell| &self.runtime.0.control.cells(me)[cell]);
         let lanes = self.lanes();
         let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && lane.submitter() != me);
         suitable.find_map(|lane| {
             let submitter = lane.submitter();
-            lane.claim(me, |header, arguments| Claimed {
-                submitter,
-                header: *header,
-                arguments: arguments.to_vec(),
+            lane.claim(me, |header, arguments| {
+                if let Some(cell) = cell {
+                    cell.set(submitter, header.key, header.attempt);
+                }
+                Claimed { submitter, header: *header, arguments: arguments.to_vec() }
             })
         })
     }
@@ -253,12 +256,7 @@ impl Bridge {
         self.runtime.0.control.cells(self.runtime.0.me).len()
     }
 
-    /// Says, for all to see, that this process has a task.
-    pub fn set_cell(&self, cell: usize, submitter: ProcessSlot, header: &TaskHeader) {
-        self.runtime.0.control.cells(self.runtime.0.me)[cell].set(submitter, header.key, header.attempt);
-    }
-
-    /// Says that it has it no more.
+    /// Says that it has a task no more.
     pub fn clear_cell(&self, cell: usize) {
         self.runtime.0.control.cells(self.runtime.0.me)[cell].clear();
     }

@@ -106,12 +106,20 @@ pub(crate) struct WaitGroup {
     thread: Thread,
     /// Whether the first failure ends the wait.
     ends_at_failure: AtomicBool,
+    /// On whose doorbell the thread sleeps, if it does.
+    sleeps_at: OnceLock<Arc<Inner>>,
 }
 
 impl WaitGroup {
     pub(crate) fn new(count: usize) -> Arc<Self> {
         let (remaining, ends_at_failure) = (AtomicIsize::new(count as isize), AtomicBool::new(false));
-        Arc::new(Self { remaining, thread: std::thread::current(), ends_at_failure })
+        let sleeps_at = OnceLock::new();
+        Arc::new(Self { remaining, thread: std::thread::current(), ends_at_failure, sleeps_at })
+    }
+
+    /// From now on the thread sleeps on its process's doorbell.
+    pub(crate) fn sleep_at(&self, runtime: &Arc<Inner>) {
+        let _ = self.sleeps_at.set(runtime.clone());
     }
 
     /// The first failure shall end the wait.
@@ -133,6 +141,9 @@ impl WaitGroup {
     pub(crate) fn count_down(&self) {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.thread.unpark();
+            if let Some(runtime) = self.sleeps_at.get() {
+                runtime.control.doorbell().call_all();
+            }
         }
     }
 }

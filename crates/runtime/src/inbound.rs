@@ -423,9 +423,12 @@ impl Inner {
         let mut shell = self.submitter.of(key).lock();
         let task = shell.machine.record(key).map(|record| record.task());
         let found = shell.step(self, &mut later, handler);
+        let mut is_unseen = false;
         let sent_to = match found {
             Cancelled::Sent(Route::Lane(lane), position) if !shell.take_back(lane, position) => {
-                self.who_runs(key)
+                let runs = self.who_runs(key);
+                is_unseen = runs.is_none();
+                runs
             }
             Cancelled::Taken => Some(self.me),
             Cancelled::Sent(Route::Actor(actor), _) => match shell.machine.actor_place(actor) {
@@ -441,6 +444,12 @@ impl Inner {
         }
         let how = cancel_index(force, recursive);
         let untold = sent_to.filter(|process| !self.send_cancel(*process, key, how));
+        if is_unseen {
+            // It is done, or another node has it: who stands for a node has more tasks than cells to show them.
+            for process in self.processes().filter(|process| self.is_elsewhere(*process)) {
+                self.send_cancel(process, key, how);
+            }
+        }
         later.run(self);
         untold
     }
@@ -491,11 +500,16 @@ impl Inner {
         self.running().map(|(process, running)| (running.key, process)).collect()
     }
 
-    fn running(&self) -> impl Iterator<Item = (ProcessSlot, Running)> {
+    /// All processes that are alive.
+    fn processes(&self) -> impl Iterator<Item = ProcessSlot> {
         let processes = (0..aktis_protocol::limits::PROCESSES_MAX as u32).map(ProcessSlot);
-        let alive = processes.filter(|process| self.control.is_alive(*process));
-        let cells =
-            alive.flat_map(|process| self.control.cells(process).iter().map(move |cell| (process, cell)));
+        processes.filter(|process| self.control.is_alive(*process))
+    }
+
+    fn running(&self) -> impl Iterator<Item = (ProcessSlot, Running)> {
+        let cells = self
+            .processes()
+            .flat_map(|process| self.control.cells(process).iter().map(move |cell| (process, cell)));
         let running = cells.filter_map(|(process, cell)| Some((process, cell.get()?)));
         running.filter(|(_, running)| running.submitter == self.me)
     }

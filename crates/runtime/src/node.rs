@@ -18,6 +18,7 @@ use aktis_protocol::{ObjectId, ProcessSlot, Shape, ShardIndex};
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
@@ -255,6 +256,7 @@ impl Inner {
                     printer.print(lines, missed);
                 }
             }
+            FromNode::Warned { text } => warn(text),
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HandBack { .. }
@@ -332,4 +334,11 @@ impl Inner {
         drop(shell);
         later.run(self);
     }
+}
+
+/// Tells people something. Nobody waits for whoever reads it.
+fn warn(text: String) {
+    let tell = move || drop(writeln!(std::io::stderr(), "aktis: {text}"));
+    // Without a thread it is not told; `explain` still tells it.
+    let _ = std::thread::Builder::new().name("aktis-warn".into()).spawn(tell);
 }

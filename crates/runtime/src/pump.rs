@@ -1,8 +1,8 @@
 //! The helper thread of a driver: takes in completions when nobody who waits does so.
 //!
-//! A thread inside `get` drains completions itself, first spinning, then asleep. The pump is awake only
-//! while something depends on completions that nobody drains: sleeping getters, wakers, tasks that wait
-//! for inputs, a backlog.
+//! A thread inside `get` drains completions itself, first spinning, then asleep: the first that sleeps *leads*, and is the
+//! one that the doorbell wakes. The pump is awake only while something depends on completions that nobody drains: other
+//! sleeping getters after the one that led has left, wakers, tasks that wait for inputs, a backlog.
 
 use crate::error::Error;
 use crate::runtime::Inner;
@@ -14,6 +14,9 @@ use std::time::Duration;
 /// While others drain, the pump looks this often whether they still do.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
+/// The longest time to spin has so many parts; see [`Pump::spin_part`].
+pub(crate) const SPIN_PARTS: u32 = 8;
+
 /// The state of the helper thread.
 #[derive(Default)]
 pub(crate) struct Pump {
@@ -23,6 +26,10 @@ pub(crate) struct Pump {
     stopped: AtomicBool,
     /// Threads that are draining completions themselves.
     drainers: AtomicU32,
+    /// A thread that waits drains completions, and sleeps on the doorbell meanwhile.
+    led: AtomicBool,
+    /// How long it was worth while to spin of late, in parts of [`SPIN_PARTS`].
+    spin: AtomicU32,
     /// How often anybody has drained.
     epoch: AtomicU64,
     parked: Mutex<bool>,
@@ -53,6 +60,24 @@ impl Pump {
     /// The caller does not drain any more.
     pub(crate) fn leave(&self) {
         self.drainers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The caller drains, and sleeps on the doorbell in between, until it drops what it gets here; nothing if another one
+    /// does so already.
+    pub(crate) fn lead(&self) -> Option<Leading<'_>> {
+        let is_first = !self.led.swap(true, Ordering::SeqCst);
+        is_first.then(|| Leading(self))
+    }
+
+    /// Which part of the longest time to spin.
+    pub(crate) fn spin_part(&self) -> u32 {
+        SPIN_PARTS >> self.spin.load(Ordering::Relaxed)
+    }
+
+    /// Whether what somebody waited for came while it was spinning.
+    pub(crate) fn on_spun(&self, came: bool) {
+        let halvings = if came { 0 } else { (self.spin.load(Ordering::Relaxed) + 1).min(SPIN_PARTS.ilog2()) };
+        self.spin.store(halvings, Ordering::Relaxed);
     }
 
     pub(crate) fn drained(&self) {
@@ -102,6 +127,20 @@ impl Pump {
     }
 }
 
+/// See [`Pump::lead`].
+pub(crate) struct Leading<'a>(&'a Pump);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.led.store(false, Ordering::SeqCst);
+        // Others may have left the draining to this thread.
+        if self.0.wanted.load(Ordering::SeqCst) {
+            self.0.now.store(true, Ordering::SeqCst);
+            self.0.unpark();
+        }
+    }
+}
+
 /// Starts the helper thread of a driver.
 pub(crate) fn spawn(runtime: &Arc<Inner>) -> Result<(), Error> {
     let weak = Arc::downgrade(runtime);
@@ -123,6 +162,12 @@ fn run(runtime: &Weak<Inner>) {
         }
         if !pump.wanted.load(Ordering::SeqCst) {
             pump.park(None, || pump.wanted.load(Ordering::SeqCst));
+            continue;
+        }
+        if pump.led.load(Ordering::SeqCst) {
+            // If the doorbell has woken this thread, it was meant for the one that leads.
+            runtime.control.doorbell().call();
+            pump.park(None, || !pump.led.load(Ordering::SeqCst));
             continue;
         }
         let epoch = pump.epoch.load(Ordering::Relaxed);
@@ -154,7 +199,8 @@ fn rest(runtime: &Arc<Inner>) {
     }
     let bell = runtime.control.doorbell();
     let ticket = bell.prepare();
-    if runtime.control.has_inbound() || pump.stopped.load(Ordering::SeqCst) {
+    if runtime.control.has_inbound() || pump.led.load(Ordering::SeqCst) || pump.stopped.load(Ordering::SeqCst)
+    {
         bell.stay(ticket);
     } else {
         bell.sleep(ticket, Some(Duration::from_millis(50)));

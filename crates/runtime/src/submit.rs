@@ -19,12 +19,12 @@ use aktis_logic::machine::submitter::{
 };
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
+use aktis_protocol::limits::{TASK_PAYLOAD_BYTES_MAX, TASK_RETURNS_MAX};
 use aktis_protocol::{
     ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex,
     TaskId, TaskKey, limits,
 };
 use aktis_store::LaneProducer;
-use aktis_store::lane::TASK_PAYLOAD_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -400,19 +400,29 @@ impl Inner {
         count: u32,
     ) -> Result<Vec<Handle>, Error> {
         let task = self.next_task();
-        let (handles, returns) = self.several_returns(task, count);
+        let (handles, returns) = self.several_returns(task, count)?;
         let key = self.submit_task(task, function, options, arguments, returns, count)?;
         handles.iter().for_each(|handle| handle.entry.set_key(key));
         Ok(handles)
     }
 
     /// References to the return values of a task that has several.
-    pub(crate) fn several_returns(self: &Arc<Self>, task: TaskId, count: u32) -> (Vec<Handle>, Returns) {
+    pub(crate) fn several_returns(
+        self: &Arc<Self>,
+        task: TaskId,
+        count: u32,
+    ) -> Result<(Vec<Handle>, Returns), Error> {
+        if count > TASK_RETURNS_MAX {
+            return Err(Error::Invalid(format!(
+                "a call that returns {count} values, and the limit is {TASK_RETURNS_MAX}\n\
+                 hint: return one list, or stream the values"
+            )));
+        }
         let handles: Vec<Handle> = (0..count)
             .map(|index| Handle { entry: Arc::new(Entry::new(task.returns(index), self.clone())) })
             .collect();
         let returns = Returns::Several(handles.iter().map(|handle| Arc::downgrade(&handle.entry)).collect());
-        (handles, returns)
+        Ok((handles, returns))
     }
 
     /// Records a task and sends it if it can be sent.

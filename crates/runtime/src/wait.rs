@@ -8,6 +8,7 @@ use crate::entry::{Entry, Outcome, WaitGroup};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::objects::{Patience, is_loss};
+use crate::pump::SPIN_PARTS;
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::hot::Stored;
@@ -180,8 +181,15 @@ impl Inner {
         }
         let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self)).transpose()?;
         let group = WaitGroup::new(count);
+        // In a worker, the threads that look for tasks sleep on the doorbell.
+        let leading = if self.executor.is_none() { self.pump.lead() } else { None };
+        if leading.is_some() {
+            group.sleep_at(self);
+        }
         register(&group);
-        self.pump.want_now();
+        if leading.is_none() {
+            self.pump.want_now();
+        }
         loop {
             if group.is_done() || done() {
                 return Ok(true);
@@ -190,19 +198,40 @@ impl Inner {
                 return Ok(false);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match (left, crate::hooks::get()) {
-                (Some(Duration::ZERO), _) => return Ok(done()),
-                (None, None) => std::thread::park(),
-                (Some(left), None) => std::thread::park_timeout(left),
-                (left, Some(hooks)) => {
-                    std::thread::park_timeout(left.map_or(LOOK_UP, |left| left.min(LOOK_UP)));
-                    if (hooks.interrupted)() {
-                        return Err(Error::Interrupted);
-                    }
-                    // Whoever should take in messages may be in code that does not.
-                    self.drain();
-                }
+            if left == Some(Duration::ZERO) {
+                return Ok(done());
             }
+            let hooks = crate::hooks::get();
+            let left = match hooks {
+                Some(_) => Some(left.map_or(LOOK_UP, |left| left.min(LOOK_UP))),
+                None => left,
+            };
+            match (&leading, left) {
+                (Some(_), left) => self.sleep_at_the_door(&group, left),
+                (None, None) => std::thread::park(),
+                (None, Some(left)) => std::thread::park_timeout(left),
+            }
+            if let Some(hooks) = hooks {
+                if (hooks.interrupted)() {
+                    return Err(Error::Interrupted);
+                }
+                // Whoever should take in messages may be in code that does not.
+                self.drain();
+            }
+        }
+    }
+
+    /// Takes in completions, or sleeps until there are some, or the group is done.
+    fn sleep_at_the_door(self: &Arc<Self>, group: &WaitGroup, timeout: Option<Duration>) {
+        if self.drain() {
+            return;
+        }
+        let bell = self.control.doorbell();
+        let ticket = bell.prepare();
+        if self.control.has_inbound() || group.is_done() {
+            bell.stay(ticket);
+        } else {
+            bell.sleep(ticket, timeout);
         }
     }
 
@@ -213,6 +242,7 @@ impl Inner {
         let finished = self.spin_inside(deadline, done);
         self.control.doorbell().unwatch();
         self.pump.leave();
+        self.pump.on_spun(finished);
         // What came meanwhile has not rung for others who may wait for it.
         if self.control.has_inbound() {
             self.control.doorbell().ring();
@@ -222,6 +252,7 @@ impl Inner {
 
     fn spin_inside(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
         let mut last_progress = None;
+        let spin = SPIN / SPIN_PARTS * self.pump.spin_part();
         loop {
             for _ in 0..ROUNDS {
                 if done() {
@@ -234,7 +265,7 @@ impl Inner {
                 }
             }
             let now = Instant::now();
-            if now.duration_since(*last_progress.get_or_insert(now)) > SPIN
+            if now.duration_since(*last_progress.get_or_insert(now)) > spin
                 || deadline.is_some_and(|deadline| now >= deadline)
             {
                 return done();

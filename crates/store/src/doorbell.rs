@@ -81,7 +81,7 @@ impl Doorbell {
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.watchers.load(Ordering::Relaxed) == 0 && self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.wake();
+            self.wake(1);
         }
     }
 
@@ -90,7 +90,16 @@ impl Doorbell {
     pub fn call(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.wake();
+            self.wake(1);
+        }
+    }
+
+    /// Wakes all sleepers: what has happened concerns one of them, whichever it is.
+    #[inline]
+    pub fn call_all(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.wake(i32::MAX as u32);
         }
     }
 
@@ -100,8 +109,8 @@ impl Doorbell {
         self.watchers.store(0, Ordering::SeqCst);
     }
 
-    fn wake(&self) {
+    fn wake(&self, count: u32) {
         self.sequence.fetch_add(1, Ordering::SeqCst);
-        let _ = futex::wake(&self.sequence, futex::Flags::empty(), 1);
+        let _ = futex::wake(&self.sequence, futex::Flags::empty(), count);
     }
 }

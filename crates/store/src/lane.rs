@@ -8,6 +8,7 @@
 
 use crate::map::{Mapping, Shared};
 use aktis_protocol::hot::TaskHeader;
+use aktis_protocol::limits::TASK_PAYLOAD_BYTES_MAX;
 use aktis_protocol::{ProcessSlot, ShapeId, TaskKey};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const LANE_SLOTS: usize = 4096;
 /// Bytes for payloads that do not fit into their slot.
 pub const LANE_PAYLOAD_BYTES: usize = 1024 * 1024;
-/// The largest payload of one task. Larger ones travel through the object store.
-pub const TASK_PAYLOAD_BYTES_MAX: usize = LANE_PAYLOAD_BYTES / 4;
+
+const _: () = assert!(TASK_PAYLOAD_BYTES_MAX <= LANE_PAYLOAD_BYTES / 4);
 
 const SLOT_BYTES: usize = 128;
 const SLOT_HEADER: usize = 8;

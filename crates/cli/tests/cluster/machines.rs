@@ -35,15 +35,24 @@ impl Machine {
 
     /// Starts it, and does not wait until it is there.
     pub(crate) fn begin(path: PathBuf, arguments: &[&str]) -> Self {
-        let child = spawn(&path, arguments);
+        let child = spawn(&mut aktis(&path), arguments);
         Self { path, child }
     }
 
-    fn wait_until_ready(&mut self) {
-        let mut line = String::new();
-        let output = self.child.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("node "), "it has not started: {line}");
+    /// Starts it by a command of the caller's, which becomes `aktis`; gives what it says when it is ready.
+    pub(crate) fn start_by(mut command: Command, path: PathBuf, arguments: &[&str]) -> (Self, Vec<String>) {
+        command.env("AKTIS_DIRECTORY", &path).stdin(Stdio::null());
+        let mut machine = Self { child: spawn(&mut command, arguments), path };
+        let words = machine.wait_until_ready();
+        (machine, words)
+    }
+
+    fn wait_until_ready(&mut self) -> Vec<String> {
+        let output = BufReader::new(self.child.stdout.take().expect("a pipe"));
+        let words: Vec<String> =
+            output.lines().map(|line| line.expect("a line")).take_while(|line| !line.is_empty()).collect();
+        assert!(words.first().is_some_and(|line| line.starts_with("node ")), "it has not started: {words:?}");
+        words
     }
 
     /// What it says to people.
@@ -85,7 +94,7 @@ impl Machine {
 
     /// Starts the control process again.
     pub(crate) fn start_control(&mut self) {
-        self.child = spawn(&self.path, &["--head"]);
+        self.child = spawn(&mut aktis(&self.path), &["--head"]);
         self.wait_until_ready();
     }
 
@@ -129,8 +138,7 @@ impl Machine {
     }
 }
 
-fn spawn(path: &Path, arguments: &[&str]) -> Child {
-    let mut command = aktis(path);
+fn spawn(command: &mut Command, arguments: &[&str]) -> Child {
     command.arg("start").args(arguments);
     if !arguments.contains(&"--store-bytes") {
         command.args(["--store-bytes", "128MiB"]);

@@ -43,6 +43,7 @@ fn command_lines_that_make_no_sense() {
         "start --address 10.0.0.1 --token T",
         "start --address 10.0.0.1:6380 --token -",
         "start --head --listen here",
+        "start --head --listen 0.0.0.0:6380",
         "start --head --cpus -1",
         "start --head --cpus 0.00001",
         "start --head --gpus 1.5",

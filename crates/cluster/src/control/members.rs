@@ -40,6 +40,17 @@ impl Members {
         Self { linked: BTreeMap::new(), published }
     }
 
+    /// Whether a node has joined over this link, and not left since.
+    pub(super) fn has_joined(&self, node: NodeId, link: &Link) -> bool {
+        self.linked.get(&node).is_some_and(|member| member.link.is_same(link))
+    }
+
+    /// Those that have joined, and are not on disk yet.
+    pub(super) fn unwelcome(&self) -> Vec<(NodeId, Epoch)> {
+        let waiting = self.linked.iter().filter(|(_, member)| !member.is_welcome);
+        waiting.map(|(node, member)| (*node, member.epoch)).collect()
+    }
+
     /// Sends a message to a member.
     pub(super) fn send(&self, to: NodeId, message: &FromControl) {
         if let Some(member) = self.linked.get(&to) {
@@ -112,6 +123,8 @@ impl State {
             return;
         };
         member.is_welcome = true;
+        // Its heartbeats begin now.
+        let _ = self.membership.on_heartbeat(now, node, info.epoch);
         let others = published.values().filter(|other| other.node != node).cloned().collect();
         send(&member.link, &FromControl::Welcome { epoch: info.epoch, nodes: others });
         self.step(now, PlacerInput::NodeJoined { info });
@@ -121,10 +134,11 @@ impl State {
     pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch) {
         self.members.send(node, &FromControl::Expelled);
         self.members.linked.remove(&node);
+        // First: who is in no table never leaves it, and would keep its names.
+        self.on_names_told(node, None, Vec::new());
         if let Some(tables) = &self.tables {
             tables.forget_node(node, epoch);
         }
-        self.on_names_told(node, None, Vec::new());
         self.step(now, PlacerInput::NodeLeft { node });
     }
 

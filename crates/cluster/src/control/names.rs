@@ -9,6 +9,7 @@ use super::tables::NAME_BYTES_MAX;
 use aktis_io::Link;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::member::{FromControl, NamedActor};
+use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{ActorId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +25,14 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// As they are on disk.
-    pub(super) fn new(homes: Vec<(String, Home)>) -> Self {
+    /// As they are on disk. Gives those too whose nodes are not: they have left, and nobody would free their names.
+    pub(super) fn new(homes: Vec<(String, Home)>, nodes: &[NodeInfo]) -> (Self, Vec<String>) {
+        let members: BTreeSet<NodeId> = nodes.iter().map(|info| info.node).collect();
+        let (homes, left): (Vec<_>, Vec<_>) =
+            homes.into_iter().partition(|(_, (node, _))| members.contains(node));
         let by_node = homes.iter().map(|(name, (node, _))| (*node, name.clone())).collect();
-        Self { homes: homes.into_iter().collect(), by_node }
+        let names = Self { homes: homes.into_iter().collect(), by_node };
+        (names, left.into_iter().map(|(name, _)| name).collect())
     }
 
     /// An actor is to have a name; false if another has it.
@@ -91,6 +96,10 @@ impl State {
 
     pub(super) fn on_name_claimed(&mut self, node: NodeId, link: &Link, actor: NamedActor) {
         let Some(tables) = &self.tables else { return };
+        if !self.members.has_joined(node, link) {
+            // It has left, which freed all its names. If it joins again, it says all anew.
+            return;
+        }
         let NamedActor { name, found } = actor;
         let (actor, home, link) = (found.actor, (node, found), link.clone());
         if !self.names.claim(&name, &home) {
@@ -112,16 +121,34 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aktis_protocol::{SessionId, TaskId};
+    use aktis_protocol::{Epoch, SessionId, TaskId};
 
     fn home(node: u64, actor: u64) -> Home {
         let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(actor));
         (NodeId::from_words([node, 0]), FoundActor { actor, type_name: String::new(), details: Vec::new() })
     }
 
+    fn info(node: u64) -> NodeInfo {
+        NodeInfo {
+            node: NodeId::from_words([node, 0]),
+            epoch: Epoch(1),
+            address: ([127, 0, 0, 1], 1).into(),
+            labels: Default::default(),
+            resources: Default::default(),
+        }
+    }
+
+    #[test]
+    fn names_of_nodes_that_are_gone_are_free() {
+        let homes = vec![("a".to_owned(), home(1, 1)), ("b".to_owned(), home(2, 2))];
+        let (mut names, left) = Names::new(homes, &[info(1)]);
+        assert_eq!((names.all(), left), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert!(names.claim("b", &home(1, 3)));
+    }
+
     #[test]
     fn a_name_belongs_to_one_actor_until_it_is_freed() {
-        let mut names = Names::new(vec![("a".to_owned(), home(1, 1))]);
+        let (mut names, _) = Names::new(vec![("a".to_owned(), home(1, 1))], &[info(1)]);
         assert!(!names.claim("a", &home(2, 2)));
         assert!(names.claim("a", &home(2, 1)), "the same actor, in another node's care");
         assert_eq!(names.of_node(NodeId::from_words([1, 0])), []);

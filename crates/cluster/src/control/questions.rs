@@ -68,18 +68,16 @@ impl State {
                 });
             }
             KeyQuestion::List { prefix } => {
-                let limit = limits::ANSWER_ROWS_MAX;
                 let query = Query::Rows {
                     table: Table::Keys,
                     prefix: Key(prefix),
                     after: None,
-                    limit,
+                    limit: limits::ANSWER_ROWS_MAX,
                     values: false,
                 };
                 tables.query(query, move |answer| {
-                    if let Ok(Answer::Rows { rows, .. }) = answer {
-                        let keys = rows.into_iter().map(|(key, _)| key.0);
-                        asker.answer(Reply::Key(Ok(KeyAnswer::listing(keys))));
+                    if let Ok(Answer::Rows { rows, more }) = answer {
+                        asker.answer(Reply::Key(Ok(listing(rows, more))));
                     }
                 });
             }
@@ -123,6 +121,14 @@ impl State {
             }
             _ => {}
         });
+    }
+}
+
+/// As many of the keys as a message holds. If there are more rows, nobody has counted them: it is at least one.
+fn listing(rows: Vec<(Key, Vec<u8>)>, more: bool) -> KeyAnswer {
+    match KeyAnswer::listing(rows.into_iter().map(|(key, _)| key.0)) {
+        KeyAnswer::Keys { keys, left_out } => KeyAnswer::Keys { keys, left_out: left_out + u32::from(more) },
+        other => other,
     }
 }
 

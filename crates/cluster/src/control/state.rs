@@ -29,16 +29,14 @@ impl State {
     pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
         let (tables, found) = Tables::open(files, own, clock)?;
         let mut membership = Membership::new(found.next_epoch);
+        let mut placer = Placer::new();
         for info in &found.nodes {
             membership.restore(clock.now(), info.node, info.epoch);
+            placer.step(clock.now(), PlacerInput::NodeAwaited { node: info.node }, &mut Vec::new());
         }
-        Ok(Self {
-            membership,
-            placer: Placer::new(),
-            members: Members::new(found.nodes),
-            names: Names::new(found.names),
-            tables: Some(tables),
-        })
+        let (names, left) = Names::new(found.names, &found.nodes);
+        tables.free_names(left.iter().map(String::as_str));
+        Ok(Self { membership, placer, members: Members::new(found.nodes), names, tables: Some(tables) })
     }
 
     /// Has all written that was changed; nothing is changed any more.
@@ -66,6 +64,10 @@ impl State {
     }
 
     pub(super) fn on_time(&mut self, now: Time) {
+        // Who waits for the disk has no heartbeats yet; its link says whether it lives.
+        for (node, epoch) in self.members.unwelcome() {
+            let _ = self.membership.on_heartbeat(now, node, epoch);
+        }
         for (node, epoch) in self.membership.lapse(now) {
             self.on_left(now, node, epoch);
         }

@@ -13,9 +13,53 @@ use std::collections::BTreeMap;
 /// Names that one answer holds at most.
 const NAMES_MAX: usize = 10_000;
 
-/// The actors in this node's care that have names.
+/// The actors in this node's care that have names, as the control process is told of them: all when this node joins, and
+/// each change after that. What could not be said in between is said when it is welcome.
 #[derive(Default)]
-pub(super) struct Names(BTreeMap<String, FoundActor>);
+pub(super) struct Names {
+    held: BTreeMap<String, FoundActor>,
+    /// What has changed since all were told, and was not said.
+    unsaid: Vec<ToControl>,
+}
+
+impl Names {
+    /// All that there are, for a node that joins.
+    fn tell_all(&mut self) -> Vec<NamedActor> {
+        self.unsaid.clear();
+        let named =
+            |(name, found): (&String, &FoundActor)| NamedActor { name: name.clone(), found: found.clone() };
+        self.held.iter().map(named).collect()
+    }
+
+    /// An actor is to have a name. `say` gives whether the control process is told.
+    fn claim(&mut self, name: String, found: FoundActor, say: impl FnOnce(&ToControl) -> bool) {
+        self.held.insert(name.clone(), found.clone());
+        self.say(ToControl::NameClaimed { actor: NamedActor { name, found } }, say);
+    }
+
+    /// An actor has no name any more.
+    fn free(&mut self, name: String, actor: ActorId, say: impl FnOnce(&ToControl) -> bool) {
+        self.forget(&name, actor);
+        self.say(ToControl::NameFreed { name, actor }, say);
+    }
+
+    fn forget(&mut self, name: &str, actor: ActorId) {
+        if self.held.get(name).is_some_and(|found| found.actor == actor) {
+            self.held.remove(name);
+        }
+    }
+
+    fn say(&mut self, message: ToControl, say: impl FnOnce(&ToControl) -> bool) {
+        if !say(&message) {
+            self.unsaid.push(message);
+        }
+    }
+
+    /// The control process listens: says what it was not told.
+    fn say_unsaid(&mut self, mut say: impl FnMut(&ToControl) -> bool) {
+        self.unsaid.retain(|message| !say(message));
+    }
+}
 
 /// Somebody who asked for a name, and gets an answer in any case: when this goes.
 struct Seeker {
@@ -39,34 +83,29 @@ impl Drop for Seeker {
 }
 
 impl Elsewhere {
-    /// The actors with names that live in this node's care.
+    /// The actors with names that live in this node's care: it is about to say them all.
     pub(crate) fn named(&self) -> Vec<NamedActor> {
-        let named =
-            |(name, found): (&String, &FoundActor)| NamedActor { name: name.clone(), found: found.clone() };
-        self.names.lock().0.iter().map(named).collect()
+        self.names.lock().tell_all()
+    }
+
+    /// The control process has welcomed this node.
+    pub(super) fn say_unsaid_names(&self) {
+        self.names.lock().say_unsaid(|message| self.say(message));
     }
 
     /// Claims a name. If the control process is away, it is claimed when that is back; until then nobody knows whose it is.
     pub(super) fn claim_name(&self, name: String, found: FoundActor) {
-        self.names.lock().0.insert(name.clone(), found.clone());
-        self.say(&ToControl::NameClaimed { actor: NamedActor { name, found } });
+        self.names.lock().claim(name, found, |message| self.say(message));
     }
 
     pub(super) fn free_name(&self, name: String, actor: ActorId) {
-        let mut names = self.names.lock();
-        if names.0.get(&name).is_some_and(|found| found.actor == actor) {
-            names.0.remove(&name);
-        }
-        drop(names);
-        self.say(&ToControl::NameFreed { name, actor });
+        self.names.lock().free(name, actor, |message| self.say(message));
     }
 
     pub(crate) fn on_name_claimed(&self, name: String, actor: ActorId, granted: bool) {
-        let mut names = self.names.lock();
-        if !granted && names.0.get(&name).is_some_and(|found| found.actor == actor) {
-            names.0.remove(&name);
+        if !granted {
+            self.names.lock().forget(&name, actor);
         }
-        drop(names);
         self.host.feed(NodeInput::NameClaimed { name, actor, granted });
     }
 
@@ -84,5 +123,45 @@ impl Elsewhere {
         let left_out = names.len().saturating_sub(NAMES_MAX) as u32;
         names.truncate(NAMES_MAX);
         self.host.feed(NodeInput::NamesFound { to: asker.to, request: asker.request, names, left_out });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_protocol::{SessionId, TaskId};
+
+    fn found(number: u64) -> FoundActor {
+        let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(number));
+        FoundActor { actor, type_name: String::new(), details: Vec::new() }
+    }
+
+    #[test]
+    fn what_changes_between_joining_and_the_welcome_is_said_then() {
+        let mut names = Names::default();
+        names.claim("kept".to_owned(), found(1), |_| true);
+        names.claim("gone".to_owned(), found(2), |_| true);
+        assert_eq!(names.tell_all().len(), 2);
+        // Nobody listens yet.
+        names.claim("new".to_owned(), found(3), |_| false);
+        names.free("gone".to_owned(), found(2).actor, |_| false);
+        let mut said = Vec::new();
+        names.say_unsaid(|message| {
+            said.push(message.clone());
+            true
+        });
+        let claimed = NamedActor { name: "new".to_owned(), found: found(3) };
+        let freed = ToControl::NameFreed { name: "gone".to_owned(), actor: found(2).actor };
+        assert_eq!(said, [ToControl::NameClaimed { actor: claimed }, freed]);
+        names.say_unsaid(|message| panic!("{message:?} was said before"));
+    }
+
+    #[test]
+    fn all_are_told_at_once_by_who_joins() {
+        let mut names = Names::default();
+        names.claim("a".to_owned(), found(1), |_| false);
+        names.free("b".to_owned(), found(2).actor, |_| false);
+        assert_eq!(names.tell_all(), [NamedActor { name: "a".to_owned(), found: found(1) }]);
+        names.say_unsaid(|message| panic!("{message:?} was said with all others"));
     }
 }

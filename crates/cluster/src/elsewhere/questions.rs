@@ -2,20 +2,27 @@
 //!
 //! Invariants:
 //! 1. Questions reach it in the order of their numbers, also when they are asked again. By this it knows what it has done.
-//! 2. Everybody who asks is answered: if the control process is away for longer than [`PATIENCE`], with a failure.
+//! 2. Everybody who asks is answered: if the control process does not answer for longer than [`PATIENCE`], with a failure.
+//! 3. Fewer than [`UNDERWAY_MAX`] numbers are between the oldest question without an answer and the latest that was sent.
+//!    So the control process remembers what it has answered to each, and a link has room for all, and for all answers.
 
 use super::Elsewhere;
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::control::RequestId;
+use aktis_protocol::limits::BATCHES_UNANSWERED_MAX;
 use aktis_protocol::member::{Question, Reply, ToControl};
 use aktis_protocol::{Failure, FailureKind, ProcessSlot};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long somebody waits for a control process that is away.
+/// How long somebody waits for the control process.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Questions that wait; who asks one more is refused.
 const QUESTIONS_MAX: usize = 100_000;
+/// Questions that are under way: as many values as a link holds half of.
+const UNDERWAY_MAX: u64 = 512;
+
+const _: () = assert!(UNDERWAY_MAX < BATCHES_UNANSWERED_MAX);
 
 /// Who asked, and what about.
 #[derive(Clone, Copy, Debug)]
@@ -53,24 +60,62 @@ struct Asked {
 pub(super) struct Questions {
     asked: BTreeMap<u64, Asked>,
     last: u64,
-    /// Whether the control process is there and has been sent all that is asked.
+    /// Whether the control process is there.
     is_open: bool,
+    /// The latest that it was sent since it is there.
+    sent: u64,
+}
+
+impl Questions {
+    /// Adds a question; nothing if there are too many.
+    fn add(&mut self, asker: Asker, question: Question, now: Instant) -> Option<u64> {
+        if self.asked.len() >= QUESTIONS_MAX {
+            return None;
+        }
+        self.last += 1;
+        self.asked.insert(self.last, Asked { asker, question, since: now });
+        Some(self.last)
+    }
+
+    /// Sends what may be under way, in order. `say` gives whether the control process is told.
+    fn send(&mut self, mut say: impl FnMut(&ToControl) -> bool) {
+        let Some((&oldest, _)) = self.asked.first_key_value().filter(|_| self.is_open) else { return };
+        for (&number, asked) in self.asked.range(self.sent + 1..) {
+            if number >= oldest + UNDERWAY_MAX
+                || !say(&ToControl::Asked { number, question: asked.question.clone() })
+            {
+                return;
+            }
+            self.sent = number;
+        }
+    }
+
+    /// The control process is there, and may not have heard anything.
+    fn open(&mut self) {
+        (self.is_open, self.sent) = (true, 0);
+    }
+
+    /// Takes out those who have waited for too long.
+    fn take_old(&mut self, now: Instant) -> Vec<Asker> {
+        let mut old = Vec::new();
+        while let Some(first) = self.asked.first_entry()
+            && now.saturating_duration_since(first.get().since) > PATIENCE
+        {
+            old.push(first.remove().asker);
+        }
+        old
+    }
 }
 
 impl Elsewhere {
     pub(super) fn ask_control(&self, asker: Asker, question: Question) {
         let mut questions = self.questions.lock();
-        if questions.asked.len() >= QUESTIONS_MAX {
+        if questions.add(asker, question, Instant::now()).is_none() {
             drop(questions);
             return self.refuse(&asker, "too many questions to the control process wait for an answer");
         }
-        questions.last += 1;
-        let number = questions.last;
         // Under the lock: they must be sent in their order.
-        if questions.is_open {
-            self.say(&ToControl::Asked { number, question: question.clone() });
-        }
-        questions.asked.insert(number, Asked { asker, question, since: Instant::now() });
+        questions.send(|message| self.say(message));
     }
 
     /// The control process is away: what is asked now waits for its turn.
@@ -81,14 +126,16 @@ impl Elsewhere {
     /// The control process is back.
     pub(super) fn ask_again(&self) {
         let mut questions = self.questions.lock();
-        questions.is_open = true;
-        for (number, asked) in &questions.asked {
-            self.say(&ToControl::Asked { number: *number, question: asked.question.clone() });
-        }
+        questions.open();
+        questions.send(|message| self.say(message));
     }
 
     pub(crate) fn on_answered(&self, number: u64, reply: Reply) {
-        let Some(Asked { asker, .. }) = self.questions.lock().asked.remove(&number) else { return };
+        let mut questions = self.questions.lock();
+        let answered = questions.asked.remove(&number);
+        questions.send(|message| self.say(message));
+        drop(questions);
+        let Some(Asked { asker, .. }) = answered else { return };
         match reply {
             Reply::NameFound(found) => self.on_name_found(&asker, found),
             Reply::Names(names) => self.on_names(&asker, names),
@@ -104,9 +151,8 @@ impl Elsewhere {
     /// Answers those who have waited for too long.
     pub(super) fn give_up_waiting(&self) {
         let mut questions = self.questions.lock();
-        let is_old = |asked: &Asked| asked.since.elapsed() > PATIENCE;
-        let old = questions.asked.extract_if(.., |_, asked| is_old(asked)).map(|(_, asked)| asked.asker);
-        let old: Vec<Asker> = old.collect();
+        let old = questions.take_old(Instant::now());
+        questions.send(|message| self.say(message));
         drop(questions);
         for asker in old {
             let seconds = PATIENCE.as_secs();
@@ -126,5 +172,65 @@ impl Elsewhere {
                 self.host.feed(NodeInput::KeyAnswered { to, request, answer });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(questions: &mut Questions, now: Instant) -> Option<u64> {
+        let asker = Asker::new(AskedFor::Names, ProcessSlot(1), 1);
+        questions.add(asker, Question::Names, now)
+    }
+
+    fn sent(questions: &mut Questions) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        questions.send(|message| {
+            let ToControl::Asked { number, .. } = message else { panic!("{message:?}") };
+            numbers.push(*number);
+            true
+        });
+        numbers
+    }
+
+    #[test]
+    fn few_are_under_way_and_they_keep_their_order() {
+        let (mut questions, now) = (Questions::default(), Instant::now());
+        let count = 2 * UNDERWAY_MAX;
+        for _ in 0..count {
+            ask(&mut questions, now);
+        }
+        assert!(sent(&mut questions).is_empty(), "nobody is there");
+        questions.open();
+        assert_eq!(sent(&mut questions), Vec::from_iter(1..=UNDERWAY_MAX));
+        questions.asked.remove(&2);
+        assert!(sent(&mut questions).is_empty(), "the oldest has no answer");
+        questions.asked.remove(&1);
+        assert_eq!(sent(&mut questions), [UNDERWAY_MAX + 1, UNDERWAY_MAX + 2]);
+        // Another life of the control process.
+        questions.open();
+        assert_eq!(sent(&mut questions), Vec::from_iter(3..=UNDERWAY_MAX + 2));
+        questions.asked.clear();
+        assert_eq!(ask(&mut questions, now), Some(count + 1));
+        assert_eq!(sent(&mut questions), [count + 1]);
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_sent_again() {
+        let mut questions = Questions::default();
+        ask(&mut questions, Instant::now());
+        questions.open();
+        questions.send(|_| false);
+        assert_eq!(sent(&mut questions), [1]);
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_and_not_all_may_ask() {
+        let (mut questions, now) = (Questions::default(), Instant::now());
+        while ask(&mut questions, now).is_some() {}
+        assert_eq!(questions.asked.len(), QUESTIONS_MAX);
+        assert!(questions.take_old(now + PATIENCE).is_empty());
+        assert_eq!(questions.take_old(now + 2 * PATIENCE).len(), QUESTIONS_MAX);
     }
 }

@@ -28,7 +28,7 @@ struct Lent {
     handle: ActorHandle,
     /// How often it was named to the other side.
     named: u64,
-    said: Said,
+    told: Told,
     /// How many [`Frame::ActorAway`] there were when one was about this actor.
     away_at: u64,
 }
@@ -44,6 +44,61 @@ enum Said {
     Away,
     /// That it is gone.
     Gone,
+}
+
+/// What the other side was told of an actor, and waits for.
+#[derive(Debug)]
+struct Told {
+    said: Said,
+    /// Whether it waits to hear that the actor takes calls.
+    sought: bool,
+}
+
+/// What the other side has to be told of an actor.
+#[derive(Debug, PartialEq, Eq)]
+enum Word {
+    Away(String),
+    Back,
+    Gone(Failure),
+}
+
+impl Told {
+    /// The other side knows the actor, and may call it.
+    fn named() -> Self {
+        Self { said: Said::Nothing, sought: false }
+    }
+
+    /// The other side wants to know an actor. It may have called it before, and must hear it if those calls are lost.
+    fn on_sought(&mut self, is_new: bool) -> Option<Word> {
+        if is_new || self.said == Said::Gone {
+            self.said = Said::Away;
+        }
+        self.sought = self.said != Said::Alive;
+        (!self.sought).then_some(Word::Back)
+    }
+
+    /// The node says how the actor is.
+    fn on_place(&mut self, place: ActorPlace) -> Option<Word> {
+        match (place, self.said) {
+            (_, Said::Gone) | (ActorPlace::Alive { .. }, Said::Alive) => None,
+            (ActorPlace::Pending(_), Said::Nothing | Said::Away) => None,
+            (ActorPlace::Pending(reason), Said::Alive) => Some(Word::Away(reason)),
+            (ActorPlace::Alive { .. }, said) => {
+                self.said = Said::Alive;
+                let is_waited_for = std::mem::take(&mut self.sought) || said == Said::Away;
+                is_waited_for.then_some(Word::Back)
+            }
+            (ActorPlace::Dead(failure), _) => {
+                self.said = Said::Gone;
+                Some(Word::Gone(failure))
+            }
+        }
+    }
+
+    /// Whether the other side still counts on the calls that it has sent.
+    fn counts_on_calls(&self) -> bool {
+        matches!(self.said, Said::Nothing | Said::Alive)
+    }
 }
 
 /// See the module.
@@ -78,18 +133,19 @@ impl Peer {
         }
         let handle = self.bridge.adopt_actor(actor);
         self.bridge.look_at(&handle);
-        self.actors.lent.insert(actor, Lent { handle, named: 1, said: Said::Nothing, away_at: 0 });
+        self.actors.lent.insert(actor, Lent { handle, named: 1, told: Told::named(), away_at: 0 });
         true
     }
 
     /// The other side wants to know an actor, and expects to be told when it takes calls.
     pub(super) fn on_actor_sought(&mut self, actor: ActorId) {
+        let is_new = !self.actors.lent.contains_key(&actor);
         let held = self.name_actor(actor);
         self.wire.send(&Frame::ActorKnown { actor, held });
-        if let Some(lent) = self.actors.lent.get_mut(&actor) {
-            lent.said = Said::Away;
-            self.bridge.look_at(&lent.handle);
-        }
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        let word = lent.told.on_sought(is_new);
+        self.bridge.look_at(&lent.handle);
+        word.into_iter().for_each(|word| self.say_word(actor, word));
     }
 
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
@@ -107,20 +163,15 @@ impl Peer {
             return self.on_hosted_actor_changed(actor, place);
         }
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
-        match (place, lent.said) {
-            (_, Said::Gone) | (ActorPlace::Alive { .. }, Said::Alive) => {}
-            (ActorPlace::Pending(_), Said::Nothing | Said::Away) => {}
-            (ActorPlace::Pending(reason), Said::Alive) => self.say_away(actor, reason),
-            (ActorPlace::Alive { .. }, said) => {
-                lent.said = Said::Alive;
-                if said == Said::Away {
-                    self.wire.send(&Frame::ActorBack { actor });
-                }
-            }
-            (ActorPlace::Dead(failure), _) => {
-                lent.said = Said::Gone;
-                self.wire.send(&Frame::ActorGone { actor, failure });
-            }
+        let word = lent.told.on_place(place);
+        word.into_iter().for_each(|word| self.say_word(actor, word));
+    }
+
+    fn say_word(&mut self, actor: ActorId, word: Word) {
+        match word {
+            Word::Away(reason) => self.say_away(actor, reason),
+            Word::Back => self.wire.send(&Frame::ActorBack { actor }),
+            Word::Gone(failure) => self.wire.send(&Frame::ActorGone { actor, failure }),
         }
     }
 
@@ -131,7 +182,7 @@ impl Peer {
             return true;
         }
         let Some(lent) = self.actors.lent.get(&actor) else { return false };
-        if let Said::Nothing | Said::Alive = lent.said {
+        if lent.told.counts_on_calls() {
             self.say_away(actor, failure.message.clone());
         }
         true
@@ -141,7 +192,7 @@ impl Peer {
     fn say_away(&mut self, actor: ActorId, reason: String) {
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
         self.actors.aways_said += 1;
-        (lent.said, lent.away_at) = (Said::Away, self.actors.aways_said);
+        (lent.told.said, lent.away_at) = (Said::Away, self.actors.aways_said);
         let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
         for (_, received) in lost.collect::<Vec<_>>() {
             self.cancel(received.key, false, true);
@@ -223,17 +274,17 @@ impl Peer {
     pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
         self.actors.aways_heard += 1;
         self.forget_calls(actor);
-        self.tell_node(ToNode::ActorAway { actor, reason });
+        self.tell_of_actor(actor, ToNode::ActorAway { actor, reason });
     }
 
     pub(super) fn on_actor_back(&mut self, actor: ActorId) {
-        self.tell_node(ToNode::ActorBack { actor });
+        self.tell_of_actor(actor, ToNode::ActorBack { actor });
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, failure: Failure) {
         self.forget_calls(actor);
         self.release_actor(actor);
-        self.tell_node(ToNode::ActorEnded { actor, failure });
+        self.tell_of_actor(actor, ToNode::ActorEnded { actor, failure });
     }
 
     // Actors that live here for the other side.
@@ -337,13 +388,13 @@ impl Peer {
 
     pub(super) fn on_actor_ended(&mut self, actor: ActorId, incarnation: u32, failure: Failure) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.tell_node(ToNode::ActorEnded { actor, failure });
+            self.tell_of_actor(actor, ToNode::ActorEnded { actor, failure });
         }
     }
 
     pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
         if self.forget_hosted_there(actor, incarnation) {
-            self.tell_node(ToNode::ActorLost { actor, incarnation, cause });
+            self.tell_of_actor(actor, ToNode::ActorLost { actor, incarnation, cause });
         }
     }
 
@@ -364,5 +415,43 @@ impl Peer {
         for (ticket, Sent { from, key, .. }) in ended.collect::<Vec<_>>() {
             self.forget_key(from, key, ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_protocol::ProcessSlot;
+
+    fn alive() -> ActorPlace {
+        ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 }
+    }
+
+    #[test]
+    fn who_seeks_an_actor_that_it_has_called_hears_that_the_calls_are_lost() {
+        let mut told = Told::named();
+        assert_eq!(told.on_place(alive()), None);
+        assert_eq!(told.on_sought(false), Some(Word::Back));
+        assert!(told.counts_on_calls());
+        let pending = ActorPlace::Pending("restarting".to_owned());
+        assert_eq!(told.on_place(pending), Some(Word::Away("restarting".to_owned())));
+
+        let mut told = Told::named();
+        assert_eq!(told.on_sought(false), None);
+        assert!(told.counts_on_calls(), "it may have called it already");
+        assert_eq!((told.on_place(alive()), told.on_place(alive())), (Some(Word::Back), None));
+    }
+
+    #[test]
+    fn who_seeks_an_actor_hears_when_it_takes_calls() {
+        let mut told = Told::named();
+        assert_eq!(told.on_sought(true), None);
+        assert!(!told.counts_on_calls());
+        assert_eq!(told.on_place(ActorPlace::Pending(String::new())), None);
+        assert_eq!(told.on_place(alive()), Some(Word::Back));
+        let failure = Failure::new(FailureKind::ActorDied, "killed");
+        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure.clone())));
+        assert_eq!(told.on_sought(false), None);
+        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure)), "again");
     }
 }

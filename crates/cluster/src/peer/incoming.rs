@@ -1,6 +1,7 @@
 //! What the other node says.
 
 use super::programs::PutOff;
+use super::unsent::About;
 use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
@@ -38,10 +39,12 @@ impl Peer {
             }
             Frame::Returned { ticket, index, value } => self.on_returned(ticket, index, value),
             Frame::StreamItem { ticket, index, value } => {
-                if let Some((from, key)) = self.submitter_of(ticket) {
-                    self.deliver(from, key, MessageKind::StreamItem, index, value);
-                } else {
-                    self.turn_down(&value);
+                let sent = self.sent.get(&ticket);
+                match sent.and_then(|sent| Some((sent.from?, sent.key, sent.about(false)))) {
+                    Some((from, key, about)) => {
+                        self.deliver(from, key, MessageKind::StreamItem, index, value, about);
+                    }
+                    None => self.turn_down(&value),
                 }
             }
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
@@ -96,29 +99,27 @@ impl Peer {
     /// A task of the other side cannot run here.
     pub(super) fn refuse_task(&self, ticket: Ticket, kind: FailureKind, problem: String) {
         let value = PeerValue::Failed(Failure::new(kind, problem));
-        self.wire.send(&Frame::Returned { ticket, index: 0, value });
+        self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
     }
 
     fn note_received(&mut self, ticket: Ticket, key: TaskKey, actor: Option<ActorId>, call: &PeerCall) {
-        let (task, returns_left, streams) = (call.task, call.returns.max(1), call.stream_ahead > 0);
-        self.received.insert(ticket, Received { key, task, actor, returns_left, streams, producer: None });
-    }
-
-    fn submitter_of(&self, ticket: Ticket) -> Option<(ProcessSlot, TaskKey)> {
-        self.sent.get(&ticket).and_then(|sent| Some((sent.from?, sent.key)))
+        let (task, returns, streams) = (call.task, call.returns.max(1), call.stream_ahead > 0);
+        let (answered, producer) = (Vec::new(), None);
+        let received = Received { key, task, actor, returns, answered, streams, producer };
+        self.received.insert(ticket, received);
     }
 
     fn on_returned(&mut self, ticket: Ticket, index: u32, value: PeerValue) {
         let Some(sent) = self.sent.get_mut(&ticket) else { return self.turn_down(&value) };
         sent.returns_left = sent.returns_left.saturating_sub(1);
         let done = sent.returns_left == 0 || matches!(value, PeerValue::Failed(_));
-        let (from, key) = (sent.from, sent.key);
+        let (from, key, about) = (sent.from, sent.key, sent.about(done));
         let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
         if done {
             self.settle_sent(ticket);
         }
         match from {
-            Some(from) => self.deliver(from, key, kind, index, value),
+            Some(from) => self.deliver(from, key, kind, index, value, about),
             None => self.turn_down(&value),
         }
     }
@@ -139,27 +140,35 @@ impl Peer {
     }
 
     fn on_stream_ended(&mut self, ticket: Ticket, index: u32, failure: Option<Failure>) {
-        let submitter = self.submitter_of(ticket);
-        self.settle_sent(ticket);
-        let Some((from, key)) = submitter else { return };
+        let sent = self.settle_sent(ticket);
+        let Some((from, sent)) = sent.and_then(|sent| Some((sent.from?, sent))) else { return };
         let (form, bytes) = match failure {
             Some(failure) => (ValueForm::Failed, control::encode(&failure)),
             None => (ValueForm::Inline, Vec::new()),
         };
-        self.post(from, Bridge::answer_message(MessageKind::StreamEnded, form, false, index, key), bytes);
+        let message = Bridge::answer_message(MessageKind::StreamEnded, form, false, index, sent.key);
+        self.post(from, message, bytes, sent.about(true));
     }
 
     /// Gives a value from the other side to the local process that waits for it.
-    fn deliver(&mut self, to: ProcessSlot, key: TaskKey, kind: MessageKind, index: u32, value: PeerValue) {
+    fn deliver(
+        &mut self,
+        to: ProcessSlot,
+        key: TaskKey,
+        kind: MessageKind,
+        index: u32,
+        value: PeerValue,
+        about: About,
+    ) {
         let message = |form, contains| Bridge::answer_message(kind, form, contains, index, key);
         match value {
             PeerValue::Inline { bytes, inside, .. } if inside.is_empty() => {
-                self.post(to, message(ValueForm::Inline, false), bytes);
+                self.post(to, message(ValueForm::Inline, false), bytes, about);
             }
             PeerValue::Inline { object, bytes, inside } => {
                 self.contain(object, to, inside);
                 let payload = [object.as_bytes(), &bytes].concat();
-                self.post(to, message(ValueForm::Inline, true), payload);
+                self.post(to, message(ValueForm::Inline, true), payload, about);
             }
             PeerValue::Stored { object, bytes, inside } => {
                 match self.bridge.import(object, bytes, to, true) {
@@ -167,16 +176,17 @@ impl Peer {
                         let contains = !inside.is_empty();
                         self.contain(object, to, inside);
                         let stored = Stored { object, entry };
-                        self.post(to, message(ValueForm::Stored, contains), stored.as_bytes().to_vec());
+                        let bytes = stored.as_bytes().to_vec();
+                        self.post(to, message(ValueForm::Stored, contains), bytes, about);
                     }
                     Err(error) => {
                         let failure = Failure::new(FailureKind::Store, error.to_string());
-                        self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+                        self.post(to, message(ValueForm::Failed, false), control::encode(&failure), about);
                     }
                 }
             }
             PeerValue::Failed(failure) => {
-                self.post(to, message(ValueForm::Failed, false), control::encode(&failure));
+                self.post(to, message(ValueForm::Failed, false), control::encode(&failure), about);
             }
         }
     }
@@ -185,6 +195,6 @@ impl Peer {
         let Some(Received { key, producer: Some(producer), .. }) = self.received.get(&ticket) else { return };
         let (message, producer) =
             (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
-        self.post(producer, message, Vec::new());
+        self.post(producer, message, Vec::new(), About::Nothing);
     }
 }

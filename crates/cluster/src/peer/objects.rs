@@ -1,9 +1,9 @@
 //! Objects that both nodes know: named, promised, asked for, and released.
 
-use super::Peer;
+use super::{Peer, Received};
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskId};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
@@ -80,11 +80,10 @@ impl Peer {
     }
 
     /// A task of the other side ended before its last return values, which may be in the store, and nobody will ask for.
-    pub(super) fn release_unanswered(&mut self, task: TaskId, returns: u32) {
+    pub(super) fn release_unanswered(&mut self, received: &Received) {
+        let mut unanswered = received.unanswered();
         let lent = self.doorway.lent.lock();
-        let objects =
-            (0..returns).map(|index| task.returns(index)).filter(|object| lent.get(*object).is_none());
-        let unanswered: Vec<_> = objects.collect();
+        unanswered.retain(|object| lent.get(*object).is_none());
         drop(lent);
         unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
     }
@@ -117,8 +116,23 @@ impl Peer {
         }
     }
 
-    /// The other side asks for the value of an object that was named to it.
+    /// The other side asks for the value of an object that was named to it. If the link has no room, it is said later: one
+    /// side can ask for more than a link holds.
     pub(super) fn on_value_wanted(&mut self, object: ObjectId) {
+        if !self.values_wanted.is_empty() || !self.wire.has_room() {
+            return self.values_wanted.push_back(object);
+        }
+        self.say_wanted_value(object);
+    }
+
+    /// Says the next value that the link had no room for, which it has now; false if there is none.
+    pub(super) fn say_next_value(&mut self) -> bool {
+        let next = self.values_wanted.pop_front();
+        next.into_iter().for_each(|object| self.say_wanted_value(object));
+        next.is_some()
+    }
+
+    fn say_wanted_value(&mut self, object: ObjectId) {
         if self.bridge.origin_of(object) == Some(self.me()) {
             // Each of the two nodes would wait for the other to say it.
             return self.wire.send(&Frame::Value { object, value: unknown(object) });
@@ -158,7 +172,7 @@ impl Peer {
             SharedValue::Stored { .. } => self.stored(object, &handle),
             SharedValue::Failed(failure) => PeerValue::Failed(failure),
         };
-        self.wire.send(&Frame::Value { object, value });
+        self.wire.send(&Frame::Value { object, value: value.fitting() });
     }
 
     /// An object has an outcome that somebody may wait for.

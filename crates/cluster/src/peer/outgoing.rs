@@ -3,7 +3,7 @@
 use super::{Peer, Received, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKind, TaskHeader, ValueForm};
-use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket};
+use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket, fitting};
 use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
 use std::collections::HashMap;
@@ -65,32 +65,30 @@ impl Peer {
         for shape in shapes {
             for _ in 0..CLAIMS_MAX {
                 let Some(lease) = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop()) else { break };
-                let Some(claimed) = self.bridge.claim(shape) else {
+                let cell = self.cells.pop();
+                let Some(claimed) = self.bridge.claim(shape, cell) else {
+                    self.cells.extend(cell);
                     self.idle.entry(shape).or_default().leases.push(lease);
                     break;
                 };
-                self.send_task(claimed, (shape, lease));
+                self.send_task(claimed, (shape, lease), cell);
                 progress = true;
             }
         }
         progress
     }
 
-    fn send_task(&mut self, claimed: Claimed, lease: (ShapeId, LeaseId)) {
+    fn send_task(&mut self, claimed: Claimed, lease: (ShapeId, LeaseId), cell: Option<usize>) {
         let Claimed { submitter, header, arguments } = claimed;
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((submitter, header.key), ticket);
-        let cell = self.cells.pop();
-        if let Some(cell) = cell {
-            self.bridge.set_cell(cell, submitter, &header);
-        }
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
         let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from, key, attempt, actor, lease: lease_held, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let Some(arguments) = self.arguments_to_send(ticket, &arguments) else { return };
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let Some(call) = self.call_to_send(ticket, &arguments, call) else { return };
         self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
     }
 
@@ -102,19 +100,25 @@ impl Peer {
         let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from: Some(from), key, attempt, actor, lease, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let Some(arguments) = self.arguments_to_send(ticket, arguments) else { return };
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let Some(call) = self.call_to_send(ticket, arguments, call) else { return };
         let (actor, group, aways) = (header.actor, header.group as u16, self.actors.aways_heard);
         self.wire.send(&Frame::Call { ticket, actor, group, aways, call });
     }
 
-    /// The arguments of something that was noted as sent, with all that they refer to kept; if they cannot be sent, its
-    /// submitter has learnt why.
-    fn arguments_to_send(&mut self, ticket: Ticket, bytes: &[u8]) -> Option<Vec<PeerArgument>> {
-        match to_peer(bytes) {
-            Ok(arguments) => {
-                self.name_arguments(&arguments);
-                Some(arguments)
+    /// A call that was noted as sent, with all that its arguments refer to kept; if it cannot be sent, its submitter has
+    /// learnt why.
+    fn call_to_send(
+        &mut self,
+        ticket: Ticket,
+        arguments: &[u8],
+        call: impl FnOnce(Vec<PeerArgument>) -> PeerCall,
+    ) -> Option<PeerCall> {
+        let call = to_peer(arguments).map(call);
+        match call.and_then(|call| call.check().map(|()| call).map_err(str::to_owned)) {
+            Ok(call) => {
+                self.name_arguments(&call.arguments);
+                Some(call)
             }
             Err(problem) => {
                 self.refuse_sent(ticket, &problem);
@@ -129,10 +133,11 @@ impl Peer {
         let kind = if sent.streams { MessageKind::StreamEnded } else { MessageKind::Returned };
         let message = Bridge::answer_message(kind, ValueForm::Failed, false, 0, sent.key);
         let text = format!("it could not be sent to another node: {problem}");
-        let (from, bytes) = (sent.from, control::encode(&Failure::new(FailureKind::Codec, text)));
+        let bytes = control::encode(&Failure::new(FailureKind::Codec, text));
+        let (from, about) = (sent.from, sent.about(true));
         self.settle_sent(ticket);
         if let Some(from) = from {
-            self.post(from, message, bytes);
+            self.post(from, message, bytes, about);
         }
     }
 
@@ -163,11 +168,8 @@ impl Peer {
         };
         received.producer = Some(from);
         let failed = matches!(answer, BridgeAnswer::Failed(_));
-        if kind == MessageKind::Returned {
-            received.returns_left = received.returns_left.saturating_sub(1);
-        }
         let done = match kind {
-            MessageKind::Returned => failed || received.returns_left == 0,
+            MessageKind::Returned => failed || received.on_returned(index),
             MessageKind::StreamEnded => true,
             _ => false,
         };
@@ -176,12 +178,12 @@ impl Peer {
         }
         if kind == MessageKind::StreamEnded {
             let failure = match answer {
-                BridgeAnswer::Failed(failure) => Some(failure),
+                BridgeAnswer::Failed(failure) => Some(fitting(failure)),
                 _ => None,
             };
             return self.wire.send(&Frame::StreamEnded { ticket, index, failure });
         }
-        let value = self.value_to_send(answer);
+        let value = self.value_to_send(answer).fitting();
         let frame = match kind {
             MessageKind::StreamItem => Frame::StreamItem { ticket, index, value },
             _ => Frame::Returned { ticket, index, value },
@@ -192,17 +194,17 @@ impl Peer {
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
     fn send_failure(&mut self, ticket: Ticket, failure: Failure) {
-        let Some(Received { task, returns_left, streams, actor, .. }) = self.received.remove(&ticket) else {
-            return;
-        };
+        let Some(received) = self.received.remove(&ticket) else { return };
+        let Received { streams, actor, .. } = received;
         let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
         if of_life && actor.is_some_and(|actor| self.on_call_lost(actor, &failure)) {
             return;
         }
         if let FailureKind::WorkerDied(cause) = failure.kind {
-            self.release_unanswered(task, returns_left);
+            self.release_unanswered(&received);
             return self.wire.send(&Frame::TaskLost { ticket, cause: Some(cause) });
         }
+        let failure = fitting(failure);
         let frame = match streams {
             true => Frame::StreamEnded { ticket, index: 0, failure: Some(failure) },
             false => Frame::Returned { ticket, index: 0, value: PeerValue::Failed(failure) },
@@ -232,7 +234,7 @@ impl Peer {
             self.wire.send(&Frame::Cancel { ticket: *ticket, recursive: true, force: true });
         }
         self.end_cancelled(process);
-        self.unsent.retain(|unsent| !unsent.is_to(process));
+        self.unsent.forget(&self.bridge, process);
         self.bridge.send(ToNode::DeathHandled { process });
     }
 

@@ -22,7 +22,7 @@ pub(crate) trait Programs: Send + Sync {
     /// What it is, with its executable if it has one.
     fn find(&self, program: ProgramId) -> Result<(ProgramSpec, Option<File>), String>;
 
-    /// Has the node serve it from now on.
+    /// Has the node serve it from now on. That may take long: an executable is copied.
     fn add(&self, spec: ProgramSpec, executable: Option<File>) -> Result<(), String>;
 }
 
@@ -164,7 +164,10 @@ impl Peer {
                 }
                 Err(error) => self.refuse_program(program, &error.to_string()),
             },
-            Ok(spec) => self.add_program(program, spec, None),
+            Ok(spec) => {
+                let added = self.programs.add(spec, None);
+                self.on_program_added(program, added);
+            }
             Err(problem) => self.refuse_program(program, &problem),
         }
     }
@@ -176,12 +179,23 @@ impl Peer {
             return self.refuse_program(program, &error.to_string());
         }
         if last && let (Some(spec), Some(file)) = (coming.spec.take(), coming.file.take()) {
-            self.add_program(program, spec, Some(file));
+            self.add_program(program, spec, file);
         }
     }
 
-    fn add_program(&mut self, program: ProgramId, spec: ProgramSpec, executable: Option<File>) {
-        if let Err(problem) = self.programs.add(spec, executable) {
+    /// All of an executable is here. It is copied on a thread of its own: the link's would be silent for too long.
+    fn add_program(&mut self, program: ProgramId, spec: ProgramSpec, executable: File) {
+        let (programs, doorway) = (self.programs.clone(), self.doorway.clone());
+        let run = move || doorway.on_added(program, programs.add(spec, Some(executable)));
+        let spawned = std::thread::Builder::new().name("aktis-program".into()).spawn(run);
+        if let Err(error) = spawned {
+            self.refuse_program(program, &format!("a thread could not be started: {error}"));
+        }
+    }
+
+    /// What is of the program can run now, unless it could not be added.
+    pub(super) fn on_program_added(&mut self, program: ProgramId, outcome: Result<(), String>) {
+        if let Err(problem) = outcome {
             return self.refuse_program(program, &problem);
         }
         let coming = self.programs_across.coming.remove(&program).unwrap_or_default();

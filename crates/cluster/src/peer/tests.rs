@@ -7,13 +7,17 @@ use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
 use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
 use aktis_protocol::peer::{Frame, Inside};
 use aktis_protocol::state::{StateKind, StateRows};
-use aktis_protocol::{Amount, DeathCause, ProcessSlot, ProgramId, ProgramSpec, Resources, resources};
+use aktis_protocol::{
+    Amount, DeathCause, ProcessSlot, ProgramId, ProgramKind, ProgramSpec, Resources, resources,
+};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Config, Runtime};
 use parking_lot::Mutex;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -63,6 +67,18 @@ struct Side {
     thread: Option<JoinHandle<()>>,
 }
 
+impl Side {
+    /// Looks at the peer, once it is there.
+    fn with_peer<T>(&self, look: impl FnOnce(&mut Peer) -> T) -> T {
+        loop {
+            if let Some(peer) = self.doorway.peer.lock().as_mut() {
+                return look(peer);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Two nodes; the first has no CPUs, and hands everything up to the second.
 struct Pair {
     here: Side,
@@ -71,18 +87,26 @@ struct Pair {
 
 impl Pair {
     fn new(cpus_there: u64) -> Self {
+        Self::with_programs(cpus_there, Arc::new(OneProgram), Arc::new(OneProgram))
+    }
+
+    fn with_programs(
+        cpus_there: u64,
+        programs_here: Arc<dyn Programs>,
+        programs_there: Arc<dyn Programs>,
+    ) -> Self {
         let (here, there) = (node(0), node(cpus_there));
         let (peer_here, peer_there) = (open_peer(&here), open_peer(&there));
         let (door_here, door_there) = (Arc::new(Doorway::default()), Arc::new(Doorway::default()));
         let slot = peer_here.process();
         let sides = [
-            (here, peer_here, door_here.clone(), door_there.clone()),
-            (there, peer_there, door_there, door_here),
+            (here, peer_here, door_here.clone(), door_there.clone(), programs_here),
+            (there, peer_there, door_there, door_here, programs_there),
         ];
-        let [here, there] = sides.map(|(runtime, peer, doorway, other)| {
+        let [here, there] = sides.map(|(runtime, peer, doorway, other, programs)| {
             let slot = peer.process();
             let wire = Arc::new(Pipe { to: other, waiting: Mutex::default() });
-            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone(), Arc::new(OneProgram));
+            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone(), programs);
             let node = runtime.node().unwrap();
             let thread = std::thread::spawn(move || {
                 let why = peer.run();
@@ -266,6 +290,108 @@ fn an_error_comes_back_as_itself() {
     let _entered = pair.here.runtime.enter();
     let error = fails::remote().get_timeout(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("as it was told to"), "{error}");
+}
+
+#[remote]
+fn words(length: usize) -> Vec<u8> {
+    vec![7; length]
+}
+
+#[test]
+fn answers_that_nobody_read_before_the_link_ended_are_lost_and_not_waited_for() {
+    let mut pair = Pair::new(2);
+    let _entered = pair.here.runtime.enter();
+    // More than a channel holds, and nothing that makes the driver read: it is busy with something else.
+    let refs: Vec<_> = (0..300).map(|_| words::options().retries(0).remote(15_000_usize)).collect();
+    let deadline = Instant::now() + PATIENCE;
+    let all_are_answered = || {
+        pair.here.with_peer(|peer| !peer.unsent.is_empty() && peer.sent.is_empty() && peer.next_ticket == 300)
+    };
+    while !all_are_answered() {
+        assert!(Instant::now() < deadline, "the tasks have not run");
+        std::thread::yield_now();
+    }
+    pair.here.doorway.end("the test cuts it");
+    pair.here.thread.take().expect("it runs").join().expect("no panic");
+    let outcomes: Vec<_> = refs.into_iter().map(|object| object.get_timeout(PATIENCE)).collect();
+    let lost = outcomes.iter().filter(|outcome| match outcome {
+        Ok(_) => false,
+        Err(error) => {
+            assert!(error.to_string().contains("the node is gone"), "{error}");
+            true
+        }
+    });
+    assert!((1..300).contains(&lost.count()), "some were read, some were not");
+}
+
+/// One node has the program, as an executable; the other takes as long to copy it as the test wants.
+struct Travelling {
+    begun: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+    added: AtomicBool,
+}
+
+impl Programs for Travelling {
+    fn knows(&self, _: ProgramId) -> bool {
+        self.added.load(Ordering::SeqCst)
+    }
+
+    fn find(&self, program: ProgramId) -> Result<(ProgramSpec, Option<File>), String> {
+        let executable = tempfile::tempfile().expect("a file");
+        Ok((ProgramSpec::here(program, ProgramKind::Rust { bytes: 0 }), Some(executable)))
+    }
+
+    fn add(&self, _: ProgramSpec, _: Option<File>) -> Result<(), String> {
+        self.begun.lock().send(()).expect("the test is there");
+        self.go_on.lock().recv().expect("the test is there");
+        self.added.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_waits_while_an_executable_is_copied() {
+    let ((begun, has_begun), (go, go_on)) = (channel(), channel());
+    let (begun, go_on, added) = (Mutex::new(begun), Mutex::new(go_on), AtomicBool::new(false));
+    let programs = Arc::new(Travelling { begun, go_on, added });
+    let pair = Pair::with_programs(2, programs.clone(), programs);
+    let _entered = pair.here.runtime.enter();
+    let sum = add::remote(1, 2);
+    has_begun.recv_timeout(PATIENCE).expect("the program has come");
+    // Whoever has the peer lets go of it: it is not the one who copies.
+    assert!(pair.there.doorway.peer.try_lock_for(PATIENCE).is_some());
+    go.send(()).expect("it waits");
+    assert_eq!(sum.get_timeout(PATIENCE).unwrap(), 3);
+}
+
+/// Runs until it is cancelled, and leaves word of that.
+#[remote]
+fn linger(board: String) {
+    std::fs::write(Path::new(&board).join("begun"), "").expect("written");
+    while !aktis::is_cancelled() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::write(Path::new(&board).join("cancelled"), "").expect("written");
+}
+
+#[test]
+fn a_task_that_nothing_shows_to_be_on_the_other_node_is_cancelled_there() {
+    let pair = Pair::new(1);
+    let board = tempfile::tempdir().expect("a directory");
+    let _entered = pair.here.runtime.enter();
+    // As if it had sent more tasks than others can see.
+    pair.here.with_peer(|peer| peer.cells.clear());
+    let lingering = linger::remote(board.path().to_str().expect("text"));
+    for (file, cancels) in [("begun", true), ("cancelled", false)] {
+        let deadline = Instant::now() + PATIENCE;
+        while !board.path().join(file).exists() {
+            assert!(Instant::now() < deadline, "not {file}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if cancels {
+            lingering.cancel().expect("the session is there");
+        }
+    }
 }
 
 /// A wire that keeps what is sent.

@@ -111,8 +111,10 @@ impl Shell {
     }
 
     /// Tells the drivers of a program what its workers have printed. One that does not read misses it.
-    pub(crate) fn print_to_drivers(&mut self, program: ProgramId, lines: &[LogLine]) {
+    /// `missed` lines before these have not come so far.
+    pub(crate) fn print_to_drivers(&mut self, program: ProgramId, lines: &[LogLine], missed: u64) {
         for driver in self.listeners.of(program) {
+            self.listeners.note_missed(driver, missed);
             let mut rest = lines;
             while !rest.is_empty() {
                 if self.peers.get(&driver).is_none_or(|peer| peer.blocked_on().is_some()) {

@@ -45,6 +45,7 @@ mod state;
 mod stock;
 mod supply;
 mod view;
+mod warnings;
 
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
@@ -93,6 +94,7 @@ pub struct Node {
     keys: keys::Keys,
     peers: peers::Peers,
     places: places::Places,
+    warnings: warnings::Warnings,
     /// Claims of names that have no answer yet.
     names: names::Claims,
 }
@@ -118,6 +120,7 @@ impl Node {
             keys: keys::Keys::default(),
             peers: peers::Peers::default(),
             places: places::Places::new(config.node, config.labels),
+            warnings: warnings::Warnings::default(),
             names: names::Claims::default(),
         }
     }

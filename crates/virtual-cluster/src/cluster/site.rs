@@ -98,7 +98,9 @@ impl Site {
         for fetch in dead {
             self.world.finish_fetch(fetch, Err("the node that had it is gone".to_owned()));
         }
-        self.letters_to_driver.retain(|(from, _)| *from != other);
+        // What it has answered is read after its death too; what it has asked is not wanted any more.
+        self.letters_to_driver
+            .retain(|(from, letter)| *from != other || matches!(letter, Letter::Result(..)));
     }
 
     fn life(&self, other: usize) -> u64 {

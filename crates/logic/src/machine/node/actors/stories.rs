@@ -82,6 +82,9 @@ impl Node {
             let text = environment_too_large(spec.environment.len());
             return Some(Failure::new(FailureKind::ActorDied, text));
         }
+        if let Some(failure) = self.place_refusal(&spec.strategy) {
+            return Some(Failure { kind: FailureKind::ActorUnschedulable, ..failure });
+        }
         if let Some(failure) = spec.group.and_then(|place| self.group_refusal(place)) {
             return Some(Failure { kind: FailureKind::ActorDied, ..failure });
         }
@@ -108,6 +111,7 @@ impl Node {
         }
         if !self.may_live_here(actor) || !self.stock.is_feasible(&want) {
             let text = self.actor_place_text(actor).unwrap_or_else(|| self.infeasible_text(&want));
+            self.warn_creator_if_alone(actor, &text, out);
             return self.put_off(actor, text, out);
         }
         if !isolated && self.roster.shared(program).is_none() {

@@ -1,0 +1,166 @@
+//! A control process, and members that say whatever they like.
+
+use super::*;
+use aktis_io::Role;
+use aktis_protocol::actors::FoundActor;
+use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
+use aktis_protocol::member::{NamedActor, Question, Reply};
+use aktis_protocol::{ActorId, Labels, Resources, SessionId, TaskId};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn control(directory: &Path) -> Control {
+    let listen = Some(([127, 0, 0, 1], 0).into());
+    Control::start(&ControlConfig { directory: directory.join("head"), listen }).expect("started")
+}
+
+/// A node, as far as the control process can tell.
+struct Node {
+    endpoint: Endpoint,
+}
+
+struct NoLinks;
+
+impl EndpointEvents for NoLinks {
+    fn on_link(&self, _: &Peer, _: &[u8], _: &Link) -> Result<Box<dyn LinkEvents>, String> {
+        Err("nobody is to dial here".to_owned())
+    }
+}
+
+/// One link of it.
+struct Line {
+    link: Link,
+    heard: Receiver<FromControl>,
+}
+
+struct Ears(Sender<FromControl>);
+
+impl LinkEvents for Ears {
+    fn on_frames(&mut self, frames: Frames<'_>) {
+        for frame in frames {
+            let _ = self.0.send(decode(frame).expect("a message"));
+        }
+    }
+
+    fn on_closed(&mut self, _: &LinkEnd) {}
+}
+
+impl Node {
+    fn new(control: &Control) -> Self {
+        let identity = control.authority.issue(aktis_io::random_node_id(), Role::Node).expect("issued");
+        let address = ([127, 0, 0, 1], 0).into();
+        let endpoint = Endpoint::bind(address, identity, Arc::new(NoLinks), EndpointOptions::default());
+        Self { endpoint: endpoint.expect("bound") }
+    }
+
+    fn dial(&self, control: &Control) -> Line {
+        let (said, heard) = channel();
+        let place = control.endpoint.as_ref().expect("open");
+        let ears = |_: &Link| -> Box<dyn LinkEvents> { Box::new(Ears(said)) };
+        let link = self.endpoint.dial(place.node(), place.address(), MEMBER_GREETING.to_vec(), ears);
+        Line { link: link.expect("dialled"), heard }
+    }
+}
+
+impl Line {
+    fn say(&self, message: &ToControl) {
+        self.link.send(encode(message)).expect("room");
+    }
+
+    fn join(&self, names: Vec<NamedActor>) {
+        let (labels, resources) = (Labels::default(), Resources::none());
+        let address = ([127, 0, 0, 1], 1).into();
+        self.say(&ToControl::Joined { held: None, address, labels, resources, names });
+        self.wait(|message| matches!(message, FromControl::Welcome { .. }).then_some(()));
+    }
+
+    /// Waits for a message; others are passed over.
+    fn wait<T>(&self, wanted: impl Fn(FromControl) -> Option<T>) -> T {
+        loop {
+            let message = self.heard.recv_timeout(PATIENCE).expect("it is said");
+            if let Some(found) = wanted(message) {
+                return found;
+            }
+        }
+    }
+
+    fn claim(&self, actor: NamedActor) -> bool {
+        let wanted = (actor.name.clone(), actor.found.actor);
+        self.say(&ToControl::NameClaimed { actor });
+        self.wait(|message| match message {
+            FromControl::NameClaimed { name, actor, granted } => ((name, actor) == wanted).then_some(granted),
+            _ => None,
+        })
+    }
+
+    fn ask(&self, number: u64, question: Question) -> Reply {
+        self.say(&ToControl::Asked { number, question });
+        self.wait(|message| match message {
+            FromControl::Answered { number: answered, reply } => (answered == number).then_some(reply),
+            _ => None,
+        })
+    }
+}
+
+fn named(name: &str, number: u64) -> NamedActor {
+    let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(number));
+    let found = FoundActor { actor, type_name: String::new(), details: Vec::new() };
+    NamedActor { name: name.to_owned(), found }
+}
+
+#[test]
+fn who_has_left_or_never_joined_gets_no_names() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (early, other) = (Node::new(&control), Node::new(&control));
+    let line = early.dial(&control);
+    // It says that before it has joined; in order, so the answer to the question comes after that.
+    line.say(&ToControl::NameClaimed { actor: named("a", 1) });
+    assert_eq!(line.ask(1, Question::Names), Reply::Names(Vec::new()));
+    let member = other.dial(&control);
+    member.join(Vec::new());
+    assert!(member.claim(named("a", 2)), "nobody has it");
+    line.join(vec![named("b", 3)]);
+    assert!(!line.claim(named("a", 1)) && line.claim(named("b", 3)));
+    // Whoever leaves leaves its names.
+    member.link.close(LEAVING);
+    let free = || line.ask(2, Question::Names) == Reply::Names(vec!["b".to_owned()]);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !free() {
+        assert!(std::time::Instant::now() < deadline, "the name is not free");
+    }
+    assert!(line.claim(named("a", 1)));
+}
+
+#[test]
+fn a_link_that_is_closed_without_leaving_costs_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (node, other) = (Node::new(&control), Node::new(&control));
+    let (line, watcher) = (node.dial(&control), other.dial(&control));
+    line.join(vec![named("a", 1)]);
+    watcher.join(Vec::new());
+    line.link.close("a message could not be sent");
+    assert!(!watcher.claim(named("a", 2)), "its node is a member");
+    node.dial(&control).join(vec![named("a", 1)]);
+    assert!(!watcher.claim(named("a", 2)), "as before");
+}
+
+#[test]
+fn a_listing_says_that_it_is_not_complete() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let node = Node::new(&control);
+    let line = node.dial(&control);
+    line.join(Vec::new());
+    let count = u64::from(aktis_protocol::limits::ANSWER_ROWS_MAX) + 1;
+    for number in 1..=count {
+        let key = format!("{number}").into_bytes();
+        let question = KeyQuestion::Put { key, value: Vec::new(), overwrite: true };
+        line.say(&ToControl::Asked { number, question: Question::Key(question) });
+    }
+    let listed = line.ask(count + 1, Question::Key(KeyQuestion::List { prefix: Vec::new() }));
+    let Reply::Key(Ok(KeyAnswer::Keys { keys, left_out })) = listed else { panic!("{listed:?}") };
+    assert!(left_out > 0 && keys.len() as u64 + u64::from(left_out) >= count, "{} {left_out}", keys.len());
+}
