@@ -27,6 +27,8 @@ pub enum Error {
     Cancelled(TaskError),
     /// The task was not done by its deadline, and was cancelled.
     DeadlinePassed(TaskError),
+    /// It may run on one node only, and that is not there.
+    Unschedulable(TaskError),
     /// The worker's program does not know the function.
     UnknownFunction(TaskError),
     /// The value was lost and could not be made again.
@@ -69,6 +71,9 @@ impl Display for Error {
             ),
             Self::ActorDied(error) => {
                 write!(f, "{error}\nhint: create the actor again, or give it `restarts`")
+            }
+            Self::Unschedulable(error) => {
+                write!(f, "{error}\nhint: name a node of `aktis list nodes`, or let others do as well (`soft`)")
             }
             Self::UnknownFunction(error) => write!(
                 f,
@@ -133,9 +138,12 @@ impl From<Arc<Failure>> for Error {
                 Self::Task(TaskError(failure))
             }
             FailureKind::WorkerDied(_) => Self::WorkerDied(TaskError(failure)),
-            FailureKind::ActorDied => Self::ActorDied(TaskError(failure)),
+            FailureKind::ActorDied | FailureKind::ActorGroupRemoved => Self::ActorDied(TaskError(failure)),
             FailureKind::Cancelled | FailureKind::GroupRemoved => Self::Cancelled(TaskError(failure)),
             FailureKind::DeadlinePassed => Self::DeadlinePassed(TaskError(failure)),
+            FailureKind::Unschedulable | FailureKind::ActorUnschedulable => {
+                Self::Unschedulable(TaskError(failure))
+            }
             FailureKind::UnknownFunction => Self::UnknownFunction(TaskError(failure)),
             FailureKind::Lost | FailureKind::NotRebuilt => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),

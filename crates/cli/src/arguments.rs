@@ -107,14 +107,14 @@ pub(crate) struct Start {
     /// The token that the head has printed; `-` reads it from the standard input, where other users cannot see it
     #[arg(long, value_name = "TOKEN", conflicts_with = "head")]
     pub(crate) token: Option<String>,
-    /// Listen for other machines on this address of this machine [default: a free port that only this machine can
-    /// reach]
+    /// Listen for other machines on this address of this machine [default: a head, where only this machine can reach
+    /// it; others, a free port of the address from which they reach the head]
     #[arg(long, value_name = "IP:PORT", value_parser = values::listen)]
     pub(crate) listen: Option<SocketAddr>,
     /// CPUs that tasks can use [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
     pub(crate) cpus: Option<Amount>,
-    /// GPUs that tasks can use [default: none]
+    /// GPUs that tasks can use [default: all, or those that CUDA_VISIBLE_DEVICES names]
     #[arg(long, value_name = "NUMBER", value_parser = values::gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<Amount>,
     /// Memory that tasks can ask for [default: 70 % of the machine's]
@@ -129,6 +129,12 @@ pub(crate) struct Start {
     /// Size of the object store [default: 30 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) store_bytes: Option<u64>,
+    /// Where objects go that do not fit into the store [default: the system's temporary directory]
+    #[arg(long, value_name = "DIRECTORY", value_parser = values::directory)]
+    pub(crate) spill_directory: Option<PathBuf>,
+    /// How many bytes of them there may be; 0 keeps all objects in memory [default: as many as the disk takes]
+    #[arg(long, value_name = "SIZE", value_parser = values::size_or_none)]
+    pub(crate) spill_bytes: Option<u64>,
     /// Run in the background: return when the daemon is ready, and leave it running
     #[arg(long)]
     pub(crate) detach: bool,

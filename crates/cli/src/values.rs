@@ -3,6 +3,7 @@
 use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::{Amount, resources};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const SIZE_UNITS: &[(&str, u64)] = &[
@@ -29,6 +30,20 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let known = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
     let (_, factor) = known.ok_or_else(wrong)?;
     scale(number.trim(), *factor).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+/// The same, or none at all.
+pub(crate) fn size_or_none(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { size(text) }
+}
+
+/// A directory that is there, by a path that means the same wherever this process is.
+pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = std::path::absolute(text).unwrap_or_else(|_| text.into());
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(format!("`{text}` is no directory\nhint: make it first, on a disk with room for objects"))
 }
 
 /// An amount of memory, in bytes.
@@ -125,14 +140,16 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     if host.is_empty() || bare_six || !usable_port { Err(wrong()) } else { Ok(text.to_owned()) }
 }
 
-/// Where to listen: an address of this machine.
+/// Where to listen: an address of this machine, at which others find it.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "`{text}` is no address to listen on\n\
-             hint: write an IP address of this machine and a port, such as 10.0.0.1:6380; port 0 is any free one"
-        )
-    })
+    let hint =
+        "hint: write an IP address of this machine and a port, such as 10.0.0.1:6380; port 0 is any free one";
+    let address: SocketAddr =
+        text.parse().map_err(|_| format!("`{text}` is no address to listen on\n{hint}"))?;
+    match address.ip().is_unspecified() {
+        true => Err(format!("`{text}` means all addresses, and others must be told one\n{hint}")),
+        false => Ok(address),
+    }
 }
 
 /// The start of an id.
@@ -172,6 +189,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_at_all_may_be_spilled_and_only_to_a_directory() {
+        assert_eq!(size_or_none("0"), Ok(0));
+        assert_eq!(size_or_none("4GiB"), Ok(4 << 30));
+        assert!(size_or_none("0GiB").is_err());
+        assert_eq!(directory("/"), Ok(PathBuf::from("/")));
+        assert!(directory("/proc/version").is_err_and(|error| error.contains("hint: ")));
+    }
+
+    #[test]
     fn memory_is_an_amount_in_bytes() {
         assert_eq!(memory("1KiB"), Ok(Amount::units(1024)));
         assert!(memory("2000TiB").is_err() && memory("much").is_err());
@@ -199,6 +225,10 @@ mod tests {
         assert_eq!(label("zone="), Ok(("zone".into(), String::new())));
         for text in ["head:6380", "10.0.0.1:1", "[::1]:6380"] {
             assert_eq!(address(text).as_deref(), Ok(text));
+        }
+        assert_eq!(listen("10.0.0.1:0"), Ok(([10, 0, 0, 1], 0).into()));
+        for text in ["0.0.0.0:6380", "[::]:6380", "10.0.0.1", "head:6380"] {
+            assert!(listen(text).is_err_and(|error| error.contains("hint: ")), "{text}");
         }
         for text in ["", "head", ":1", "head:", "head:0", "head:99999", "::1", "head:port"] {
             assert!(address(text).is_err(), "{text}");

@@ -12,6 +12,7 @@ use crate::control::{Control, ControlConfig, ControlError, control_directory};
 use crate::directory::{Directory, DirectoryError};
 use crate::elsewhere::Elsewhere;
 use crate::files;
+use crate::gpus;
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
 use crate::log::Log;
@@ -24,12 +25,12 @@ use aktis_io::{
     random_node_id,
 };
 use aktis_protocol::admin::NodeAnswer;
-use aktis_protocol::{Amount, NodeId, Resources};
+use aktis_protocol::{Amount, NodeId, Resources, resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
@@ -51,7 +52,7 @@ pub struct DaemonConfig {
     pub directory: PathBuf,
     /// Whether it begins a cluster or joins one.
     pub role: Role,
-    /// Where it listens for other machines; loopback if nothing is said.
+    /// Where it listens for other machines. If nothing is said: a head on loopback, a member where it reaches its head.
     pub listen: Option<SocketAddr>,
     /// Amounts that replace those found on this machine, or are added to them. Zero takes a resource away.
     pub resources: BTreeMap<String, Amount>,
@@ -59,6 +60,10 @@ pub struct DaemonConfig {
     pub labels: BTreeMap<String, String>,
     /// Size of the object store; a share of the machine's memory if nothing is said.
     pub store_bytes: Option<u64>,
+    /// Where objects go that do not fit; the system's temporary directory if nothing is said.
+    pub spill_directory: Option<PathBuf>,
+    /// How many bytes of them there may be at most.
+    pub spill_bytes_max: Option<u64>,
 }
 
 /// What a daemon is in its cluster.
@@ -196,6 +201,8 @@ pub(crate) struct Parts {
 struct Belonging {
     identity: Identity,
     head: (NodeId, SocketAddr),
+    /// The address of this machine from which the head is reached.
+    from: IpAddr,
     control: Option<Control>,
 }
 
@@ -206,7 +213,7 @@ impl Daemon {
         files::raise_limit_for(&offered(&config))?;
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
-        let Belonging { identity, head, control } = belong(&config, directory.path())?;
+        let Belonging { identity, head, from, control } = belong(&config, directory.path())?;
         // Whoever knows a process's session knows on which node it is.
         let session = identity.node().session();
         let host = Host::start(HostConfig {
@@ -215,8 +222,8 @@ impl Daemon {
             labels: config.labels.clone(),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(|| aktis_runtime::Config::default().store_bytes),
-            spill_directory: std::env::temp_dir(),
-            spill_bytes_max: u64::MAX,
+            spill_directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
+            spill_bytes_max: config.spill_bytes_max.unwrap_or(u64::MAX),
             output: OutputOptions::default(),
         })?;
         let host = NodeHost::new(host)?;
@@ -237,11 +244,11 @@ impl Daemon {
             ..EndpointOptions::default()
         };
         let accepting = Arc::new(Accepting(neighbours.clone()));
-        let endpoint = Arc::new(Endpoint::bind(own_address(&config), identity, accepting, options)?);
+        let endpoint = Arc::new(Endpoint::bind(own_address(&config, from), identity, accepting, options)?);
         neighbours.set_endpoint(&endpoint);
         elsewhere.set_endpoint(&endpoint);
-        let about =
-            About { address: endpoint.address(), labels: config.labels.clone(), resources: offered(&config) };
+        let address = reached_at(endpoint.address(), from);
+        let about = About { address, labels: config.labels.clone(), resources: offered(&config) };
         let member = Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone());
         let parts = Arc::new(Parts {
             node,
@@ -265,8 +272,12 @@ impl Daemon {
         let welcome = daemon.parts.member.wait_welcome(JOIN_PATIENCE);
         welcome.map_err(|problem| DaemonError::NoWelcome { address: head.1, problem })?;
         // By this, drivers find the node of their machine that belongs to a cluster.
+        let known_as = match &config.role {
+            Role::Head => format!("{}\n", head.1),
+            Role::Member { address, .. } => format!("{}\n{address}\n", head.1),
+        };
         let address = daemon.attach_directory().join(aktis_daemon::ADDRESS_FILE);
-        std::fs::write(address, format!("{}\n", head.1)).map_err(system("a file in its directory"))?;
+        std::fs::write(address, known_as).map_err(system("a file in its directory"))?;
         let listener = daemon.directory.listen(SOCKET_NAME)?;
         let answers = Arc::new(Answers(daemon.parts.clone()));
         *daemon.server.lock() = Some(AdminServer::start(listener, answers).map_err(system("a thread"))?);
@@ -397,7 +408,7 @@ fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonEr
     };
     let joined = join(head, &token)?;
     joined.identity.save(&directory.join("identity"))?;
-    Ok(Belonging { identity: joined.identity, head: (joined.head, head), control })
+    Ok(Belonging { identity: joined.identity, head: (joined.head, head), from: joined.from, control })
 }
 
 /// Joins, as soon as the control process answers.
@@ -430,19 +441,28 @@ fn resolve(address: &str) -> Result<SocketAddr, DaemonError> {
     found.next().ok_or_else(|| wrong("it has no address".to_owned()))
 }
 
-/// Where the node listens: on the same interface as the head, if it is one, at any port that is free.
-fn own_address(config: &DaemonConfig) -> SocketAddr {
-    let ip = |listen: SocketAddr| listen.ip();
+/// Where the node listens, at any port that is free if nothing is said: where the control process does if that is in this
+/// process, and else on the address from which this machine reaches the head, so that whoever reaches that reaches it.
+fn own_address(config: &DaemonConfig, from: IpAddr) -> SocketAddr {
     match (&config.role, config.listen) {
-        (Role::Head, listen) => SocketAddr::new(listen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), ip), 0),
+        (Role::Head, Some(listen)) => SocketAddr::new(listen.ip(), 0),
         (Role::Member { .. }, Some(listen)) => listen,
-        (Role::Member { .. }, None) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+        (Role::Head | Role::Member { .. }, None) => SocketAddr::new(from, 0),
     }
 }
 
-/// What the node offers: what an embedded one would, unless something else is said.
+/// Where others reach a node that listens there: on all addresses is no place to be found at.
+fn reached_at(mut listen: SocketAddr, from: IpAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(from);
+    }
+    listen
+}
+
+/// What the node offers: what this machine has, unless something else is said.
 fn offered(config: &DaemonConfig) -> Resources {
     let mut all = aktis_runtime::Config::default().resources;
+    all.set(resources::GPU, Amount::units(gpus::count()));
     for (name, amount) in &config.resources {
         all.set(name, *amount);
     }

@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod directory;
 mod elsewhere;
 mod files;
+mod gpus;
 mod host;
 mod inquiries;
 mod log;

@@ -1,9 +1,10 @@
 //! Where nodes of this machine listen, and how one is found by its address.
 //!
 //! A node's directory is the default one or lies in it, and holds its socket and a file `address` that says under which
-//! address its cluster is known.
+//! addresses its cluster is known, one in each line.
 
 use crate::attach::SOCKET;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 /// The address that means a new session inside the calling process.
@@ -69,7 +70,7 @@ fn find_in(directory: &Path, address: &str) -> Result<PathBuf, AddressError> {
     if nodes.is_empty() && address == AUTO {
         return Err(AddressError::NoNode(directory.to_owned()));
     }
-    let wanted = |node: &&PathBuf| address == AUTO || cluster_of(node).as_deref() == Some(address);
+    let wanted = |node: &&PathBuf| address == AUTO || belongs_to(node, address);
     let mut found: Vec<_> = nodes.iter().filter(wanted).cloned().collect();
     match (found.pop(), found.is_empty()) {
         (Some(node), true) => Ok(node),
@@ -94,8 +95,15 @@ fn nodes_in(directory: &Path) -> Vec<PathBuf> {
     nodes
 }
 
-fn cluster_of(node: &Path) -> Option<String> {
-    std::fs::read_to_string(node.join(ADDRESS_FILE)).ok().map(|text| text.trim().to_owned())
+/// Whether the node belongs to the cluster that is meant by this address, however it is spelt.
+fn belongs_to(node: &Path, address: &str) -> bool {
+    let text = std::fs::read_to_string(node.join(ADDRESS_FILE)).unwrap_or_default();
+    let mut known = text.lines().map(str::trim);
+    if known.clone().any(|known| known == address) {
+        return true;
+    }
+    let meant: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    known.any(|known| known.parse().is_ok_and(|known| meant.contains(&known)))
 }
 
 #[cfg(test)]
@@ -123,6 +131,11 @@ mod tests {
         assert_eq!(find_in(base, "10.0.0.2:6379"), Ok(two));
         assert_eq!(find_in(base, "10.0.0.1:6379"), Ok(one));
         assert!(matches!(find_in(base, "10.0.0.3:6379"), Err(AddressError::NotThatCluster { .. })));
+        let three = node(base, "three", "127.0.0.1:6379\nhead.invalid:6379");
+        for spelling in ["localhost:6379", "127.0.0.1:06379", "head.invalid:6379"] {
+            assert_eq!(find_in(base, spelling), Ok(three.clone()), "{spelling}");
+        }
+        assert!(matches!(find_in(base, "localhost:6380"), Err(AddressError::NotThatCluster { .. })));
     }
 
     #[test]

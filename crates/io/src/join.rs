@@ -11,7 +11,7 @@ use crate::tls;
 use crate::token::Token;
 use crate::wire::{Wire, WireError};
 use aktis_protocol::{NodeId, limits};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,8 @@ pub struct Joined {
     pub identity: Identity,
     /// The head's node.
     pub head: NodeId,
+    /// The address of this machine from which it reaches the head.
+    pub from: IpAddr,
 }
 
 /// Has a say in who joins, after the token was found good.
@@ -119,6 +121,8 @@ pub fn join(
     let request = JoinRequest { secret: token.secret, node, role, public_key };
     let configuration = tls::join_client(token.fingerprint)?;
     let mut wire = Wire::connect(address, &configuration, tls::door_name(), deadline).map_err(on_wire)?;
+    let local = wire.socket().local_addr();
+    let from = local.map_err(|error| on_wire(WireError::from(error)))?.ip();
     wire.send_frame(Kind::Hello, &Hello::Join(request).encode(), deadline).map_err(on_wire)?;
     let answer = match wire.receive_frame(limits::STRANGER_FRAME_BYTES_MAX, deadline).map_err(on_wire)? {
         (Kind::Welcome, payload) => payload,
@@ -133,5 +137,5 @@ pub fn join(
     if !is_asked_for || identity.cluster() != token.fingerprint.cluster() {
         return Err(unreadable());
     }
-    Ok(Joined { identity, head })
+    Ok(Joined { identity, head, from })
 }

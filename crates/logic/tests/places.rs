@@ -5,12 +5,13 @@ use aktis_logic::machine::node::{
     SPILL_ABOVE_PERCENT_DEFAULT, Verdict, WELCOME_MICROSECONDS,
 };
 use aktis_logic::{Machine, Time};
+use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    Amount, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, Near, NodeId, ProcessSlot, ProgramId,
-    Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
+    ActorId, Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, Near, NodeId,
+    ProcessSlot, ProgramId, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
 };
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
@@ -28,6 +29,10 @@ struct Story {
 
 impl Story {
     fn begin() -> Self {
+        Self::of_node(true)
+    }
+
+    fn of_node(is_clustered: bool) -> Self {
         let program = ProgramConfig { program: ProgramId::default(), shared_worker: true };
         let mut node = Node::new(NodeConfig {
             node: ME,
@@ -39,7 +44,9 @@ impl Story {
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             driver: Some(program),
         });
-        node.join_cluster();
+        if is_clustered {
+            node.join_cluster();
+        }
         node.start(Time(0), &mut Vec::new());
         let mut story = Self { node, now: 0, peer: ProcessSlot(0), lanes: 0 };
         story.step(NodeInput::WorkerSpawned { process: WORKER, pid: 7 });
@@ -121,6 +128,23 @@ fn handed_up(effects: &[NodeEffect]) -> u32 {
         _ => None,
     };
     effects.iter().filter_map(count).sum()
+}
+
+fn later(reason: &str, lasting: bool) -> Verdict {
+    Verdict::Later { reason: reason.to_owned(), lasting }
+}
+
+/// What people are told by a process.
+fn warnings(effects: &[NodeEffect], by: ProcessSlot) -> Vec<&str> {
+    let mut texts = Vec::new();
+    for effect in effects {
+        if let NodeEffect::Send { to, message: FromNode::Warned { text } } = effect
+            && *to == by
+        {
+            texts.push(text.as_str());
+        }
+    }
+    texts
 }
 
 /// What the placer is told.
@@ -205,6 +229,27 @@ fn what_another_node_has_sent_goes_back_to_it_if_nothing_moves() {
 }
 
 #[test]
+fn an_actor_that_another_node_has_sent_goes_back_to_it_if_there_is_no_room() {
+    let mut story = Story::begin();
+    let peer = story.peer;
+    story.submit(DRIVER, Shape { resources: cpus(2), ..Shape::default() }, 1);
+    let actor = ActorId::created_by(TaskId::root(SessionId(2)));
+    let strategy = Strategy::Node { node: ME, soft: false };
+    let spec = ActorSpec { actor, resources: cpus(1), strategy, ..ActorSpec::default() };
+    story.hear(peer, ToNode::ActorWanted { spec: Box::new(spec) });
+    let is_handed_back = |effects: Vec<NodeEffect>| {
+        let is_told = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::ActorLost { actor: lost, cause: None } } if *to == peer && *lost == actor);
+        effects.iter().any(is_told)
+    };
+    story.now += WELCOME_MICROSECONDS - 1;
+    assert!(!is_handed_back(story.step(NodeInput::Ticked)));
+    story.now += 1;
+    assert!(is_handed_back(story.step(NodeInput::Ticked)));
+    story.now += WELCOME_MICROSECONDS;
+    assert!(!is_handed_back(story.step(NodeInput::Ticked)), "it is not here any more");
+}
+
+#[test]
 fn tasks_that_read_much_elsewhere_are_handed_up_while_that_node_is_there() {
     let mut story = Story::begin();
     let near = |peer| Shape { near: Near::new(Some(peer), 8 << 20), ..with(Strategy::Default) };
@@ -220,7 +265,7 @@ fn a_reason_to_wait_is_told_and_the_question_withdrawn_when_nobody_waits() {
     let (shape, effects) = story.submit(DRIVER, with(Strategy::Node { node: OTHER, soft: false }), 1);
     assert_eq!(handed_up(&effects), 1);
     let reason = "the cluster has no such node".to_owned();
-    story.step(NodeInput::Placed { shape, verdict: Verdict::Later(reason.clone()), count: 0 });
+    story.step(NodeInput::Placed { shape, verdict: later(&reason, false), count: 0 });
     let explained = story.hear(DRIVER, ToNode::ShapeQuestion { request: 1, lane: LaneId(0) });
     assert!(explained.iter().any(|effect| matches!(
         effect,
@@ -268,4 +313,58 @@ fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
     let asked_back = FromPlacer::Return { group, bundles: vec![1] };
     assert_eq!(told(story.step(NodeInput::GroupTold { message: asked_back })), []);
     assert_eq!(told(story.give_back(&lease)), [ToPlacer::Returned { group }]);
+}
+
+#[test]
+fn tasks_that_can_run_nowhere_fail_and_the_next_are_tried_anew() {
+    let mut story = Story::begin();
+    let bound = with(Strategy::Node { node: OTHER, soft: false });
+    let (shape, _) = story.submit(DRIVER, bound.clone(), 2);
+    let verdict = Verdict::Never("the cluster has no such node".to_owned());
+    let effects = story.step(NodeInput::Placed { shape, verdict, count: 0 });
+    let failed = |effect: &NodeEffect| {
+        matches!(effect, NodeEffect::Send { to: DRIVER, message: FromNode::LaneRemoved { lane: LaneId(0), failure } }
+            if failure.kind == FailureKind::Unschedulable && failure.message.contains("no such node"))
+    };
+    assert!(effects.iter().any(failed), "{effects:?}");
+    assert_eq!(handed_up(&story.wait(2)), 0, "nobody waits");
+    let effects = story.hear(DRIVER, ToNode::LaneForgotten { lane: LaneId(0) });
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::CloseLane { .. })), "{effects:?}");
+    story.lanes = 0;
+    let (_, effects) = story.submit(DRIVER, bound, 1);
+    assert_eq!(handed_up(&effects), 1, "it may be there by now");
+}
+
+#[test]
+fn without_others_nothing_can_run_on_another_node() {
+    let mut story = Story::of_node(false);
+    let shape = with(Strategy::Node { node: OTHER, soft: false });
+    let effects = story.hear(DRIVER, ToNode::LaneWanted { request: 3, shape, shard: ShardIndex(0) });
+    let refused = |effect: &NodeEffect| {
+        matches!(effect, NodeEffect::Send { message: FromNode::LaneOpened { lane: Err(failure), .. }, .. }
+            if failure.kind == FailureKind::Unschedulable)
+    };
+    assert!(effects.iter().any(refused), "{effects:?}");
+}
+
+#[test]
+fn people_are_told_once_what_no_node_can_run() {
+    let mut story = Story::begin();
+    let large = |count| Shape { resources: cpus(count), ..Shape::default() };
+    let (shape, effects) = story.submit(DRIVER, large(99), 1);
+    assert_eq!(warnings(&effects, DRIVER), [] as [&str; 0], "others may have more");
+    let mut answer = |shape, verdict| story.step(NodeInput::Placed { shape, verdict, count: 0 });
+    assert_eq!(warnings(&answer(shape, later("all is taken", false)), DRIVER), [] as [&str; 0]);
+    let effects = answer(shape, later("no node has 99 CPU", true));
+    assert_eq!(warnings(&effects, DRIVER), ["a task waits for a node that can run it: no node has 99 CPU"]);
+    assert_eq!(warnings(&answer(shape, later("no node has 99 CPU", true)), DRIVER), [] as [&str; 0]);
+    assert_eq!(warnings(&answer(shape, later("no node has it", true)), DRIVER).len(), 1);
+
+    let mut alone = Story::of_node(false);
+    let (_, effects) = alone.submit(DRIVER, large(99), 1);
+    let text = "a task waits for a node that can run it: no node has 99 CPU; this node has 2 CPU in all";
+    assert_eq!(warnings(&effects, DRIVER), [text]);
+    assert_eq!(warnings(&alone.wait(1), DRIVER), [] as [&str; 0]);
+    let (_, effects) = alone.submit(DRIVER, large(2), 1);
+    assert_eq!(warnings(&effects, DRIVER), [] as [&str; 0], "it waits for others at most");
 }

@@ -151,6 +151,8 @@ pub struct QueueRow {
     pub group: Option<GroupPlace>,
     /// The function; the default id if the node does not know.
     pub function: FunctionId,
+    /// How urgent they are.
+    pub priority: i32,
     /// How many wait.
     pub queued: u32,
     /// How many run.
@@ -186,6 +188,8 @@ pub struct Demand {
     pub strategy: Strategy,
     /// How many they are.
     pub count: u32,
+    /// How urgent they are: higher ones come first.
+    pub priority: i32,
     /// What they run; the default id if that is not known.
     pub function: FunctionId,
     /// The large objects that each of them reads.
@@ -211,7 +215,8 @@ pub enum ToPlacer {
     },
     /// The sender has tasks that it cannot run, or that others would run sooner. A second demand with the same
     /// request replaces the first. Answer: [`FromPlacer::Placed`], once or several times, until all have a place;
-    /// [`FromPlacer::Waiting`] before, if no node could take them; [`FromPlacer::Refused`] if there are too many demands.
+    /// [`FromPlacer::Waiting`] before, if no node could take them; [`FromPlacer::Impossible`] if none ever can;
+    /// [`FromPlacer::Refused`] if there are too many demands.
     PlaceWanted {
         /// Matches the answers.
         request: RequestId,
@@ -291,6 +296,15 @@ pub enum FromPlacer {
     },
     /// No node can take these tasks as things are. Said once for each reason; they are placed when that changes.
     Waiting {
+        /// The demand.
+        request: RequestId,
+        /// Why, in words.
+        reason: String,
+        /// Whether nothing but other nodes can change that.
+        lasting: bool,
+    },
+    /// These tasks may go to one node only, and that is no member: they get no place.
+    Impossible {
         /// The demand.
         request: RequestId,
         /// Why, in words.

@@ -10,6 +10,7 @@ use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
+use crate::wait::LOOK_UP;
 use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
 use aktis_logic::machine::submitter::LaneIndex;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
@@ -17,8 +18,10 @@ use aktis_protocol::{ObjectId, ProcessSlot, Shape, ShardIndex};
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 /// The way to the node.
 pub(crate) enum Link {
@@ -159,6 +162,16 @@ impl Inner {
 
     /// Asks the node something and waits for the answer. The caller holds no lock.
     pub(crate) fn request(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
+        self.request_unless(question, None, || Ok(()))
+    }
+
+    /// The same, with a look now and then at whether to give up: at the latest at `deadline`, if there is one.
+    pub(crate) fn request_unless(
+        &self,
+        question: impl FnOnce(RequestId) -> ToNode,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Result<(), Error>,
+    ) -> Result<FromNode, Error> {
         let request = self.replies.next_request();
         let reply = Arc::new(Reply { answer: Mutex::new(None), arrived: Condvar::new() });
         {
@@ -169,13 +182,24 @@ impl Inner {
             waiting.1.insert(request, reply.clone());
         }
         self.send_to_node(question(request));
-        let mut answer = reply.answer.lock();
-        while answer.is_none() {
-            reply.arrived.wait(&mut answer);
-        }
-        match answer.take() {
-            Some(FromNode::Shutdown) | None => Err(Error::Closed),
-            Some(answer) => Ok(answer),
+        loop {
+            let mut answer = reply.answer.lock();
+            if answer.is_none() {
+                let next_look = Instant::now() + LOOK_UP;
+                let next_look = deadline.map_or(next_look, |deadline| deadline.min(next_look));
+                reply.arrived.wait_until(&mut answer, next_look);
+            }
+            match answer.take() {
+                Some(FromNode::Shutdown) => return Err(Error::Closed),
+                Some(answer) => return Ok(answer),
+                None => {}
+            }
+            drop(answer);
+            if let Err(error) = look() {
+                // An answer that comes later is nobody's.
+                self.replies.waiting.lock().1.remove(&request);
+                return Err(error);
+            }
         }
     }
 
@@ -232,6 +256,7 @@ impl Inner {
                     printer.print(lines, missed);
                 }
             }
+            FromNode::Warned { text } => warn(text),
             FromNode::Freed { object, .. } if self.bridge.get().is_none() => {
                 self.on_left_object_freed(object);
             }
@@ -312,4 +337,11 @@ impl Inner {
         drop(shell);
         later.run(self);
     }
+}
+
+/// Tells people something. Nobody waits for whoever reads it.
+fn warn(text: String) {
+    let tell = move || drop(writeln!(std::io::stderr(), "aktis: {text}"));
+    // Without a thread it is not told; `explain` still tells it.
+    let _ = std::thread::Builder::new().name("aktis-warn".into()).spawn(tell);
 }

@@ -35,15 +35,24 @@ impl Machine {
 
     /// Starts it, and does not wait until it is there.
     pub(crate) fn begin(path: PathBuf, arguments: &[&str]) -> Self {
-        let child = spawn(&path, arguments);
+        let child = spawn(&mut aktis(&path), arguments);
         Self { path, child }
     }
 
-    fn wait_until_ready(&mut self) {
-        let mut line = String::new();
-        let output = self.child.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("node "), "it has not started: {line}");
+    /// Starts it by a command of the caller's, which becomes `aktis`; gives what it says when it is ready.
+    pub(crate) fn start_by(mut command: Command, path: PathBuf, arguments: &[&str]) -> (Self, Vec<String>) {
+        command.env("AKTIS_DIRECTORY", &path).stdin(Stdio::null());
+        let mut machine = Self { child: spawn(&mut command, arguments), path };
+        let words = machine.wait_until_ready();
+        (machine, words)
+    }
+
+    fn wait_until_ready(&mut self) -> Vec<String> {
+        let output = BufReader::new(self.child.stdout.take().expect("a pipe"));
+        let words: Vec<String> =
+            output.lines().map(|line| line.expect("a line")).take_while(|line| !line.is_empty()).collect();
+        assert!(words.first().is_some_and(|line| line.starts_with("node ")), "it has not started: {words:?}");
+        words
     }
 
     /// What it says to people.
@@ -85,7 +94,7 @@ impl Machine {
 
     /// Starts the control process again.
     pub(crate) fn start_control(&mut self) {
-        self.child = spawn(&self.path, &["--head"]);
+        self.child = spawn(&mut aktis(&self.path), &["--head"]);
         self.wait_until_ready();
     }
 
@@ -95,6 +104,14 @@ impl Machine {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
         serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// A number about its object store.
+    pub(crate) fn store(&self, field: &str) -> u64 {
+        let status = self.json(&["status", "--json"]);
+        let nodes = status["nodes"].as_array().expect("a list");
+        let own = nodes.iter().find(|node| node["id"] == status["node"]).expect("the node itself");
+        own["store"][field].as_u64().expect("a number")
     }
 
     /// How many there are of something.
@@ -121,9 +138,11 @@ impl Machine {
     }
 }
 
-fn spawn(path: &Path, arguments: &[&str]) -> Child {
-    let mut command = aktis(path);
-    command.arg("start").args(arguments).args(["--store-bytes", "128MiB"]);
+fn spawn(command: &mut Command, arguments: &[&str]) -> Child {
+    command.arg("start").args(arguments);
+    if !arguments.contains(&"--store-bytes") {
+        command.args(["--store-bytes", "128MiB"]);
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
 }
 
@@ -148,14 +167,19 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The head has so many CPUs, and each member as many as is said.
     pub(crate) fn new(head_cpus: u32, members: &[u32]) -> Self {
+        Self::new_with(head_cpus, members, &[])
+    }
+
+    /// The same, with more arguments for each of them.
+    pub(crate) fn new_with(head_cpus: u32, members: &[u32], more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let cpus = head_cpus.to_string();
         let head = Machine::start(
             directory.path().join("0"),
-            &["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus],
+            &[&["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus], more].concat(),
         );
         let mut cluster = Self { machines: vec![head], directory, joined: 0 };
-        members.iter().for_each(|cpus| cluster.join(*cpus));
+        members.iter().for_each(|cpus| cluster.join_with(*cpus, more));
         cluster.wait_for_links();
         cluster
     }

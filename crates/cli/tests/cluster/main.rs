@@ -5,7 +5,9 @@
 mod control;
 mod links;
 mod machines;
+mod network;
 mod placement;
+mod pulls;
 mod recovery;
 mod views;
 mod wire;
@@ -21,8 +23,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A machine that dies is found out within this time, on a machine that is busy with other tests too.
-const FOUND: Duration = Duration::from_secs(5);
+/// A machine that dies is found out within this time: its lease is over after 2 s, and those who wait hear of it.
+const FOUND: Duration = Duration::from_secs(3);
+/// How much longer that may take where processes have to wait for a CPU.
+const BUSY: Duration = Duration::from_secs(4);
+
+/// Since then no more time has passed than it takes to find out that a machine is dead.
+fn check_found(died: Instant) {
+    let took = died.elapsed();
+    let load = std::fs::read_to_string("/proc/loadavg").expect("the load of this machine");
+    let load: f64 = load.split(' ').next().and_then(|now| now.parse().ok()).expect("a number");
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let slack = if load > processors as f64 { BUSY } else { Duration::ZERO };
+    assert!(took < FOUND + slack, "it took {took:?}, at a load of {load} on {processors} processors");
+}
 
 /// Names the driver's side of a test that kills it.
 const DRIVER: &str = "AKTIS_TEST_DRIVER";
@@ -121,7 +135,7 @@ fn tasks_of_a_member_that_was_killed_run_again_elsewhere_if_they_may() {
         assert!(matches!(error, Error::WorkerDied(_)), "{error}");
         assert!(error.to_string().contains("no member of the cluster any more"), "{error}");
     }
-    assert!(killed.elapsed() < FOUND, "it took {:?}", killed.elapsed());
+    check_found(killed);
     go(&cluster);
     // Those without retries that run elsewhere may have come there through the dead member, which was full.
     for object in &refs[..2] {
@@ -176,7 +190,7 @@ fn calls_of_an_actor_whose_machine_is_gone_fail_with_words() {
     cluster.machines[1].kill();
     let error = counter.add(1).get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::ActorDied(_)), "{error:?}");
-    assert!(killed.elapsed() < FOUND, "it took {:?}", killed.elapsed());
+    check_found(killed);
     let error = counter.add(1).get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::ActorDied(_)), "{error:?}");
 }
@@ -193,7 +207,7 @@ fn an_object_whose_only_copy_is_gone_is_lost_and_nobody_waits_for_it() {
     let asked = Instant::now();
     let error = made.get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error:?}");
-    assert!(asked.elapsed() < FOUND, "it took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < FOUND + BUSY, "it took {:?}", asked.elapsed());
     cluster.join(1);
     let error = length::remote(made).get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(&error, Error::Lost(_) | Error::Task(_)), "{error:?}");
@@ -214,9 +228,10 @@ fn a_member_that_was_frozen_joins_again_by_itself() {
     cluster.machines[1].signal(Signal::STOP);
     let error = lost.get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::WorkerDied(_)), "{error:?}");
+    check_found(frozen);
     until("it is given up", || cluster.head().count("nodes") == 1);
     let waiting = add::remote(1, 2);
-    until("all that is timed is over", || frozen.elapsed() > Duration::from_secs(5));
+    until("all that is timed is over", || frozen.elapsed() > Duration::from_secs(20));
     cluster.machines[1].signal(Signal::CONT);
     assert_eq!(waiting.get_timeout(PATIENCE).unwrap(), 3);
     cluster.wait_for_links();

@@ -7,17 +7,22 @@ use aktis::{Amount, GroupStrategy, LabelRule, LabelTest, NodeId, PlacementGroup,
 use std::collections::{BTreeMap, BTreeSet};
 
 #[remote]
-fn here() -> NodeId {
+pub(crate) fn here() -> NodeId {
     aktis::node().expect("a session")
 }
 
 #[remote]
-fn make(bytes: usize) -> Array<u8> {
+fn here_there(node: NodeId) -> aktis::Result<NodeId> {
+    here::options().on_node(node).remote().get()
+}
+
+#[remote]
+pub(crate) fn make(bytes: usize) -> Array<u8> {
     Array::from(vec![1; bytes])
 }
 
 #[remote]
-fn read(_bytes: Array<u8>) -> NodeId {
+pub(crate) fn read(_bytes: Array<u8>) -> NodeId {
     aktis::node().expect("a session")
 }
 
@@ -75,9 +80,38 @@ fn tasks_and_actors_run_on_the_nodes_that_they_name() {
     let missing: NodeId = "0123456789abcdef0000000000000000".parse().unwrap();
     let soft = Strategy::Node { node: missing, soft: true };
     assert!(all.contains(&here::options().strategy(soft).remote().get_timeout(PATIENCE).unwrap()));
-    let hard = here::options().on_node(missing).remote();
-    until("it is said why it waits", || hard.explain().contains("no node that is 0123456789abcdef"));
-    hard.cancel().unwrap();
+    let is_refused = |error: aktis::Error| {
+        assert!(matches!(error, aktis::Error::Unschedulable(_)), "{error:?}");
+        assert!(error.to_string().contains("no node that is 0123456789abcdef"), "{error}");
+    };
+    is_refused(here::options().on_node(missing).remote().get_timeout(PATIENCE).unwrap_err());
+    is_refused(Resident::options().on_node(missing).remote().node().get_timeout(PATIENCE).unwrap_err());
+    for &node in &all {
+        let nested = here_there::options().on_node(node).remote(missing).get_timeout(PATIENCE).unwrap_err();
+        assert!(nested.to_string().contains("no node that is 0123456789abcdef"), "{nested}");
+    }
+}
+
+#[test]
+fn tasks_and_actors_that_insist_on_a_node_that_dies_fail() {
+    let mut cluster = Cluster::new(1, &[1]);
+    let dying = nodes(&cluster)[1];
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let first = linger::options().retries(0).on_node(dying).remote(cluster.board(), 0);
+    places(&cluster, 0..1);
+    let waits = here::options().on_node(dying).remote();
+    let resident = Resident::options().cpus(1).restarts(1).on_node(dying).remote();
+    cluster.machines[1].kill();
+    cluster.machines.remove(1);
+    assert!(first.get_timeout(PATIENCE).is_err());
+    let error = waits.get_timeout(PATIENCE).unwrap_err();
+    assert!(matches!(error, aktis::Error::Unschedulable(_)), "{error:?}");
+    until("its restart is given up", || {
+        let error = resident.node().get_timeout(PATIENCE).unwrap_err();
+        matches!(error, aktis::Error::Unschedulable(_))
+    });
+    assert!(here::remote().get_timeout(PATIENCE).is_ok(), "others go on");
 }
 
 #[test]
@@ -122,7 +156,7 @@ fn labels_choose_nodes_also_those_that_come_later() {
 fn groups_are_packed_and_spread_and_given_back() {
     let cluster = Cluster::new(2, &[2, 2]);
     let session = cluster.head().session();
-    let _entered = session.enter();
+    let entered = session.enter();
     let kinds = [
         (GroupStrategy::StrictSpread, 3, 3..=3),
         (GroupStrategy::Spread, 3, 3..=3),
@@ -142,6 +176,9 @@ fn groups_are_packed_and_spread_and_given_back() {
         group.remove().unwrap();
         until("it goes with its group", || resident.node().get_timeout(PATIENCE).is_err());
     }
+    // For as long as there is a driver, workers have CPUs ahead of demand.
+    drop(entered);
+    session.shutdown();
     cluster.wait_until_empty();
 }
 

@@ -6,7 +6,7 @@ use aktis::prelude::*;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -114,6 +114,54 @@ fn what_waits_and_why_is_in_the_status_and_explained() {
     let unknown = String::from_utf8(unknown.stderr).unwrap();
     assert!(unknown.contains("is known") && unknown.contains("hint: "), "{unknown}");
     drop(impossible);
+}
+
+#[test]
+fn people_are_told_once_by_the_driver_what_no_node_can_run() {
+    let cluster = Cluster::new(0, &[1]);
+    let directory = cluster.head().path.to_str().expect("text").to_owned();
+    for place in [directory, LOCAL.to_owned()] {
+        let mut driver = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "views::a_driver_that_is_warned", "--nocapture"])
+            .env(DRIVER, &place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut words = Vec::new();
+        for line in BufReader::new(driver.stderr.take().expect("a pipe")).lines() {
+            words.push(line.expect("text"));
+            if words.last().is_some_and(|line| line.contains("philosophers")) {
+                // It may end.
+                drop(driver.stdin.take());
+            }
+        }
+        assert!(driver.wait().expect("it has run").success(), "{words:#?}");
+        let about = |what: &str| words.iter().filter(|line| line.contains(what)).count();
+        assert_eq!((about("unobtainium"), about("philosophers")), (1, 1), "{place}: {words:#?}");
+        assert!(words.iter().any(|line| line.starts_with("aktis: a task waits for a node")), "{words:#?}");
+    }
+}
+
+/// Stands for a node inside the driver.
+const LOCAL: &str = "local";
+
+/// Not a test by itself: the driver of the one before.
+#[test]
+fn a_driver_that_is_warned() {
+    let Ok(directory) = std::env::var(DRIVER) else { return };
+    let session = match &*directory {
+        LOCAL => Session::builder().cpus(1).start().unwrap(),
+        directory => Session::connect(format!("{directory}/node")).unwrap(),
+    };
+    let _entered = session.enter();
+    let wanting =
+        [0.25, 0.5, 1.0].map(|cpus| add::options().cpus(cpus).resource("unobtainium", 1.0).remote(1, 2));
+    let counter = Counter::options().resource("philosophers", 3.0).remote(1);
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    drop((wanting, counter));
+    session.shutdown();
 }
 
 #[test]

@@ -29,18 +29,14 @@ impl State {
     pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
         let (tables, found) = Tables::open(files, own, clock)?;
         let mut membership = Membership::new(found.next_epoch);
+        let mut placer = Placer::new();
         for info in &found.nodes {
             membership.restore(clock.now(), info.node, info.epoch);
+            placer.step(clock.now(), PlacerInput::NodeAwaited { node: info.node }, &mut Vec::new());
         }
         let (names, left) = Names::new(found.names, &found.nodes);
         tables.free_names(left.iter().map(String::as_str));
-        Ok(Self {
-            membership,
-            placer: Placer::new(),
-            members: Members::new(found.nodes),
-            names,
-            tables: Some(tables),
-        })
+        Ok(Self { membership, placer, members: Members::new(found.nodes), names, tables: Some(tables) })
     }
 
     /// Has all written that was changed; nothing is changed any more.

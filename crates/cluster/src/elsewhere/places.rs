@@ -24,9 +24,9 @@ pub(super) struct Places {
 
 impl Elsewhere {
     pub(super) fn place_tasks(&self, shape: ShapeId, definition: Shape, count: u32) {
-        let Shape { resources: needs, group, strategy, near, .. } = definition;
+        let Shape { resources: needs, group, strategy, near, priority, .. } = definition;
         let inputs = self.inputs(near);
-        let demand = Demand { needs, group, strategy, count, inputs, ..Demand::default() };
+        let demand = Demand { needs, group, strategy, count, priority, inputs, ..Demand::default() };
         if !self.tell_placer(ToPlacer::PlaceWanted { request: shape.0, demand }) {
             self.on_verdict(shape.0, Verdict::Unknown, 0);
         }
@@ -84,9 +84,12 @@ impl Elsewhere {
                 };
                 self.on_verdict(request, verdict, count);
             }
-            FromPlacer::Waiting { request, reason } => {
+            FromPlacer::Waiting { request, reason, lasting } => {
                 self.complain(&reason);
-                self.on_verdict(request, Verdict::Later(reason), 0);
+                self.on_verdict(request, Verdict::Later { reason, lasting }, 0);
+            }
+            FromPlacer::Impossible { request, reason } => {
+                self.on_verdict(request, Verdict::Never(reason), 0);
             }
             FromPlacer::Refused { request, .. } => self.on_verdict(request, Verdict::Unknown, 0),
             FromPlacer::GroupChanged { .. }
@@ -116,7 +119,7 @@ impl Elsewhere {
             return self.host.feed(NodeInput::Placed { shape: ShapeId(request), verdict, count });
         }
         let mut places = self.places.lock();
-        let waits = matches!(verdict, Verdict::Later(_));
+        let waits = matches!(verdict, Verdict::Later { .. });
         let actor = match waits {
             true => places.actors.get(&request).copied(),
             false => places.actors.remove(&request),

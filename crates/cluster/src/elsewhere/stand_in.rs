@@ -66,8 +66,16 @@ impl StandIn {
     fn step(&mut self, input: PlacerInput) -> Vec<FromPlacer> {
         let mut effects = Vec::new();
         self.placer.step(Time(self.began.elapsed().as_micros() as u64), input, &mut effects);
-        let to_me = |PlacerEffect::Send { to, message }| (to == self.me.0).then_some(message);
+        let to_me = |PlacerEffect::Send { to, message }| (to == self.me.0).then(|| unsure(message));
         effects.into_iter().filter_map(to_me).collect()
+    }
+}
+
+/// Nodes that have come since the control process is away are not known.
+fn unsure(message: FromPlacer) -> FromPlacer {
+    match message {
+        FromPlacer::Impossible { request, reason } => FromPlacer::Waiting { request, reason, lasting: false },
+        message => message,
     }
 }
 

@@ -45,6 +45,7 @@ mod state;
 mod stock;
 mod supply;
 mod view;
+mod warnings;
 
 use crate::directory::Directory;
 use crate::{Effects, Machine, Time};
@@ -93,6 +94,7 @@ pub struct Node {
     keys: keys::Keys,
     peers: peers::Peers,
     places: places::Places,
+    warnings: warnings::Warnings,
     /// Claims of names that have no answer yet.
     names: names::Claims,
 }
@@ -118,6 +120,7 @@ impl Node {
             keys: keys::Keys::default(),
             peers: peers::Peers::default(),
             places: places::Places::new(config.node, config.labels),
+            warnings: warnings::Warnings::default(),
             names: names::Claims::default(),
         }
     }
@@ -189,7 +192,7 @@ impl Node {
             }
             ToNode::ActorEnded { actor, failure } => self.on_actor_ended(now, from, actor, failure, out),
             ToNode::ActorLost { actor, incarnation, cause } => {
-                self.on_actor_lost(now, from, actor, incarnation, &cause, out);
+                self.on_actor_lost(now, from, actor, incarnation, cause.as_ref(), out);
             }
             ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
@@ -312,6 +315,7 @@ impl Node {
         self.on_groups_due(now, out);
         self.on_programs_due(now, out);
         self.on_processes_due(now, out);
+        self.hand_back_actors(now, out);
         self.on_orphans_due(now, out);
     }
 }

@@ -36,6 +36,7 @@ use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, ToPlacer};
 use aktis_protocol::{Epoch, GroupId, GroupSpec, GroupState, NodeId, Resources, limits};
 use requests::Change;
+use std::collections::BTreeSet;
 
 pub use groups::{GROUP_PATIENCE_MICROSECONDS, PATIENT_MICROSECONDS_MAX, PREPARE_MICROSECONDS_MAX};
 pub use nodes::{BANDWIDTH_DEFAULT, RUN_MICROSECONDS_DEFAULT, SETTLE_MICROSECONDS};
@@ -48,6 +49,11 @@ pub enum PlacerInput {
     NodeJoined {
         /// The node.
         info: NodeInfo,
+    },
+    /// A node was a member in an earlier life of the control process. It joins again, or is said to have left.
+    NodeAwaited {
+        /// The node.
+        node: NodeId,
     },
     /// A node has left, or its lease has lapsed.
     NodeLeft {
@@ -95,6 +101,8 @@ pub struct Placer {
     estimates: Estimates,
     requests: requests::Requests,
     groups: groups::Groups,
+    /// Nodes that may join again.
+    awaited: BTreeSet<NodeId>,
 }
 
 impl Placer {
@@ -135,6 +143,7 @@ impl Placer {
 
     fn on_node_joined(&mut self, now: Time, info: NodeInfo, out: &mut Effects<PlacerEffect>) {
         let node = info.node;
+        self.awaited.remove(&node);
         if self.nodes.knows(node) {
             self.forget_node(now, node, true, out);
         }
@@ -145,6 +154,7 @@ impl Placer {
 
     fn forget_node(&mut self, now: Time, node: NodeId, rejoins: bool, out: &mut Effects<PlacerEffect>) {
         self.nodes.leave(node);
+        self.awaited.remove(&node);
         self.requests.forget_node(node);
         self.on_group_node_left(now, node, rejoins, out);
         self.requests.note_change(Change::Members);
@@ -202,6 +212,7 @@ impl Machine for Placer {
     fn step(&mut self, now: Time, input: PlacerInput, out: &mut Effects<PlacerEffect>) {
         match input {
             PlacerInput::NodeJoined { info } => self.on_node_joined(now, info, out),
+            PlacerInput::NodeAwaited { node } => drop(self.awaited.insert(node)),
             PlacerInput::NodeLeft { node } => self.forget_node(now, node, false, out),
             PlacerInput::Received { from, epoch, message } => {
                 self.on_received(now, from, epoch, message, out);

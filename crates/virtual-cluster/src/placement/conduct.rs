@@ -47,7 +47,7 @@ impl Cluster {
         };
         let Kind { function, needs, group, strategy, .. } = kind.clone();
         let function = if self.manner.tells_functions { function } else { FunctionId::default() };
-        let demand = Demand { needs, group, strategy, count, function, inputs };
+        let demand = Demand { needs, group, strategy, count, priority: 0, function, inputs };
         self.tell_placer(node, ToPlacer::PlaceWanted { request, demand });
     }
 
@@ -90,7 +90,8 @@ impl Cluster {
             FromPlacer::Placed { request, node: to, epoch, count, .. } => {
                 self.on_placed(node, request, to, epoch, count)
             }
-            FromPlacer::Waiting { request, reason } => {
+            FromPlacer::Impossible { request, .. } => panic!("{node} was told that {request} is impossible"),
+            FromPlacer::Waiting { request, reason, .. } => {
                 let host = self.host(node);
                 if let Some(lane) = host.lanes.values_mut().find(|lane| lane.request == request) {
                     assert_ne!(lane.told.as_deref(), Some(reason.as_str()), "{node} was told that already");

@@ -213,6 +213,7 @@ impl Host {
                 needs: needs.clone(),
                 group: *group,
                 function: *function,
+                priority: 0,
                 queued: 0,
                 running: 0,
             });

@@ -300,7 +300,7 @@ impl Node {
             self.remove_shape(now, shape, group, out);
         }
         for actor in self.actors.of_group(group) {
-            let failure = Failure { kind: FailureKind::ActorDied, ..removed(group) };
+            let failure = Failure { kind: FailureKind::ActorGroupRemoved, ..removed(group) };
             self.kill_actor(now, actor, false, failure, out);
         }
         self.serve(now, out);
@@ -308,18 +308,39 @@ impl Node {
 
     /// Nothing of this shape is started any more.
     fn remove_shape(&mut self, now: Time, shape: ShapeId, group: GroupId, out: &mut Effects<NodeEffect>) {
+        self.remove_lanes(now, shape, &removed(group), out);
+        for runner in self.roster.retire(shape) {
+            if !self.leases.is_holder(runner) {
+                self.end_process(now, runner, out);
+            }
+        }
+    }
+
+    /// Tasks of this shape fail, and none is started until somebody asks for a lane again.
+    pub(super) fn remove_lanes(
+        &mut self,
+        now: Time,
+        shape: ShapeId,
+        failure: &Failure,
+        out: &mut Effects<NodeEffect>,
+    ) {
         self.claims.retain(|claim| *claim != Claim::Shape(shape));
         let mut told = Vec::new();
+        let in_group = self.leases.shape(shape).group.is_some();
         for (&id, lane) in self.leases.lanes.iter_mut().filter(|(_, lane)| lane.shape == shape) {
-            if lane.removal == Some(Removal::GivenUp) {
-                lane.removal = Some(Removal::Forgotten);
-                continue;
+            match lane.removal {
+                None => {}
+                Some(Removal::GivenUp) if in_group => {
+                    lane.removal = Some(Removal::Forgotten);
+                    continue;
+                }
+                Some(_) => continue,
             }
             (lane.queued, lane.wanted, lane.removal) = (0, 0, Some(Removal::Told));
             told.push((lane.submitter, id));
         }
         for (submitter, lane) in told.into_iter().filter(|(submitter, _)| self.roster.is_live(*submitter)) {
-            self.send(submitter, FromNode::LaneRemoved { lane, failure: removed(group) }, out);
+            self.send(submitter, FromNode::LaneRemoved { lane, failure: failure.clone() }, out);
         }
         let leases = self.leases.leases.iter().filter(|(_, lease)| lease.shape == shape);
         for (lease, holder) in leases.map(|(&id, lease)| (id, lease.holder)).collect::<Vec<_>>() {
@@ -328,11 +349,6 @@ impl Node {
             } else if let Some(held) = self.leases.remove(lease, holder) {
                 // It does not know of it yet.
                 self.stock.release(held.allocation);
-            }
-        }
-        for runner in self.roster.retire(shape) {
-            if !self.leases.is_holder(runner) {
-                self.end_process(now, runner, out);
             }
         }
     }
@@ -447,9 +463,8 @@ impl Node {
             }
         }
         for lane in self.leases.lanes.values() {
-            let place = self.leases.shape(lane.shape).group;
-            let known = place.map(|place| self.groups.table.get(&place.group).expect("groups invariant 2"));
-            let removed = known.is_some_and(Group::is_removed);
+            let Some(place) = self.leases.shape(lane.shape).group else { continue };
+            let removed = self.groups.table.get(&place.group).expect("groups invariant 2").is_removed();
             let told = matches!(lane.removal, Some(Removal::Told | Removal::Forgotten));
             assert_eq!(told, removed, "groups invariant 2: {lane:?}");
         }

@@ -22,7 +22,8 @@ impl Node {
         if let Some(place) = shape.group {
             self.look_for_group(place.group, out);
         }
-        let lane = match shape.group.and_then(|place| self.group_refusal(place)) {
+        let refusal = shape.group.and_then(|place| self.group_refusal(place));
+        let lane = match refusal.or_else(|| self.place_refusal(&shape.strategy)) {
             Some(failure) => Err(failure),
             None => self
                 .open_lane(from, shape, shard, out)

@@ -357,6 +357,8 @@ pub enum NodeEffect {
         strategy: Strategy,
         /// Where most of what its constructor reads lies.
         near: Option<Near>,
+        /// How urgent it is.
+        priority: i32,
     },
     /// Tasks of this shape want no place any more.
     Withdraw {

@@ -232,6 +232,7 @@ impl Node {
     ) {
         self.peers.forget_process(dead);
         self.places.forget_process(dead);
+        self.warnings.forget_process(dead);
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);

@@ -56,7 +56,10 @@ impl Node {
             }
             FromPlacer::Commit { group, attempt } => self.on_part_committed(now, group, attempt, out),
             FromPlacer::Return { group, bundles } => self.on_part_asked_back(now, group, &bundles, out),
-            FromPlacer::Placed { .. } | FromPlacer::Waiting { .. } | FromPlacer::Refused { .. } => {}
+            FromPlacer::Placed { .. }
+            | FromPlacer::Waiting { .. }
+            | FromPlacer::Impossible { .. }
+            | FromPlacer::Refused { .. } => {}
         }
     }
 

@@ -10,6 +10,7 @@
 //!    back to that node, which asks again.
 //! 3. What runs where the placer says is started here on credit only.
 
+use super::actors::Care;
 use super::leases::{Held, Lane};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
@@ -18,7 +19,8 @@ use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::rules_text;
 use aktis_protocol::{
-    ActorId, GroupPlace, LabelRule, Labels, LaneId, Near, NodeId, ProcessSlot, ShapeId, Strategy,
+    ActorId, Failure, FailureKind, GroupPlace, LabelRule, Labels, LaneId, Near, NodeId, ProcessSlot, ShapeId,
+    Strategy,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +44,15 @@ pub enum Verdict {
     Here,
     /// To the node that this process stands for.
     There(ProcessSlot),
-    /// Nowhere as things are, for this reason; another verdict follows when that changes.
-    Later(String),
+    /// Nowhere as things are; another verdict follows when that changes.
+    Later {
+        /// Why.
+        reason: String,
+        /// Whether nothing but other nodes can change that.
+        lasting: bool,
+    },
+    /// Nowhere, for this reason.
+    Never(String),
     /// To a node that there is no link to yet.
     Unlinked,
     /// Nobody can say.
@@ -89,6 +98,8 @@ pub(super) struct Places {
     credit: BTreeMap<ShapeId, u32>,
     /// Lanes of other nodes in which tasks wait: how many, and since when that many.
     waiting_for_others: BTreeMap<LaneId, (u32, Time)>,
+    /// Actors of other nodes that wait here, and since when.
+    actors_for_others: BTreeMap<ActorId, Time>,
     /// Actors that live where the placer says, and are to live here.
     guests: BTreeSet<ActorId>,
 }
@@ -115,8 +126,9 @@ impl Places {
 
     /// When something is handed up.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
-        let handed_back =
-            self.waiting_for_others.values().map(|(_, since)| Time(since.0 + WELCOME_MICROSECONDS));
+        let waiting = self.waiting_for_others.values().map(|(_, since)| since);
+        let waiting = waiting.chain(self.actors_for_others.values());
+        let handed_back = waiting.map(|since| Time(since.0 + WELCOME_MICROSECONDS));
         let handed_up =
             self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
                 HandUp::Due(at) => Some(*at),
@@ -189,6 +201,17 @@ impl Node {
         match elsewhere && stance == Stance::Here && *strategy == Strategy::Default {
             true => Stance::Ask,
             false => stance,
+        }
+    }
+
+    /// Why nothing with this strategy can run, if that is plain: without others, no other node can be the one.
+    pub(super) fn place_refusal(&self, strategy: &Strategy) -> Option<Failure> {
+        match strategy {
+            Strategy::Node { node, soft: false } if !self.places.clustered && *node != self.places.node => {
+                let text = format!("there is no node {node}, and it may run nowhere else");
+                Some(Failure::new(FailureKind::Unschedulable, text))
+            }
+            _ => None,
         }
     }
 
@@ -306,6 +329,36 @@ impl Node {
             }
         }
         self.places.waiting_for_others = waiting;
+        let actors = self.claims.iter().filter_map(|claim| match *claim {
+            Claim::Actor(actor) if self.is_guest_without_group(actor) => Some(actor),
+            _ => None,
+        });
+        let since = |actor| (actor, *self.places.actors_for_others.get(&actor).unwrap_or(&now));
+        self.places.actors_for_others = actors.map(since).collect();
+    }
+
+    /// Whether the actor shall live here for another node, wherever there is room.
+    fn is_guest_without_group(&self, actor: ActorId) -> bool {
+        let known = self.actors.table.get(&actor);
+        known.is_some_and(|known| matches!(known.care, Care::ForPeer(_)) && known.spec.group.is_none())
+    }
+
+    /// The same with actors.
+    pub(super) fn hand_back_actors(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let waiting = self.places.actors_for_others.iter();
+        let due =
+            waiting.filter(|(_, since)| now.0 >= since.0 + WELCOME_MICROSECONDS).map(|(actor, _)| *actor);
+        for actor in due.collect::<Vec<_>>() {
+            self.places.actors_for_others.remove(&actor);
+            let Some(Care::ForPeer(peer)) = self.actors.table.get(&actor).map(|known| known.care) else {
+                continue;
+            };
+            if self.actors.is_waiting(actor) {
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.send(peer, FromNode::ActorLost { actor, cause: None }, out);
+                self.hand_back(now, actor, "a node is being chosen".to_owned(), out);
+            }
+        }
     }
 
     fn hand_up_shape(
@@ -343,7 +396,7 @@ impl Node {
     ) {
         let Some(want) = self.waiting_actor(actor) else { return };
         let spec = &self.actors.table[&actor].spec;
-        let (strategy, near) = (spec.strategy.clone(), spec.near);
+        let (strategy, near, priority) = (spec.strategy.clone(), spec.near, spec.priority);
         let Some(first) = self.first_try(now, self.stance(&strategy, near), want.group, &want) else {
             return;
         };
@@ -351,7 +404,7 @@ impl Node {
         let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
         if is_due {
             let (needs, group) = (want.resources, want.group);
-            out.push(NodeEffect::PlaceActor { actor, needs, group, strategy, near });
+            out.push(NodeEffect::PlaceActor { actor, needs, group, strategy, near, priority });
         }
         self.places.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
     }
@@ -403,18 +456,29 @@ impl Node {
         if self.places.is_asked_for(shape) {
             let next = match &verdict {
                 Verdict::Here | Verdict::There(_) => HandUp::Due(Time(now.0 + AGAIN_MICROSECONDS)),
-                Verdict::Later(reason) => HandUp::Waits(reason.clone()),
-                Verdict::Unlinked | Verdict::Unknown => HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS)),
+                Verdict::Later { reason, .. } => HandUp::Waits(reason.clone()),
+                Verdict::Never(_) | Verdict::Unlinked | Verdict::Unknown => {
+                    HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS))
+                }
             };
             self.places.shapes.insert(shape, next);
         }
         match verdict {
             Verdict::There(peer) => self.lend_to_peer(now, shape, peer, count, out),
             Verdict::Here => self.credit(now, shape, count, out),
-            Verdict::Later(_) | Verdict::Unlinked => {}
+            Verdict::Later { reason, lasting: true } => self.warn_submitters(shape, &reason, out),
+            Verdict::Later { .. } | Verdict::Unlinked => {}
+            Verdict::Never(reason) => self.fail_shape(now, shape, &reason, out),
             // While nobody says where, here is as good as anywhere.
             Verdict::Unknown => self.credit(now, shape, u32::MAX, out),
         }
+    }
+
+    /// Tasks of the shape can run nowhere: they fail.
+    fn fail_shape(&mut self, now: Time, shape: ShapeId, reason: &str, out: &mut Effects<NodeEffect>) {
+        self.places.shapes.remove(&shape);
+        let failure = Failure::new(FailureKind::Unschedulable, reason);
+        self.remove_lanes(now, shape, &failure, out);
     }
 
     fn credit(&mut self, now: Time, shape: ShapeId, count: u32, out: &mut Effects<NodeEffect>) {
@@ -489,9 +553,17 @@ impl Node {
                 self.places.actors.remove(&actor);
                 self.place_on_peer(actor, peer, out);
             }
-            Verdict::Later(reason) => {
+            Verdict::Later { reason, lasting } => {
+                if lasting {
+                    self.warn_creator(actor, &reason, out);
+                }
                 self.places.actors.insert(actor, HandUp::Waits(reason));
                 self.serve(now, out);
+            }
+            Verdict::Never(reason) => {
+                self.places.actors.remove(&actor);
+                let failure = Failure::new(FailureKind::ActorUnschedulable, reason);
+                self.kill_actor(now, actor, false, failure, out);
             }
             Verdict::There(_) | Verdict::Unlinked => drop(self.places.actors.insert(actor, again)),
             Verdict::Here | Verdict::Unknown => {

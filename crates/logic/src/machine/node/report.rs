@@ -45,6 +45,7 @@ impl Node {
                 needs,
                 group,
                 function: FunctionId::default(),
+                priority: definition.priority,
                 queued,
                 running,
             })
@@ -59,7 +60,7 @@ impl Node {
         });
         for (place, held) in of_groups {
             let (needs, function) = (held.clone(), FunctionId::default());
-            rows.push(QueueRow { needs, group: Some(place), function, queued: 0, running: 1 });
+            rows.push(QueueRow { needs, group: Some(place), function, priority: 0, queued: 0, running: 1 });
         }
         rows.sort_by_key(|row| Reverse(row.queued));
         rows.truncate(limits::REPORT_QUEUES_MAX);

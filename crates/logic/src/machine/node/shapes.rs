@@ -6,7 +6,7 @@
 //!
 //! Invariant: a shape that may have become unused is in `Leases::spare` until it is gone or used again.
 
-use super::leases::Removal;
+use super::leases::{Lane, Removal};
 use super::roster::Role;
 use super::supply::Claim;
 use super::{Node, NodeEffect};
@@ -17,15 +17,18 @@ use std::collections::BTreeSet;
 impl Node {
     /// The submitter does not use the lane any more: because it was removed, or because there is nothing to do in it.
     pub(super) fn on_lane_forgotten(&mut self, from: ProcessSlot, lane: LaneId) {
-        let Some(lane) = self.leases.lanes.get_mut(&lane).filter(|lane| lane.submitter == from) else {
+        let of_sender = |lane: &&Lane| lane.submitter == from;
+        let Some(shape) = self.leases.lanes.get(&lane).filter(of_sender).map(|lane| lane.shape) else {
             return;
         };
-        if lane.removal.is_some() {
+        let in_group = self.leases.shape(shape).group.is_some();
+        let lane = self.leases.lanes.get_mut(&lane).expect("it was just there");
+        if lane.removal.is_some() && in_group {
+            // It goes with its group.
             lane.removal = Some(Removal::Forgotten);
             return;
         }
         (lane.queued, lane.wanted, lane.removal) = (0, 0, Some(Removal::GivenUp));
-        let shape = lane.shape;
         self.leases.note_spare(shape);
     }
 

@@ -116,11 +116,13 @@ impl Node {
         let want = self.leases.want(shape);
         let held_up =
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
+        if !self.stock.is_feasible(&want) || !self.may_run_here(shape) {
+            self.warn_if_alone(shape, out);
+            return nothing_lacks;
+        }
         if self.leases.wanted(shape) <= starting
             || held_up
             || !self.leases.has_room(shape, &self.roster)
-            || !self.may_run_here(shape)
-            || !self.stock.is_feasible(&want)
             || want.takes_any(kept_back)
         {
             return nothing_lacks;

@@ -19,6 +19,8 @@ const FORWARD_MICROSECONDS: u64 = 500;
 /// Why a demand gets no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
+    /// The only node that may take it is none.
+    Missing(String),
     /// Nobody is large enough.
     TooLarge(String),
     /// Nobody can take it as long as others keep what they have.
@@ -54,6 +56,7 @@ impl Candidate {
         self.recent += 1;
         let outlook = &mut self.outlook;
         outlook.free = outlook.free.saturating_sub(1);
+        outlook.overtaking = outlook.overtaking.saturating_sub(1);
         if outlook.free == 0 {
             outlook.wait.add(run, 1, outlook.slots);
         }
@@ -81,7 +84,7 @@ impl Placer {
             && let Some(Reverse((_, index))) = heap.pop()
         {
             let candidate = &mut candidates[index];
-            if candidate.outlook.wait.cautious > bound_max {
+            if candidate.outlook.wait.cautious > bound_max && candidate.outlook.overtaking == 0 {
                 match spread || candidate.preferred {
                     // Others may have room: that they are not the best was known.
                     true => continue,

@@ -18,7 +18,13 @@ impl Placer {
             return NoPlace::TooLarge(self.group_place_text(place, &demand.needs, &which));
         }
         if eligible.is_empty() {
-            return NoPlace::TooLarge(format!("the cluster has no node{which}"));
+            let text = format!("the cluster has no node{which}");
+            return match demand.strategy {
+                Strategy::Node { node, soft: false } if !self.awaited.contains(&node) => {
+                    NoPlace::Missing(text)
+                }
+                _ => NoPlace::TooLarge(text),
+            };
         }
         let totals: Vec<&Resources> = eligible.iter().map(|known| &known.info.resources).collect();
         match infeasible_text(&demand.needs, &totals, &which) {

@@ -40,6 +40,7 @@ struct Assumed {
     needs: Resources,
     group: Option<GroupPlace>,
     function: FunctionId,
+    priority: i32,
     count: u32,
 }
 
@@ -52,6 +53,9 @@ pub(super) struct Outlook {
     pub(super) free: u64,
     /// How long the next one would wait.
     pub(super) wait: Wait,
+    /// How many would get the slots that are free next, before what waits there and is less urgent: it must be there by
+    /// then.
+    pub(super) overtaking: u64,
 }
 
 /// Time that others take first, in microseconds.
@@ -95,7 +99,7 @@ struct View {
 
 impl View {
     fn assume(&mut self, assumed: &Assumed) {
-        let Assumed { owner, needs, group, function, count, .. } = assumed;
+        let Assumed { owner, needs, group, function, priority, count, .. } = assumed;
         if let Owner::Group(_) = owner {
             self.free.take_up_to(needs, 1);
             return self.usable.take_up_to(needs, 1);
@@ -105,13 +109,15 @@ impl View {
             None => self.free.times(needs).min(u64::from(*count)),
         };
         self.free.take_up_to(needs, if group.is_none() { running } else { 0 });
-        let same =
-            |row: &&mut QueueRow| row.function == *function && row.group == *group && row.needs == *needs;
+        let same = |row: &&mut QueueRow| {
+            let like = (row.function, row.group, row.priority);
+            like == (*function, *group, *priority) && row.needs == *needs
+        };
         let row = match self.rows.iter_mut().find(same) {
             Some(row) => row,
             None => {
-                let (needs, group, function) = (needs.clone(), *group, *function);
-                self.rows.push(QueueRow { needs, group, function, queued: 0, running: 0 });
+                let (needs, group, function, priority) = (needs.clone(), *group, *function, *priority);
+                self.rows.push(QueueRow { needs, group, function, priority, queued: 0, running: 0 });
                 self.rows.last_mut().expect("it was just put there")
             }
         };
@@ -150,7 +156,7 @@ impl Known {
     fn assume(&mut self, assumed: Assumed) {
         self.view.assume(&assumed);
         let same = |last: &&mut Assumed| {
-            let like = |one: &Assumed| (one.owner, one.at, one.group, one.function);
+            let like = |one: &Assumed| (one.owner, one.at, one.group, one.function, one.priority);
             matches!(last.owner, Owner::Demand(_))
                 && like(last) == like(&assumed)
                 && last.needs == assumed.needs
@@ -180,7 +186,7 @@ impl Known {
             |needs: &Resources| parts.iter().map(|part| part.times(needs)).fold(0, u64::saturating_add);
         let slots = slots_of(&demand.needs);
         let group = demand.group.map(|place| place.group);
-        let (mut wait, mut ahead, mut running, mut ends_per_hour) = (Wait::default(), 0, 0, 0);
+        let (mut wait, mut ahead, mut behind, mut running, mut ends_per_hour) = (Wait::default(), 0, 0, 0, 0);
         let competing = |row: &&QueueRow| {
             row.group.map(|place| place.group) == group && row.needs.shares_any(&demand.needs)
         };
@@ -189,8 +195,14 @@ impl Known {
             if row_slots == 0 {
                 continue;
             }
-            let own = home && row.function == demand.function && row.needs == demand.needs;
+            let own = home
+                && (row.function, row.priority) == (demand.function, demand.priority)
+                && row.needs == demand.needs;
+            // Nodes run the most urgent of what waits there first.
+            let is_behind = row.priority < demand.priority;
+            behind += u64::from(if is_behind { row.queued } else { 0 });
             let queued = row.queued.saturating_sub(if own { demand.count } else { 0 });
+            let queued = if is_behind { 0 } else { queued };
             let run = expectation(estimates, row.function);
             wait.add(run, u64::from(queued), row_slots);
             ahead += u64::from(queued);
@@ -211,7 +223,8 @@ impl Known {
             wait.mean = wait.mean.saturating_add(next);
             wait.cautious = wait.cautious.saturating_add(next);
         }
-        Outlook { slots, free, wait }
+        let overtaking = if behind > 0 { slots.saturating_sub(ahead) } else { 0 };
+        Outlook { slots, free, wait, overtaking }
     }
 
     /// How long the inputs of a demand would take to come here, from whichever of their holders is nearest.
@@ -307,9 +320,10 @@ impl Nodes {
         count: u32,
     ) {
         let known = self.table.get_mut(&node).expect("places are on known nodes");
-        let Demand { needs, group, function, .. } = demand;
-        let (needs, group, function) = (needs.clone(), *group, *function);
-        known.assume(Assumed { owner: Owner::Demand(key), at: Some(now), needs, group, function, count });
+        let Demand { needs, group, function, priority, .. } = demand;
+        let (owner, at, needs) = (Owner::Demand(key), Some(now), needs.clone());
+        let (group, function, priority) = (*group, *function, *priority);
+        known.assume(Assumed { owner, at, needs, group, function, priority, count });
         known.recent = known.recent.saturating_add(u64::from(count));
     }
 
@@ -337,7 +351,7 @@ impl Nodes {
         let known = self.table.get_mut(&node).expect("bundles are on known nodes");
         let (owner, needs) = (Owner::Group(group), bundle.clone());
         let function = FunctionId::default();
-        known.assume(Assumed { owner, at: None, needs, group: None, function, count: 1 });
+        known.assume(Assumed { owner, at: None, needs, group: None, function, priority: 0, count: 1 });
     }
 
     /// The bundles of a group are set aside there: the node will tell of it.

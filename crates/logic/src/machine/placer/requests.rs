@@ -1,4 +1,4 @@
-//! Demands that wait for a place, and who is next: whoever has waited for longest.
+//! Demands that wait for a place, and who is next: the most urgent, and of those whoever has waited for longest.
 //!
 //! Invariants:
 //! 1. Every demand on the table waits for a place for at least one task, has a turn, and is of a known node.
@@ -10,6 +10,7 @@ use crate::{Effects, Time};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{Demand, FromPlacer};
 use aktis_protocol::{GroupPlace, NodeId, Resources, Strategy, limits};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node may be given this much work beyond what runs there: enough until its next report. A demand that has waited
@@ -24,6 +25,9 @@ const SWEEP_NODE_MICROSECONDS: u64 = 20;
 
 /// What is the same for demands that find room, or none, together.
 type Alike = (Resources, Option<GroupPlace>, Strategy);
+
+/// Lower comes first.
+type Turn = (Reverse<i32>, u64);
 
 /// Who asked, and by which name.
 pub(super) type RequestKey = (NodeId, RequestId);
@@ -52,7 +56,7 @@ enum Awaited {
 struct Request {
     demand: Demand,
     since: Time,
-    turn: u64,
+    turn: Turn,
     awaited: Awaited,
     /// What its node was told last about why it waits.
     told: Option<String>,
@@ -62,7 +66,7 @@ struct Request {
 pub(super) struct Requests {
     table: BTreeMap<RequestKey, Request>,
     /// In order of turn.
-    turns: BTreeMap<u64, RequestKey>,
+    turns: BTreeMap<Turn, RequestKey>,
     turns_given: u64,
     /// How many wait just for room, of those that are alike.
     roomless: BTreeMap<Alike, usize>,
@@ -152,14 +156,15 @@ impl Requests {
         let (turn, since, told) = match self.table.remove(&key) {
             Some(before) => {
                 self.note_awaited(&alike(&before.demand), before.awaited, -1);
-                (before.turn, before.since, before.told)
+                self.turns.remove(&before.turn);
+                ((Reverse(demand.priority), before.turn.1), before.since, before.told)
             }
             None => {
                 self.turns_given += 1;
-                self.turns.insert(self.turns_given, key);
-                (self.turns_given, now, None)
+                ((Reverse(demand.priority), self.turns_given), now, None)
             }
         };
+        self.turns.insert(turn, key);
         // Until it was looked at, room is all that it waits for.
         self.note_awaited(&alike(&demand), Awaited::Room, 1);
         self.table.insert(key, Request { demand, since, turn, awaited: Awaited::Room, told });
@@ -171,7 +176,7 @@ impl Requests {
         let (awaited, reason) = match no_place {
             NoPlace::NoRoom => (Awaited::Room, None),
             NoPlace::Occupied(reason) => (Awaited::Ends, Some(reason)),
-            NoPlace::TooLarge(reason) => (Awaited::Members, Some(reason)),
+            NoPlace::TooLarge(reason) | NoPlace::Missing(reason) => (Awaited::Members, Some(reason)),
         };
         let before = std::mem::replace(&mut request.awaited, awaited);
         let news = reason.filter(|reason| request.told.as_ref() != Some(reason)).cloned();
@@ -243,9 +248,10 @@ impl Placer {
         }
         demand.count = demand.count.min(limits::DEMAND_TASKS_MAX);
         if demand.inputs.len() > limits::DEMAND_INPUTS_MAX {
-            demand.inputs.sort_by_key(|input| std::cmp::Reverse(input.bytes));
+            demand.inputs.sort_by_key(|input| Reverse(input.bytes));
             demand.inputs.truncate(limits::DEMAND_INPUTS_MAX);
         }
+        // Who has no like among them may be next at once.
         let others_wait = self.requests.roomless.contains_key(&alike(&demand));
         self.requests.insert(now, key, demand);
         if others_wait {
@@ -256,7 +262,7 @@ impl Placer {
         let _ = self.try_place(now, key, out);
     }
 
-    /// Looks at all who wait, the oldest first.
+    /// Looks at all who wait, the most urgent and oldest first.
     pub(super) fn sweep(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
         // What is like one that found no room, and younger, finds none either.
         let mut full: BTreeSet<Alike> = BTreeSet::new();
@@ -303,9 +309,14 @@ impl Placer {
                     self.requests.insert(now, key, demand);
                 }
             }
+            Err(NoPlace::Missing(reason)) => {
+                self.requests.remove(key);
+                self.send(from, FromPlacer::Impossible { request, reason: reason.clone() }, out);
+            }
             Err(no_place) => {
                 if let Some(reason) = self.requests.note_wait(key, no_place) {
-                    self.send(from, FromPlacer::Waiting { request, reason }, out);
+                    let lasting = matches!(no_place, NoPlace::TooLarge(_)) && demand.group.is_none();
+                    self.send(from, FromPlacer::Waiting { request, reason, lasting }, out);
                 }
             }
         }

@@ -95,7 +95,9 @@ impl Talk {
 
     fn reasons(&mut self) -> Vec<String> {
         let reason = |message| match message {
-            FromPlacer::Waiting { reason, .. } | FromPlacer::Refused { reason, .. } => Some(reason),
+            FromPlacer::Waiting { reason, .. }
+            | FromPlacer::Impossible { reason, .. }
+            | FromPlacer::Refused { reason, .. } => Some(reason),
             _ => None,
         };
         std::mem::take(&mut self.said).into_iter().filter_map(|(_, message)| reason(message)).collect()
@@ -156,7 +158,7 @@ fn demand(count: u32) -> Demand {
 }
 
 fn busy(function: FunctionId, queued: u32, running: u32) -> Vec<QueueRow> {
-    vec![QueueRow { needs: cpus(1), group: None, function, queued, running }]
+    vec![QueueRow { needs: cpus(1), group: None, function, priority: 0, queued, running }]
 }
 
 #[test]
@@ -566,4 +568,54 @@ fn groups_with_names_are_known_everywhere_and_bundles_go_where_labels_suit() {
     assert_eq!(talk.heard(), ["2 commit", "1 ready [2, 2]", "2 ready [2, 2]"]);
     talk.join(3, cpus(1), Labels::new());
     assert_eq!(talk.heard(), ["3 ready [2, 2]"]);
+}
+
+#[test]
+fn what_may_go_to_one_node_only_is_impossible_without_it() {
+    let mut talk = Talk::with(&[cpus(1), cpus(1)]);
+    let bound = |number| Demand { strategy: Strategy::Node { node: node(number), soft: false }, ..demand(1) };
+    let impossible = |talk: &mut Talk| {
+        let is_it = |(_, message): &(u64, FromPlacer)| matches!(message, FromPlacer::Impossible { .. });
+        std::mem::take(&mut talk.said).iter().filter(|said| is_it(said)).count()
+    };
+    talk.step(PlacerInput::NodeAwaited { node: node(3) });
+    assert_eq!(talk.want(1, 1, bound(3)), []);
+    assert_eq!(impossible(&mut talk), 0, "it may join again");
+    assert_eq!(talk.want(1, 2, bound(4)), []);
+    assert_eq!((impossible(&mut talk), talk.placer.waiting()), (1, 1), "nobody waits for that one");
+    talk.step(PlacerInput::NodeLeft { node: node(3) });
+    talk.pass(LOOK);
+    assert_eq!((impossible(&mut talk), talk.placer.waiting()), (1, 0), "it did not");
+    talk.report(2, cpus(0), busy(LONG, 900, 1));
+    assert_eq!(talk.want(1, 5, bound(2)), []);
+    assert_eq!((impossible(&mut talk), talk.placer.waiting()), (0, 1), "it waits for room");
+    talk.step(PlacerInput::NodeLeft { node: node(2) });
+    talk.pass(LOOK);
+    assert_eq!((impossible(&mut talk), talk.placer.waiting()), (1, 0), "the node is gone");
+}
+
+#[test]
+fn the_urgent_are_next_and_overtake_what_waits_on_a_node() {
+    let mut talk = Talk::with(&[cpus(0), cpus(1)]);
+    talk.learn();
+    let long = |priority| Demand { function: LONG, priority, ..demand(1) };
+    talk.report(2, cpus(0), busy(LONG, 0, 1));
+    for (request, priority) in [(1, 0), (2, 3), (3, 7)] {
+        assert_eq!(talk.want(1, request, long(priority)), [], "the node is taken for a second");
+    }
+    talk.report(2, cpus(1), Vec::new());
+    talk.pass(LOOK);
+    assert_eq!([3, 2, 1].map(|request| talk.placed(request).len()), [1, 0, 0], "it came last");
+    talk.now += SETTLE_MICROSECONDS;
+    talk.report(2, cpus(0), busy(LONG, 100, 1));
+    talk.pass(LOOK);
+    assert_eq!([2, 1].map(|request| talk.placed(request).len()), [1, 0], "it is next on that node");
+    talk.want(1, 4, long(3));
+    talk.want(1, 5, long(4));
+    talk.pass(LOOK);
+    assert_eq!(
+        [5, 4].map(|request| talk.placed(request).len()),
+        [1, 0],
+        "one of its like is before the other"
+    );
 }

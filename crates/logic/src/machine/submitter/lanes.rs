@@ -27,6 +27,8 @@ impl LaneIndex {
 pub(super) struct Lane {
     index: LaneIndex,
     open: bool,
+    /// Why it was removed, if it was.
+    failure: Option<Failure>,
     pub(super) queue: VecDeque<TaskKey>,
 }
 
@@ -52,7 +54,7 @@ impl<P> Submitter<P> {
     /// Adds a queue.
     pub fn open_lane(&mut self) -> LaneIndex {
         let index = self.lanes.free.pop().unwrap_or(LaneIndex(self.lanes.lanes.len() as u32));
-        let lane = Lane { index, open: true, queue: VecDeque::new() };
+        let lane = Lane { index, open: true, failure: None, queue: VecDeque::new() };
         match self.lanes.lanes.get_mut(index.place()) {
             Some(place) => *place = lane,
             None => self.lanes.lanes.push(lane),
@@ -77,7 +79,10 @@ impl<P> Submitter<P> {
         if self.lanes.is_open(lane) {
             return None;
         }
-        Some(Failure::new(FailureKind::GroupRemoved, "the placement group that it was to run in was removed"))
+        let removed = self.lanes.lanes.get(lane.place()).filter(|found| found.index == lane);
+        Some(removed.and_then(|found| found.failure.clone()).unwrap_or_else(|| {
+            Failure::new(FailureKind::GroupRemoved, "the placement group that it was to run in was removed")
+        }))
     }
 
     /// The queue goes: all its tasks that are not finished fail.
@@ -93,6 +98,7 @@ impl<P> Submitter<P> {
             self.fail(key, failure.clone(), out);
         }
         self.close_lane(lane);
+        self.lanes.lanes[lane.place()].failure = Some(failure.clone());
     }
 
     /// Removes queues that have nothing to do, of those in these places; tells which.
