@@ -90,11 +90,11 @@ impl Site {
     pub(super) fn unlink(&mut self, other: usize) {
         let Some(bridge) = self.bridges.remove(&other) else { return };
         self.world.kill(bridge.slot, killed(bridge.slot));
+        // The node hears of the death first, and before that all that it was told until then.
+        while self.world.arrive() {}
         let (dead, alive): (VecDeque<_>, _) =
             std::mem::take(&mut self.world.fetches).into_iter().partition(|fetch| fetch.peer == bridge.slot);
         self.world.fetches = alive;
-        // The node hears of the death first.
-        while self.world.arrive() {}
         for fetch in dead {
             self.world.finish_fetch(fetch, Err("the node that had it is gone".to_owned()));
         }
