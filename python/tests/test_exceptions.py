@@ -336,6 +336,8 @@ RAISED = {
     "cancelled": exceptions.TaskCancelledError,
     "deadline": exceptions.TaskDeadlineError,
     "group_removed": exceptions.TaskPlacementGroupRemoved,
+    "unschedulable": exceptions.TaskUnschedulableError,
+    "actor_unschedulable": exceptions.ActorUnschedulableError,
     "input_failed": exceptions.AktisSystemError,
     "unknown_function": exceptions.AktisSystemError,
     "codec": exceptions.AktisSystemError,

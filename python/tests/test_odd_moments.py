@@ -250,6 +250,10 @@ def test_shutdown_in_a_worker() -> None:
         "atexit.register(lambda: print(aktis.get(f.remote())))",
         "threading.Thread(target=lambda: (time.sleep(0.05), print(aktis.get(f.remote())))).start()",
         "threading.Thread(target=lambda: [f.remote() for _ in iter(int, 1)], daemon=True).start(); print(1)",
+        (
+            "start = lambda: [aktis.get(f.remote()) for _ in iter(int, 1)]; sys.setswitchinterval(1e-5); "
+            "[threading.Thread(target=start, daemon=True).start() for _ in range(6)]; print(1)"
+        ),
         "weakref.finalize(f, aktis.shutdown); print(1)",
         "refs.append(refs); refs.append(Actor.remote()); refs.append(aktis.put(bytes(10**6))); print(1)",
         "view = memoryview(aktis.get(aktis.put(bytearray(10**6)))); print(1)",
@@ -257,7 +261,7 @@ def test_shutdown_in_a_worker() -> None:
         "f.remote().future().add_done_callback(lambda _: aktis.shutdown()); print(1)",
         "sys.setswitchinterval(1e-6); refs += [f.remote() for _ in range(2000)]; print(1)",
     ],
-    ids=["atexit", "thread", "daemon", "finalize", "cycle", "view", "pending", "callback", "many"],
+    ids=["atexit", "thread", "daemon", "daemons", "finalize", "cycle", "view", "pending", "callback", "many"],
 )
 def test_programs_end(run_script: Any, where: str) -> None:
     """Whatever is still going on when the program ends, it ends, in time, without a crash."""

@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use std::cell::Cell;
 
 /// Every kind of failure, by the word that Python knows it by.
-pub(crate) const FAILURE_KINDS: [&str; 17] = [
+pub(crate) const FAILURE_KINDS: [&str; 19] = [
     "raised",
     "panicked",
     "worker_died",
@@ -18,6 +18,8 @@ pub(crate) const FAILURE_KINDS: [&str; 17] = [
     "cancelled",
     "deadline",
     "group_removed",
+    "unschedulable",
+    "actor_unschedulable",
     "input_failed",
     "unknown_function",
     "codec",
