@@ -5,7 +5,8 @@
 //! 1. the placer's own invariants;
 //! 2. whoever is sent something, or is named as a place, is a member at that time, with that epoch;
 //! 3. a reason to wait is not told twice in a row;
-//! 4. a group that is said to be ready has each of its bundles set aside, on living nodes.
+//! 4. what is said to be impossible has to run on a node that is no member at that time;
+//! 5. a group that is said to be ready has each of its bundles set aside, on living nodes.
 
 mod conduct;
 pub mod host;
@@ -20,7 +21,7 @@ use aktis_logic::{Machine, Time};
 use aktis_protocol::limits::{
     NODE_HEARTBEAT_MICROSECONDS, NODE_LEASE_MICROSECONDS, NODE_REPORT_MICROSECONDS,
 };
-use aktis_protocol::placement::{Demand, FromPlacer, Labels, NodeInfo, NodeReport, ToPlacer};
+use aktis_protocol::placement::{Demand, FromPlacer, Labels, NodeInfo, NodeReport, Strategy, ToPlacer};
 use aktis_protocol::{Amount, Epoch, GroupId, GroupState, NodeId, Resources};
 use host::Host;
 use std::collections::BTreeMap;
@@ -196,7 +197,7 @@ impl Cluster {
 
     /// Lets everything happen until all tasks have come to their end, or some time.
     pub fn run_to_end(&mut self, limit: Time) {
-        let is_over = |task: &Task| matches!(task.fate, Fate::Done(_) | Fate::Lost);
+        let is_over = |task: &Task| matches!(task.fate, Fate::Done(_) | Fate::Lost | Fate::Impossible);
         while self.now < limit && !self.tasks.iter().all(is_over) {
             self.run_until(Time(self.now.0 + 1_000_000));
         }
@@ -240,16 +241,25 @@ impl Cluster {
             self.history.push((self.now, effect));
             let epoch =
                 self.membership.epoch(to).unwrap_or_else(|| panic!("{to} left and is sent {message:?}"));
-            self.check_message(&message);
+            self.check_message(to, &message);
             self.post(NodeId::default(), to, Event::FromPlacer(to, epoch, message));
         }
     }
 
-    fn check_message(&mut self, message: &FromPlacer) {
+    fn check_message(&mut self, to: NodeId, message: &FromPlacer) {
         match message {
             FromPlacer::Placed { node, epoch, count, .. } => {
                 assert!(self.membership.is_current(*node, *epoch), "{node} is a place and has left");
                 assert!(*count > 0, "a place for nothing");
+            }
+            FromPlacer::Impossible { request, reason } => {
+                let mut lanes = self.hosts[&to].lanes.iter();
+                // Its home may have died, or have had it run meanwhile.
+                let Some((kind, _)) = lanes.find(|(_, lane)| lane.request == *request) else { return };
+                let Strategy::Node { node, soft: false } = kind.strategy else {
+                    panic!("{kind:?} may run elsewhere, and {to} is told that {reason}")
+                };
+                assert_eq!(self.membership.epoch(node), None, "{to} is told that {reason}");
             }
             FromPlacer::GroupChanged { group, state: GroupState::Ready, nodes, .. } => {
                 for (node, index) in nodes.iter().zip(0..) {
@@ -339,7 +349,7 @@ impl Cluster {
         }
         self.host(node).die();
         for task in self.tasks.iter_mut().filter(|task| task.home == node) {
-            if !matches!(task.fate, Fate::Done(_)) && task.submitted <= self.now {
+            if !matches!(task.fate, Fate::Done(_) | Fate::Impossible) && task.submitted <= self.now {
                 task.fate = Fate::Lost;
             }
         }

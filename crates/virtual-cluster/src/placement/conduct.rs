@@ -90,7 +90,7 @@ impl Cluster {
             FromPlacer::Placed { request, node: to, epoch, count, .. } => {
                 self.on_placed(node, request, to, epoch, count)
             }
-            FromPlacer::Impossible { request, .. } => panic!("{node} was told that {request} is impossible"),
+            FromPlacer::Impossible { request, .. } => self.on_impossible(node, request),
             FromPlacer::Waiting { request, reason, .. } => {
                 let host = self.host(node);
                 if let Some(lane) = host.lanes.values_mut().find(|lane| lane.request == request) {
@@ -129,6 +129,20 @@ impl Cluster {
                 self.start(node);
             }
         }
+    }
+
+    /// The tasks of a lane end without having run.
+    fn on_impossible(&mut self, node: NodeId, request: u32) {
+        let ended = self.host(node).lanes.extract_if(.., |_, lane| lane.request == request);
+        let ended: Vec<TaskIndex> = ended.flat_map(|(_, lane)| lane.tasks).collect();
+        if ended.is_empty() {
+            return;
+        }
+        for task in ended {
+            self.tasks[task.0].fate = Fate::Impossible;
+        }
+        // The placer may have been asked for more of them meanwhile.
+        self.tell_placer(node, ToPlacer::PlaceWithdrawn { request });
     }
 
     /// Tasks of a lane may go somewhere.

@@ -39,6 +39,8 @@ pub enum Fate {
     Done(Time),
     /// Its home died, and nobody asks for it any more.
     Lost,
+    /// It had to run on a node that is no member, and its home was told.
+    Impossible,
 }
 
 /// A task.

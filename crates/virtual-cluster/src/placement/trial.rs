@@ -1,7 +1,7 @@
 //! A virtual cluster under random load and faults, from a seed.
 //!
 //! Nodes die, come back and join; demands of all strategies come from everywhere; groups are made and removed. At the end:
-//! 1. whatever some node could run has run, unless its home died;
+//! 1. whatever some node could run has run, unless its home died, or its node was away when it was asked for;
 //! 2. whatever no node can run is explained;
 //! 3. nothing is set aside for groups any more, and the placer has forgotten them.
 
@@ -182,7 +182,8 @@ impl Trial {
         cluster.placer.check();
         for task in &cluster.tasks {
             match task.fate {
-                Fate::Done(_) => {}
+                // Whether its node was away was checked when it was said.
+                Fate::Done(_) | Fate::Impossible => {}
                 Fate::Lost => {
                     assert!(task.home != self.nodes[0], "the first node lives, and {task:?} is lost")
                 }
@@ -213,6 +214,10 @@ impl Trial {
             };
             host.epoch.is_some() && eligible && host.total.covers(&kind.needs)
         });
+        if let (Strategy::Node { node, soft: false }, None) = (&kind.strategy, kind.group) {
+            let is_member = self.cluster.membership.epoch(*node).is_some();
+            assert!(is_member, "{task:?} waits for a node that is gone");
+        }
         let lane = &self.cluster.hosts[home].lanes[kind];
         assert!(kind.group.is_some() || !fits, "{task:?} could run; {:?}", lane.told);
         assert_eq!(task.fate, Fate::Queued, "{task:?}");
