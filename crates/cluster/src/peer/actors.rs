@@ -223,7 +223,8 @@ impl Peer {
 
     /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        if !self.is_between_us(actor) {
+        // One that is still expected is not known here yet.
+        if !self.actors.hosted_there.contains_key(&actor) && !self.hosts(actor) {
             self.import_actor(actor);
         }
     }
@@ -321,6 +322,7 @@ impl Peer {
             }
             let Expected { spec, arguments, incarnation } = expected;
             let actor = spec.actor;
+            self.release_actor(actor);
             match self.bridge.host_actor(spec, arguments) {
                 Ok(handle) => {
                     self.actors.hosted_here.insert(actor, Hosted { handle, incarnation, told: false });
