@@ -6,7 +6,7 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// An actor that lives here for the other side.
 struct Hosted {
@@ -106,6 +106,8 @@ impl Told {
 pub(super) struct ActorsAcross {
     /// Which life of each actor that the other node hosts for this one.
     pub(super) hosted_there: HashMap<ActorId, u32>,
+    /// Those of them that have been constructed.
+    started_there: HashSet<ActorId>,
     hosted_here: HashMap<ActorId, Hosted>,
     expected: Vec<Expected>,
     lent: HashMap<ActorId, Lent>,
@@ -124,7 +126,10 @@ impl Peer {
 
     /// The other side is about to learn of an actor; whether it is kept for it.
     pub(super) fn name_actor(&mut self, actor: ActorId) -> bool {
-        if self.is_between_us(actor) {
+        // One that is still to be constructed there may be named there before it is known.
+        let awaited =
+            self.actors.hosted_there.contains_key(&actor) && !self.actors.started_there.contains(&actor);
+        if self.is_between_us(actor) && !awaited {
             return false;
         }
         if let Some(lent) = self.actors.lent.get_mut(&actor) {
@@ -223,8 +228,11 @@ impl Peer {
 
     /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        // One that is still expected is not known here yet.
-        if !self.actors.hosted_there.contains_key(&actor) && !self.hosts(actor) {
+        if self.hosts(actor) {
+            // The other side may not have heard that it lives here by now.
+            self.wire.send(&Frame::ActorReleased { actor, count: 1 });
+        } else if !self.actors.hosted_there.contains_key(&actor) {
+            // One that is still expected is not known here yet, either.
             self.import_actor(actor);
         }
     }
@@ -386,6 +394,9 @@ impl Peer {
     // Actors that live there for this side.
 
     pub(super) fn on_actor_started(&mut self, actor: ActorId, incarnation: u32) {
+        if self.actors.hosted_there.get(&actor) == Some(&incarnation) {
+            self.actors.started_there.insert(actor);
+        }
         self.bridge.send(ToNode::ActorStarted { actor, incarnation });
     }
 
@@ -407,6 +418,7 @@ impl Peer {
             return false;
         }
         self.actors.hosted_there.remove(&actor);
+        self.actors.started_there.remove(&actor);
         self.forget_calls(actor);
         true
     }
