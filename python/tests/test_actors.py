@@ -155,6 +155,7 @@ def test_handles_are_values() -> None:
     assert counter.add is counter.add, "a method is made once"
 
 
+@pytest.mark.one_node("a function does not name to other nodes what its closure holds")
 def test_a_handle_in_a_closure() -> None:
     counter = Counter.remote()
 

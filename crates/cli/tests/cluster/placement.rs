@@ -165,10 +165,24 @@ fn groups_are_packed_and_spread_and_given_back() {
         (GroupStrategy::Pack, 4, 2..=2),
     ];
     for (strategy, count, expected) in kinds {
-        let group = PlacementGroup::create(cpus(count), strategy).unwrap();
-        group.wait(PATIENCE).unwrap();
-        let nodes = bundle_nodes(&group, count as u32);
-        assert!(expected.contains(&distinct(&nodes)), "{strategy:?} of {count} is on {nodes:?}");
+        let make = || {
+            let group = PlacementGroup::create(cpus(count), strategy).unwrap();
+            group.wait(PATIENCE).unwrap();
+            let nodes = bundle_nodes(&group, count as u32);
+            (group, nodes)
+        };
+        let is_strict = matches!(strategy, GroupStrategy::StrictSpread | GroupStrategy::StrictPack);
+        let (mut group, mut nodes) = make();
+        // Those that only prefer some places take others while these are not known to be free again.
+        until("the bundles are where they are preferred", || {
+            let is_so = expected.contains(&distinct(&nodes));
+            assert!(is_so || !is_strict, "{strategy:?} of {count} is on {nodes:?}");
+            if !is_so {
+                group.remove().unwrap();
+                (group, nodes) = make();
+            }
+            is_so
+        });
         let resident = Resident::options().cpus(1).in_group(group.bundle(0)).remote();
         assert_eq!(resident.node().get_timeout(PATIENCE).unwrap(), nodes[0]);
         let any = here::options().in_group(&group).remote().get_timeout(PATIENCE).unwrap();
@@ -218,15 +232,21 @@ fn tasks_go_where_their_inputs_are_unless_they_may_not() {
         let session = Session::builder().address(address.to_str().unwrap()).locality(aware).start().unwrap();
         let _entered = session.enter();
         let home = aktis::node().unwrap();
-        let far = make::options().on_node(other).remote(8 << 20);
-        until("it is made", || far.is_ready());
         let expected = if aware { other } else { home };
-        assert_eq!(read::remote(&far).get_timeout(PATIENCE).unwrap(), expected, "aware: {aware}");
-        let later = make::options().on_node(other).remote(9 << 20);
-        let early = read::remote(&later);
-        assert_eq!(early.get_timeout(PATIENCE).unwrap(), expected, "aware: {aware}, before it is made");
-        let near = make::options().on_node(home).remote(8 << 20);
-        until("it is made", || near.is_ready());
-        assert_eq!(read::remote(&near).get_timeout(PATIENCE).unwrap(), home);
+        // It is a preference: on a busy machine another node may be the one where it is done sooner.
+        until("a reader goes where its input is", || {
+            let far = make::options().on_node(other).remote(8 << 20);
+            until("it is made", || far.is_ready());
+            read::remote(&far).get_timeout(PATIENCE).unwrap() == expected
+        });
+        until("a reader goes where its input will be", || {
+            let later = make::options().on_node(other).remote(9 << 20);
+            read::remote(&later).get_timeout(PATIENCE).unwrap() == expected
+        });
+        until("a reader stays where its input is", || {
+            let near = make::options().on_node(home).remote(8 << 20);
+            until("it is made", || near.is_ready());
+            read::remote(&near).get_timeout(PATIENCE).unwrap() == home
+        });
     }
 }
