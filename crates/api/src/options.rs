@@ -184,7 +184,7 @@ macro_rules! __actor_option_methods {
             self.settings.options.name = Some(name.into());
             self
         }
-        /// Lives until the session ends, even without handles.
+        /// Lives even without handles: until it is killed or the session ends, on a cluster until it is killed.
         pub fn detached(mut self) -> Self {
             self.settings.options.detached = true;
             self
