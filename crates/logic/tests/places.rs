@@ -1,28 +1,27 @@
 //! Which tasks and actors a node runs itself, and which it hands up; and what becomes of the answers.
 
+mod support;
+
 use aktis_logic::machine::node::{
-    Guest, Node, NodeConfig, NodeEffect, NodeInput, PATIENCE_MICROSECONDS, ProgramConfig,
-    SPILL_ABOVE_PERCENT_DEFAULT, Verdict, WELCOME_MICROSECONDS,
+    NodeEffect, NodeInput, PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS,
 };
-use aktis_logic::{Machine, Time};
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    ActorId, Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, Near, NodeId,
-    ProcessSlot, ProgramId, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
+    ActorId, Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, Near, NodeId,
+    ProcessSlot, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
 };
+use support::{ME, Scene};
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
 const WORKER: ProcessSlot = ProcessSlot(1);
-const ME: NodeId = NodeId::of_session(SessionId(1));
 const OTHER: NodeId = NodeId::of_session(SessionId(2));
 
 /// A node of a cluster with two CPUs, a driver, a worker, and a process that stands for another node.
 struct Story {
-    node: Node,
-    now: u64,
+    scene: Scene,
     peer: ProcessSlot,
     lanes: u32,
 }
@@ -33,45 +32,22 @@ impl Story {
     }
 
     fn of_node(is_clustered: bool) -> Self {
-        let program = ProgramConfig { program: ProgramId::default(), shared_worker: true };
-        let mut node = Node::new(NodeConfig {
-            node: ME,
-            labels: Labels::new(),
-            resources: cpus(2),
-            store_bytes: 1 << 20,
-            entries_max: 16,
-            spill_bytes_max: 0,
-            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-            driver: Some(program),
-        });
-        if is_clustered {
-            node.join_cluster();
-        }
-        node.start(Time(0), &mut Vec::new());
-        let mut story = Self { node, now: 0, peer: ProcessSlot(0), lanes: 0 };
+        let scene = Scene::new(cpus(2), true, is_clustered);
+        let mut story = Self { scene, peer: ProcessSlot(0), lanes: 0 };
         story.step(NodeInput::WorkerSpawned { process: WORKER, pid: 7 });
         // What it has ahead of demand it gives back, so that all is free.
         let ahead = story.hear(WORKER, ToNode::Started);
         story.give_back(&ahead);
-        let admitted = story.step(NodeInput::Attached { guest: Guest::Peer, pid: 8 });
-        let place = admitted.iter().find_map(|effect| match effect {
-            NodeEffect::Admit { process } => Some(*process),
-            _ => None,
-        });
-        story.peer = place.expect("there is a place");
-        story.hear(story.peer, ToNode::Started);
+        story.peer = story.scene.link();
         story
     }
 
     fn step(&mut self, input: NodeInput) -> Vec<NodeEffect> {
-        let mut out = Vec::new();
-        self.node.step(Time(self.now), input, &mut out);
-        self.node.check();
-        out
+        self.scene.step(input)
     }
 
     fn hear(&mut self, from: ProcessSlot, message: ToNode) -> Vec<NodeEffect> {
-        self.step(NodeInput::Received { from, message })
+        self.scene.hear(from, message)
     }
 
     /// The leases that these effects give are given back.
@@ -100,7 +76,7 @@ impl Story {
 
     /// Time passes, and the lane is as full as before.
     fn wait(&mut self, count: u32) -> Vec<NodeEffect> {
-        self.now += PATIENCE_MICROSECONDS;
+        self.scene.now += PATIENCE_MICROSECONDS;
         let lane = LaneId(self.lanes - 1);
         self.step(NodeInput::LaneDemand { lane, queued: count })
     }
@@ -219,7 +195,7 @@ fn what_another_node_has_sent_goes_back_to_it_if_nothing_moves() {
     };
     let lane = LaneId(0);
     let mut look = |microseconds, queued| {
-        story.now += microseconds;
+        story.scene.now += microseconds;
         handed_back(&story.step(NodeInput::LaneDemand { lane, queued }))
     };
     assert_eq!(look(1, 4), 0);
@@ -241,11 +217,11 @@ fn an_actor_that_another_node_has_sent_goes_back_to_it_if_there_is_no_room() {
         let is_told = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::ActorLost { actor: lost, cause: None } } if *to == peer && *lost == actor);
         effects.iter().any(is_told)
     };
-    story.now += WELCOME_MICROSECONDS - 1;
+    story.scene.now += WELCOME_MICROSECONDS - 1;
     assert!(!is_handed_back(story.step(NodeInput::Ticked)));
-    story.now += 1;
+    story.scene.now += 1;
     assert!(is_handed_back(story.step(NodeInput::Ticked)));
-    story.now += WELCOME_MICROSECONDS;
+    story.scene.now += WELCOME_MICROSECONDS;
     assert!(!is_handed_back(story.step(NodeInput::Ticked)), "it is not here any more");
 }
 

@@ -1,78 +1,44 @@
 //! What a node of a cluster does about values that are gone: who is asked, who makes them again, and what the cluster is
 //! told meanwhile.
 
-use aktis_logic::machine::node::{
-    Guest, Node, NodeConfig, NodeEffect, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT,
-};
-use aktis_logic::{Machine, Time};
+mod support;
+
+use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::tables::Change;
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, Labels, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId,
-    TaskId,
+    DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
 };
+use support::Scene;
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
 
 /// A node of a cluster with a driver, and processes that stand for two other nodes.
 struct Story {
-    node: Node,
-    now: u64,
+    scene: Scene,
     namer: ProcessSlot,
     other: ProcessSlot,
 }
 
 impl Story {
     fn begin() -> Self {
-        let program = ProgramConfig { program: ProgramId::default(), shared_worker: false };
-        let mut node = Node::new(NodeConfig {
-            node: NodeId::of_session(SessionId(1)),
-            labels: Labels::new(),
-            resources: Resources::none(),
-            store_bytes: 1 << 20,
-            entries_max: 16,
-            spill_bytes_max: 0,
-            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-            driver: Some(program),
-        });
-        node.join_cluster();
-        node.start(Time(0), &mut Vec::new());
-        let mut story = Self { node, now: 0, namer: DRIVER, other: DRIVER };
-        story.namer = story.link();
-        story.other = story.link();
-        story
-    }
-
-    fn link(&mut self) -> ProcessSlot {
-        let admitted = self.step(NodeInput::Attached { guest: Guest::Peer, pid: 8 });
-        let place = admitted.iter().find_map(|effect| match effect {
-            NodeEffect::Admit { process } => Some(*process),
-            _ => None,
-        });
-        let place = place.expect("there is a place");
-        self.hear(place, ToNode::Started);
-        place
-    }
-
-    fn step(&mut self, input: NodeInput) -> Vec<NodeEffect> {
-        let mut out = Vec::new();
-        self.node.step(Time(self.now), input, &mut out);
-        self.node.check();
-        out
+        let mut scene = Scene::new(Resources::none(), false, true);
+        let (namer, other) = (scene.link(), scene.link());
+        Self { scene, namer, other }
     }
 
     fn hear(&mut self, from: ProcessSlot, message: ToNode) -> Vec<NodeEffect> {
-        self.step(NodeInput::Received { from, message })
+        self.scene.hear(from, message)
     }
 
     fn die(&mut self, process: ProcessSlot) -> Vec<NodeEffect> {
-        self.step(NodeInput::ProcessDied { process, cause: DeathCause::default() })
+        self.scene.step(NodeInput::ProcessDied { process, cause: DeathCause::default() })
     }
 
     fn wait(&mut self, seconds: u64) -> Vec<NodeEffect> {
-        self.now += seconds * 1_000_000;
-        self.step(NodeInput::Ticked)
+        self.scene.now += seconds * 1_000_000;
+        self.scene.step(NodeInput::Ticked)
     }
 
     /// The namer has named an object to the driver, which holds it.
@@ -139,7 +105,7 @@ fn the_cluster_is_told_of_tasks_whose_results_other_nodes_know_and_of_no_others(
     let told = changes(&story.hear(story.namer, ToNode::Held { object: abroad }));
     assert!(matches!(&told[..], [Change::TaskRecorded { task, .. }] if *task == abroad.task()), "{told:?}");
     assert_eq!(changes(&story.hear(story.other, ToNode::Held { object: abroad })), [], "once");
-    let again = changes(&story.step(NodeInput::MembershipLost));
+    let again = changes(&story.scene.step(NodeInput::MembershipLost));
     assert_eq!(again, told, "the cluster has forgotten it");
     story.hear(DRIVER, ToNode::Released { object: abroad });
     story.hear(story.namer, ToNode::Released { object: abroad });
@@ -178,7 +144,7 @@ fn a_process_that_waits_adopts_the_task_if_nobody_has_the_value() {
     assert_eq!(sent(&asked, story.other), [&FromNode::Sought { object: wanted }]);
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
     let found = NodeInput::RecordFound { object: wanted, found: Some(recorded(wanted)) };
-    let adopted = story.step(found);
+    let adopted = story.scene.step(found);
     let order = FromNode::Adopt { object: wanted, lineage: recorded(wanted).lineage };
     assert_eq!(sent(&adopted, DRIVER), [&order]);
     // What others say of it does not count any more.
@@ -201,7 +167,7 @@ fn a_process_that_holds_a_value_adopts_the_task_for_another_node_that_waits() {
     story.hear(story.other, ToNode::Held { object: wanted });
     story.hear(story.other, ToNode::Subscribed { object: wanted });
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
-    let adopted = story.step(NodeInput::RecordFound { object: wanted, found: Some(recorded(wanted)) });
+    let adopted = story.scene.step(NodeInput::RecordFound { object: wanted, found: Some(recorded(wanted)) });
     assert!(matches!(sent(&adopted, DRIVER)[..], [FromNode::Adopt { .. }]), "{adopted:?}");
     let made = story.hear(DRIVER, ToNode::Resolved { object: wanted, value: inline() });
     assert_eq!(sent(&made, story.other), [&FromNode::ObjectResolved { object: wanted, value: inline() }]);
@@ -217,7 +183,7 @@ fn a_value_that_nobody_knows_how_to_make_is_lost() {
     assert_eq!(sent(&said, DRIVER).len(), 0, "others may have it");
     story.hear(story.namer, ToNode::NotKnown { object: wanted });
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
-    let unknown = story.step(NodeInput::RecordFound { object: wanted, found: None });
+    let unknown = story.scene.step(NodeInput::RecordFound { object: wanted, found: None });
     assert_eq!(sent(&unknown, DRIVER).len(), 0, "somebody may still promise it");
     let late = story.wait(3);
     let [FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. }] = sent(&late, DRIVER)[..]
