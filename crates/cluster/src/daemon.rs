@@ -464,3 +464,6 @@ fn offered(config: &DaemonConfig) -> Resources {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;
