@@ -25,6 +25,23 @@ SENTENCE_BYTES_MAX = 4 << 10
 PICKLED_BYTES_MAX = 40 << 10
 PART_BYTES_MAX = 4 << 10
 
+# The exceptions for failures of which there is nothing to say but the text.
+_KINDS: dict[str, type[exceptions.AktisError]] = {
+    "actor_died": exceptions.ActorDiedError,
+    "actor_group_removed": exceptions.ActorPlacementGroupRemoved,
+    "actor_unschedulable": exceptions.ActorUnschedulableError,
+    "codec": exceptions.AktisSystemError,
+    "environment": exceptions.RuntimeEnvSetupError,
+    "group_removed": exceptions.TaskPlacementGroupRemoved,
+    "input_failed": exceptions.AktisSystemError,
+    "panicked": exceptions.AktisSystemError,
+    "reconstruction": exceptions.ObjectReconstructionFailedError,
+    "refused": exceptions.LimitExceededError,
+    "session_closed": exceptions.SessionClosedError,
+    "unknown_function": exceptions.AktisSystemError,
+    "unschedulable": exceptions.TaskUnschedulableError,
+}
+
 _duals: dict[type, type | None] = {TaskError: TaskError}
 
 # --- in the worker ----------------------------------------------------------------------------
@@ -170,12 +187,8 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         return _raised(failure, context)
     text = _text(failure)
     if kind == "worker_died":
-        cls = exceptions.OutOfMemoryError if "out of memory" in text else exceptions.WorkerCrashedError
+        cls = exceptions.OutOfMemoryError if failure.out_of_memory else exceptions.WorkerCrashedError
         return cls(text, pid=failure.pid, signal=failure.signal, exit_code=failure.exit_code)
-    if kind == "actor_died":
-        return exceptions.ActorDiedError(text, actor_id=_hex(getattr(failure, "actor_id", None)))
-    if kind == "actor_unavailable":
-        return exceptions.ActorUnavailableError(text, actor_id=_hex(getattr(failure, "actor_id", None)))
     if kind == "cancelled":
         return exceptions.TaskCancelledError(text, task_id=_hex(failure.task_id))
     if kind == "deadline":
@@ -185,19 +198,7 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         return exceptions.OutOfDiskError(text) if full_disk else exceptions.ObjectStoreFullError(text)
     if kind == "lost":
         return exceptions.ObjectLostError(text, object_ref_hex=_hex(failure.object_id))
-    simple: dict[str, type[exceptions.AktisError]] = {
-        "reconstruction": exceptions.ObjectReconstructionFailedError,
-        "session_closed": exceptions.SessionClosedError,
-        "environment": exceptions.RuntimeEnvSetupError,
-        "unschedulable": exceptions.TaskUnschedulableError,
-        "actor_unschedulable": exceptions.ActorUnschedulableError,
-        "task_group_removed": exceptions.TaskPlacementGroupRemoved,
-        "actor_group_removed": exceptions.ActorPlacementGroupRemoved,
-        "node_died": exceptions.NodeDiedError,
-        "pending_calls": exceptions.PendingCallsLimitExceeded,
-        "refused": exceptions.LimitExceededError,
-    }
-    return simple.get(kind, exceptions.AktisSystemError)(text)
+    return _KINDS.get(kind, exceptions.AktisSystemError)(text)
 
 
 def _raised(failure: "Failure", context: list[str]) -> BaseException:

@@ -97,6 +97,20 @@ def async_runner() -> Any:
     return _async.run_async
 
 
+def run_callbacks() -> None:
+    """The loop of the thread for callbacks; never returns while the process lives."""
+    from aktis._engine import native
+
+    while True:
+        for callback, arguments in native.next_callbacks():
+            try:
+                callback(*arguments)
+            except BaseException as error:
+                native.report_unraisable(error, callback)
+        # They may hold what somebody waits to see go.
+        del callback, arguments
+
+
 def run_loop() -> None:
     """Runs the event loop of an actor on the main thread; does not return."""
     from aktis import _async

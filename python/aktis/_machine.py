@@ -89,6 +89,10 @@ def offered(
 
 def store_bytes(wanted: int | None) -> int:
     """The size of the object store: pages of it are used only once something is in them."""
+    if wanted is None and (given := os.environ.get("AKTIS_OBJECT_STORE_MEMORY", "").strip()):
+        if not given.isdigit():
+            raise ValueError(f"AKTIS_OBJECT_STORE_MEMORY is a number of bytes, but is {given!r}")
+        wanted = int(given)
     if wanted is None:
         return min(max(int(memory_bytes() * STORE_FRACTION), STORE_BYTES_MIN), STORE_BYTES_MAX)
     return max(int(_options.byte_amount("object_store_memory", wanted)), STORE_BYTES_MIN)
@@ -109,4 +113,4 @@ def spill_directory(wanted: str | None, configuration: Mapping[str, Any]) -> str
         if found:
             os.makedirs(found, exist_ok=True)
             return str(found)
-    return os.environ.get("TMPDIR") or "/tmp"
+    return os.environ.get("AKTIS_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

@@ -68,17 +68,19 @@ class Runtime:
     def available_resources(self) -> dict[str, float]:
         """What of it is free now."""
     def worker_pids(self) -> list[int]: ...
+    def template_pid(self) -> int | None:
+        """The process that workers are forked from."""
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
         """The actor with this name (namespaces are part of it) and the `details` it was created with."""
     def actor_names(self) -> list[str]: ...
     def timeline(self) -> list[tuple[str, str, str, int, float, float]]:
         """What workers have run of late: kind, name, task, process, begin and duration in seconds."""
 
-    def state(self, what: str) -> list[dict[str, Any]]:
+    def state(self, what: str, daemon: str | None = None) -> list[dict[str, Any]]:
         """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store".
 
-        In a driver that is attached to a cluster they are about all of its nodes, but for groups; "own store" is
-        about the node that it is attached to.
+        They are about the node of this process, and its own tasks. With the directory of a cluster's daemon
+        they are about all of its nodes, but for groups.
         """
     def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:
         """True if it was new."""
@@ -95,6 +97,8 @@ class Runtime:
     ) -> tuple[bytes, ObjectRef[None]]:
         """A placement group: its id, and a reference that is resolved when all bundles are reserved. `labels`
         has the conditions on the node of each bundle, or nothing."""
+    def watch_group(self, group: bytes) -> ObjectRef[None]:
+        """A reference that is resolved when all bundles of the group are reserved."""
     def remove_group(self, group: bytes) -> None: ...
 
 def current() -> Runtime | None:
@@ -127,8 +131,10 @@ def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
     """Values, in order. Raises what `hooks.to_exception` makes of a failure, and GetTimeoutError."""
 
 def wait(
-    refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None
-) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]: ...
+    refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None, fetch: bool
+) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+    """Those that are ready, and the others. With `fetch`, values of the former are brought to this node."""
+
 def cancel(what: ObjectRef[Any] | Stream, force: bool, recursive: bool) -> None: ...
 def explain(what: ObjectRef[Any] | Actor) -> str: ...
 def object_from_id(binary: bytes) -> ObjectRef[Any]: ...
@@ -142,6 +148,8 @@ class Stream:
         """The next item, waiting for it; None at the end. An exception of the task is one extra reference."""
     def poll(self, callback: Callable[[], None]) -> ObjectRef[Any] | None | bool:
         """The next item, None at the end, or True if `callback` is called when it is worth asking again."""
+    def is_ready(self) -> bool:
+        """Whether the next item, or the end, is there."""
     def is_finished(self) -> bool: ...
     def completed(self) -> ObjectRef[None]:
         """Resolved once the task has ended; fails if it did."""
@@ -152,6 +160,8 @@ class Stream:
 @final
 class Export:
     """A function or class that workers get by reference: `pickle()` is called once in each session."""
+
+    name: str
 
     def __init__(self, name: str, pickle: Callable[[], bytes]) -> None: ...
 
@@ -230,6 +240,8 @@ class ActorCaller:
 class MethodCaller:
     """Calling it calls a method of an actor."""
 
+    actor_id: bytes
+
     def __init__(
         self,
         actor: Actor,
@@ -263,7 +275,12 @@ class Context:
     gpus: list[int]
     resources: dict[str, float]
     group: tuple[bytes, int] | None
+    incarnation: int
+    """How often the actor was started again."""
     is_worker: bool
+
+    def actor(self) -> tuple[Actor, bytes] | None:
+        """The actor that this is, and the details that it was created with."""
 
 def context() -> Context: ...
 def is_cancelled() -> bool: ...
@@ -272,13 +289,14 @@ def exit_actor() -> None: ...
 
 # --- failures ---------------------------------------------------------------------------------
 
+FAILURE_KINDS: list[str]
+
 @final
 class Failure:
     """Why there is no value; `aktis._errors.to_exception` makes an exception of it."""
 
     kind: str
-    """One of: raised, worker_died, actor_died, cancelled, input_failed, unknown_function, codec, store, lost,
-    session_closed, panicked."""
+    """One of `FAILURE_KINDS`."""
     message: str
     function: str
     task_id: bytes | None
@@ -286,6 +304,8 @@ class Failure:
     pid: int | None
     signal: int | None
     exit_code: int | None
+    out_of_memory: bool
+    """Whether the kernel killed the process because memory ran out."""
     type_name: str | None
     """Of the exception, if `kind` is "raised"."""
     payload: bytes | None
@@ -303,8 +323,11 @@ def run_worker(tuning: dict[str, int]) -> None:
 def output_mark() -> tuple[bytes, bytes]:
     """What a worker writes before and after what it prints: the name of what it runs is in there."""
 
-def run_callbacks() -> None:
-    """The loop of the thread for callbacks; never returns while the process lives."""
+def next_callbacks() -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """For the thread for callbacks: waits for functions that are to be called, each with its arguments."""
+
+def report_unraisable(error: BaseException, callback: Callable[..., Any]) -> None:
+    """Tells of an exception of a function that nobody waits for."""
 
 def loop_turn(timeout: float | None) -> None:
     """For the event loop of an actor: runs what there is to run, or sleeps until there is something."""
@@ -338,4 +361,4 @@ def cli(arguments: Sequence[str], restart: Sequence[str]) -> int:
 
 def cluster_nodes(directory: str) -> list[dict[str, Any]]:
     """Nodes as the daemon knows them that has this directory, its own first: node_id, is_head, is_alive,
-    host, address, labels, total, available, store_bytes."""
+    host, address, labels, total, available, store_bytes, drivers (the ids of their processes)."""

@@ -11,7 +11,7 @@ from aktis._engine import context, native
 def cluster_resources() -> dict[str, float]:
     """What all nodes have, by the name of the resource."""
     found = _session.ensure()
-    rows = _cluster_rows()
+    rows = cluster_rows()
     if rows is not None:
         return _sum(rows, "total")
     return _session.with_store(found.resources(), _session.of(found))
@@ -20,7 +20,7 @@ def cluster_resources() -> dict[str, float]:
 def available_resources() -> dict[str, float]:
     """What of it is free now. What nothing is left of is left out."""
     found = _session.ensure()
-    rows = _cluster_rows()
+    rows = cluster_rows()
     if rows is not None:
         return {name: value for name, value in _sum(rows, "available").items() if value}
     free = {name: value for name, value in found.available_resources().items() if value}
@@ -30,7 +30,7 @@ def available_resources() -> dict[str, float]:
 def nodes() -> list[dict[str, Any]]:
     """The nodes of the session, dead ones included."""
     _session.ensure()
-    rows = _cluster_rows()
+    rows = cluster_rows()
     if rows is not None:
         return [_node_of(row) for row in rows]
     name = os.uname().nodename
@@ -39,17 +39,64 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
-def _cluster_rows() -> list[dict[str, Any]] | None:
+def labels() -> dict[str, str]:
+    """The labels of this node."""
+    rows = cluster_rows()
+    if rows is None:
+        return _session.labels()
+    here = context().node_id
+    return next((dict(row["labels"]) for row in rows if row["node_id"] == here), {})
+
+
+def cluster_rows() -> list[dict[str, Any]] | None:
     """The nodes of the cluster that the current session is in; None if its node is embedded in the driver."""
-    session = _session.of(_session.ensure())
-    directory = session.daemon_directory if session is not None else _directory_of_worker()
+    directory = daemon_directory()
     return None if directory is None else native.cluster_nodes(directory)
 
 
-def _directory_of_worker() -> str | None:
-    """Where the daemon of this worker's node is asked, if it is a daemon's."""
-    node = os.environ.get("AKTIS_NODE_DIRECTORY")
-    return os.path.dirname(node) if node and context().is_worker else None
+def daemon_directory() -> str | None:
+    """Where the daemon of this process's node is asked; None if the node is embedded in the driver."""
+    node = _node_directory()
+    # Its own directory is around that where drivers attach.
+    return os.path.dirname(node) or None if node else None
+
+
+def _node_directory() -> str | None:
+    found = _session.ensure()
+    if not _session.is_attached():
+        return None
+    if _session.of(found) is not None:
+        return found.directory()
+    return os.environ.get("AKTIS_NODE_DIRECTORY")
+
+
+def head_address(node_directory: str | None = None) -> str | None:
+    """Where the head of the cluster listens; None if the node is in no cluster."""
+    directory = node_directory or _node_directory()
+    if directory is None:
+        return None
+    try:
+        with open(os.path.join(directory, "address"), encoding="ascii") as file:
+            return file.readline().strip()
+    except OSError:
+        return None
+
+
+def own_address(head: str | None) -> str:
+    """The address of this machine, as the machine of the head sees it."""
+    if head is None:
+        return "127.0.0.1"
+    import socket
+
+    host, _, port = head.rpartition(":")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            # Nothing is sent: it is only found out which way it would go.
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
 
 
 def _sum(rows: list[dict[str, Any]], which: str) -> dict[str, float]:
@@ -98,8 +145,10 @@ def _node(
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     """What ran when, for the viewer of traces in Chrome (or ui.perfetto.dev): into a file, or as a list.
 
-    The last 2048 tasks and calls of each worker are kept."""
-    events = [_event(*row) for row in _session.ensure().timeline()]
+    It has the tasks and calls that ran on this node: the last 2048 of each worker."""
+    rows = _session.ensure().timeline()
+    place = own_address(head_address())
+    events = [_event(place, *row) for row in rows]
     if filename is None:
         return events
     import json
@@ -109,13 +158,15 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     return None
 
 
-def _event(kind: str, name: str, task: str, pid: int, begin: float, duration: float) -> dict[str, Any]:
+def _event(
+    place: str, kind: str, name: str, task: str, pid: int, begin: float, duration: float
+) -> dict[str, Any]:
     """A complete event, as the format has it: times are microseconds."""
     return {
         "cat": kind,
         "name": name,
         "ph": "X",
-        "pid": "127.0.0.1",
+        "pid": place,
         "tid": f"worker:{pid}",
         "ts": begin * 1e6,
         "dur": duration * 1e6,

@@ -55,8 +55,8 @@ def wait(
     """Waits until `num_returns` of the references are ready, or `timeout` seconds; gives those and the rest.
 
     Both lists keep the order of the input. Generators may stand among the references: they are ready when
-    their next item is. On one machine a value is local as soon as it is ready, so `fetch_local` makes no
-    difference.
+    their next item is. A value that is ready may be on another node; with `fetch_local` it is on its way to
+    this one when `wait` returns.
     """
     if not isinstance(object_refs, list):
         _refuse_wait(object_refs)
@@ -73,9 +73,12 @@ def wait(
             f"num_returns is {num_returns}, but there are only {len(object_refs)} references to wait for"
         )
     try:
-        return _wait(object_refs, num_returns, timeout)
+        return _wait(object_refs, num_returns, timeout, bool(fetch_local))
     except TypeError:
-        return _wait_mixed(object_refs, num_returns, timeout)
+        ready, rest = _wait_mixed(object_refs, num_returns, timeout)
+        if fetch_local and (fetched := [item for item in ready if isinstance(item, ObjectRef)]):
+            _wait(fetched, len(fetched), 0, True)
+        return ready, rest
 
 
 def _checked_timeout(timeout: Any) -> float | None:

@@ -428,12 +428,11 @@ def wants_missing_node(options: Options) -> str | None:
     node = getattr(chosen, "node_id", None)
     if node is None or getattr(chosen, "soft", False):
         return None
-    from aktis import _nodes, _runtime_env
+    from aktis import _nodes
     from aktis._engine import context
 
     wanted = node if isinstance(node, str) else node.hex()
-    # A worker of a cluster does not know the other nodes: the placer does.
-    if wanted == context().node_id.hex() or _runtime_env.job().get("clustered"):
+    if wanted == context().node_id.hex():
         return None
     known = {each["NodeID"] for each in _nodes.nodes() if each["Alive"]}
     return None if wanted in known else wanted

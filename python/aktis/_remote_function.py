@@ -90,7 +90,7 @@ class RemoteFunction(Generic[P, T]):
         return self._native_caller(returns, _options.placement(options), folders)
 
     def _native_caller(self, returns: int, strategy: Any, folders: Mapping[str, str]) -> TaskCaller:
-        """The caller of this function, for tasks that go where `strategy` says; `folders` travel with them."""
+        """The caller of this function, for tasks that go where `strategy` says; `folders` travel with it."""
         options = self._options
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)

@@ -135,7 +135,7 @@ class RuntimeContext:
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""
-        return _session.labels()
+        return _nodes.labels()
 
     def get_runtime_env_string(self) -> str:
         """The runtime environment as JSON."""
@@ -158,8 +158,9 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
-        """Where the control store is; embedded in the driver, it has no address."""
-        return "local"
+        """Where the head of the cluster listens; a node that is embedded in the driver has no address."""
+        _session.ensure()
+        return _nodes.head_address() or "local"
 
     # The state of the task and the actor.
 
@@ -184,7 +185,7 @@ class RuntimeContext:
         here = self._here()
         if here.actor_id is None:
             raise RuntimeError("was_current_actor_reconstructed was asked for outside of an actor")
-        return bool(getattr(here, "incarnation", 0))
+        return here.incarnation > 0
 
     @property
     def current_actor(self) -> "ActorHandle[Any]":

@@ -267,6 +267,14 @@ def job() -> dict[str, Any]:
 
 def prepare(environment: str) -> str | None:
     """Applies the environment; gives the reason if that cannot be done."""
+    from aktis import _session
+
+    wanted = job().get("python", _session.PYTHON)
+    if wanted != _session.PYTHON:
+        return (
+            f"the driver runs {wanted}, but {sys.executable} on {os.uname().nodename} is {_session.PYTHON}\n"
+            "hint: have the same version of Python on all nodes, in the same place"
+        )
     try:
         apply(environment)
     except (_packages.SetupError, _folders.FolderError) as error:

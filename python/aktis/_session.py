@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from aktis import _folders, _machine, _options, _runtime_env
+from aktis import _folders, _jobs, _machine, _options, _runtime_env
 from aktis._engine import Runtime, context, current, native
 from aktis._system_config import Settings
 
@@ -47,6 +47,9 @@ IGNORED = frozenset(
         "system_reserved_memory",
     }
 )
+
+# What one version has pickled, only its like can read.
+PYTHON = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
 
 _process: "Session | None" = None
 _lock = threading.RLock()
@@ -94,9 +97,12 @@ class Session:
             )
         defaults = _defaults()
         namespace = namespace if namespace is not None else defaults.get("namespace")
-        configuration = {**defaults.get("_system_config", {}), **(_system_config or {})}
         self.address = _address(address)
-        self.daemon_directory: str | None = None
+        configuration = {
+            **_config_of_cluster(self.address),
+            **defaults.get("_system_config", {}),
+            **(_system_config or {}),
+        }
         # A node has a name for its session, and a job that runs on several needs one of its own.
         self.job_id = os.urandom(8).hex() if self.address is not None else ""
         of_node = {
@@ -142,9 +148,7 @@ class Session:
                 # Which GPUs there are, if any, is up to each node.
                 environment={_runtime_env.JOB_VARIABLE: self._job(), "CUDA_VISIBLE_DEVICES": ""},
             )
-            self.object_store_bytes = int(self.runtime.state("own store")[0]["capacity_bytes"])
-            # The daemon is asked in its own directory, around that where drivers attach.
-            self.daemon_directory = os.path.dirname(self.runtime.directory() or "") or None
+            self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
         else:
             self.object_store_bytes = _machine.store_bytes(object_store_memory)
             given_memory = memory if memory is not None else _memory
@@ -166,6 +170,8 @@ class Session:
         with self._entered():
             for archive in folders.values():
                 _folders.keep(archive)
+            if self.address is not None:
+                _jobs.begin(self.job_id, context().node_id.hex())
         # A session that the program forgets ends before Python does: workers may have something to print.
         atexit.unregister(_shutdown_all)
         atexit.register(_shutdown_all)
@@ -192,9 +198,9 @@ class Session:
                 "namespace": self.namespace,
                 "job_id": self.job_id,
                 "labels": self.labels,
-                "clustered": self.address is not None,
                 "sys_path": [entry for entry in dict.fromkeys(paths) if os.path.isabs(entry)],
                 "cwd": here,
+                "python": PYTHON,
                 "runtime_env": self.runtime_env,
                 "is_attached": self.address is not None,
                 "folders": self.folders,
@@ -221,11 +227,13 @@ class Session:
         with self._entered():
             return _objects.put(value)
 
-    def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> Any:
+    def wait(
+        self, refs: Any, *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+    ) -> Any:
         """Waits for some of several references; see `aktis.wait`."""
         from aktis import _objects
 
-        return _objects.wait(refs, num_returns=num_returns, timeout=timeout)
+        return _objects.wait(refs, num_returns=num_returns, timeout=timeout, fetch_local=fetch_local)
 
     def submit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls `call.remote(*args, **kwargs)` in this session, whatever the current one is."""
@@ -241,11 +249,17 @@ class Session:
 
     def cluster_resources(self) -> dict[str, float]:
         """What all nodes of this session have."""
-        return with_store(self.runtime.resources(), self)
+        from aktis import _nodes
+
+        with self._entered():
+            return _nodes.cluster_resources()
 
     def available_resources(self) -> dict[str, float]:
         """What of it is free now."""
-        return with_store(self.runtime.available_resources(), self)
+        from aktis import _nodes
+
+        with self._entered():
+            return _nodes.available_resources()
 
     def is_closed(self) -> bool:
         """Whether it has ended."""
@@ -257,6 +271,8 @@ class Session:
         if not self.runtime.is_closed():
             with suppress(Exception), self._entered():
                 _folders.withdraw()
+                if self.address is not None:
+                    _jobs.end(self.job_id)
             self.runtime.shutdown()
         _sessions.pop(self.runtime.number(), None)
 
@@ -286,11 +302,14 @@ class ClientContext(Mapping[str, Any]):
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        from aktis import _nodes
+
         identity = session.runtime.session_id().hex()
+        head = _nodes.head_address(session.runtime.directory())
         self.address_info: dict[str, Any] = {
             "address": session.address or "local",
-            "gcs_address": session.address or "local",
-            "node_ip_address": "127.0.0.1",
+            "gcs_address": head or "local",
+            "node_ip_address": _nodes.own_address(head),
             "node_id": identity + "0" * 16,
             "session_name": f"session_{identity}",
             "session_dir": "",
@@ -446,7 +465,7 @@ def job_id() -> bytes:
 
 
 def labels() -> dict[str, str]:
-    """The labels of this node."""
+    """The labels of this job's own node; those of a cluster's nodes are told by their daemons."""
     found = ensure()
     session = of(found)
     return dict(session.labels if session is not None else _runtime_env.job().get("labels", {}))
@@ -482,6 +501,12 @@ def _defaults() -> dict[str, Any]:
         return defaults()
     wanted = os.environ.get("AKTIS_NAMESPACE")
     return {"namespace": wanted} if wanted else {}
+
+
+def _config_of_cluster(address: str | None) -> dict[str, Any]:
+    """What was said to the head, if the node belongs to a `Cluster` of this process."""
+    clusters = sys.modules.get("aktis.cluster_utils")
+    return clusters.system_config(address) if clusters is not None and address is not None else {}
 
 
 def _switch(variable: str) -> bool:

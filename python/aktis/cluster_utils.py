@@ -43,7 +43,6 @@ IGNORED = frozenset(
     {
         "dashboard_host",
         "dashboard_port",
-        "env_vars",
         "include_dashboard",
         "include_log_monitor",
         "node_ip_address",
@@ -53,7 +52,8 @@ IGNORED = frozenset(
         "temp_dir",
     }
 )
-"""Arguments of Ray's nodes that mean nothing here; as are all that begin with an underscore."""
+"""Arguments of Ray's nodes that mean nothing here; as do those that begin with an underscore, but for
+`_system_config`."""
 
 _clusters: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
 
@@ -76,7 +76,7 @@ class ClusterNode:
     def cluster_address(self) -> str:
         """Where the head of its cluster listens for other nodes."""
         with open(os.path.join(self.directory, "node", "address"), encoding="ascii") as file:
-            return file.read().strip()
+            return file.readline().strip()
 
     @property
     def node_id(self) -> str:
@@ -95,6 +95,7 @@ class ClusterNode:
                 options += _OPTIONS[name](value)
         # What the node inherits must not tell it, or its workers, to attach to another.
         environment = {name: value for name, value in os.environ.items() if name != "AKTIS_ADDRESS"}
+        environment |= self.arguments.get("env_vars") or {}
         with open(self._log_path(), "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 _command(self.directory, options, "_cli.end_with_parent()"),
@@ -163,7 +164,8 @@ class Cluster:
     ) -> None:
         _clusters.add(self)
         self.head_node: ClusterNode | None = None
-        self.worker_nodes: set[ClusterNode] = set()
+        #: All but the head, in the order in which they were added.
+        self.worker_nodes: list[ClusterNode] = []
         self.connected = False
         self._directory = ""
         self._made = 0
@@ -195,11 +197,13 @@ class Cluster:
         self.connected = True
 
     def add_node(self, wait: bool = True, **node_args: Any) -> ClusterNode:
-        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`.
+        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`
+        and, in its environment, the variables `env_vars`.
 
-        The first is the head. With `wait`, all nodes know of it when this returns.
+        The first is the head. With `wait`, all nodes know of it when this returns. What the head's
+        `_system_config` says holds for drivers of this process.
         """
-        accepted = _OPTIONS.keys() | IGNORED
+        accepted = _OPTIONS.keys() | IGNORED | {"env_vars"}
         unknown = [name for name in node_args if name not in accepted and not name.startswith("_")]
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
@@ -217,7 +221,7 @@ class Cluster:
         if node.head:
             self.head_node = node
         else:
-            self.worker_nodes.add(node)
+            self.worker_nodes.append(node)
         if wait:
             self.wait_for_nodes()
         return node
@@ -233,14 +237,15 @@ class Cluster:
         node.stop(allow_graceful)
         if node.head:
             self.head_node = None
-        self.worker_nodes.discard(node)
+        else:
+            self.worker_nodes.remove(node)
         if not self.list_all_nodes():
             self._remove_directory()
 
     def list_all_nodes(self) -> list[ClusterNode]:
-        """All nodes, the head first."""
+        """All nodes: the head, then the others in the order in which they were added."""
         head = [] if self.head_node is None else [self.head_node]
-        return head + list(self.worker_nodes)
+        return head + self.worker_nodes
 
     def wait_for_nodes(self, timeout: float = 30) -> None:
         """Waits until all nodes know each other, and no others; after `timeout` seconds, TimeoutError."""
@@ -314,6 +319,14 @@ def remove_node(node_id: str, graceful: bool) -> bool:
                 cluster.remove_node(node, allow_graceful=graceful)
                 return True
     return False
+
+
+def system_config(address: str) -> dict[str, Any]:
+    """What drivers on a node of this process's clusters go by, unless they say otherwise."""
+    for cluster in list(_clusters):
+        if any(node.address == address for node in cluster.list_all_nodes()) and cluster.head_node:
+            return dict(cluster.head_node.arguments.get("_system_config") or {})
+    return {}
 
 
 def _command(directory: str, arguments: list[str], before: str = "") -> list[str]:

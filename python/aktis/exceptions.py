@@ -206,8 +206,8 @@ class ActorUnavailableError(ActorError):
     """The actor cannot be reached now, but may come back. The call may or may not have run."""
 
 
-class ActorPlacementGroupRemoved(AktisError):
-    """The placement group that the actor was in has been removed."""
+class ActorPlacementGroupRemoved(ActorDiedError):
+    """The placement group that the actor was in, or was to be in, has been removed."""
 
 
 class TaskPlacementGroupRemoved(AktisError):
@@ -218,7 +218,7 @@ class TaskUnschedulableError(AktisError):
     """The task can never be scheduled, for example because the node it insists on is not there."""
 
 
-class ActorUnschedulableError(AktisError):
+class ActorUnschedulableError(ActorDiedError):
     """The actor can never be scheduled, for example because the node it insists on is not there."""
 
 

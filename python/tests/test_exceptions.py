@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from aktis import _errors, exceptions
+from aktis._engine import native
 from aktis.exceptions import TaskError
 
 
 def failure(**fields: Any) -> Any:
     """A failure as the native part gives it."""
     names = ["kind", "task_id", "object_id", "pid", "signal", "exit_code", "type_name", "payload", "cause"]
-    return SimpleNamespace(**{**dict.fromkeys(names), "message": "", "function": "", **fields})
+    plain = {"message": "", "function": "", "out_of_memory": False}
+    return SimpleNamespace(**{**dict.fromkeys(names), **plain, **fields})
 
 
 def through(error: BaseException, function: str = "task") -> BaseException:
@@ -322,3 +324,41 @@ def test_task_errors_can_be_made_by_hand() -> None:
     assert isinstance(both, ValueError)
     assert isinstance(both, TaskError)
     assert made.cause is not None
+
+
+#: What `get` raises for each kind of failure, if there is nothing else to know about it.
+RAISED = {
+    "raised": exceptions.TaskError,
+    "panicked": exceptions.AktisSystemError,
+    "worker_died": exceptions.WorkerCrashedError,
+    "actor_died": exceptions.ActorDiedError,
+    "actor_group_removed": exceptions.ActorPlacementGroupRemoved,
+    "cancelled": exceptions.TaskCancelledError,
+    "deadline": exceptions.TaskDeadlineError,
+    "group_removed": exceptions.TaskPlacementGroupRemoved,
+    "input_failed": exceptions.AktisSystemError,
+    "unknown_function": exceptions.AktisSystemError,
+    "codec": exceptions.AktisSystemError,
+    "store": exceptions.ObjectStoreFullError,
+    "refused": exceptions.LimitExceededError,
+    "environment": exceptions.RuntimeEnvSetupError,
+    "lost": exceptions.ObjectLostError,
+    "reconstruction": exceptions.ObjectReconstructionFailedError,
+    "session_closed": exceptions.SessionClosedError,
+}
+
+
+def test_each_kind_of_failure_has_its_exception() -> None:
+    assert set(RAISED) == set(native.FAILURE_KINDS)
+    for kind, expected in RAISED.items():
+        assert type(_errors.to_exception(failure(kind=kind, message="why"))) is expected, kind
+
+
+def test_only_the_kernel_says_that_memory_ran_out() -> None:
+    killed = failure(kind="worker_died", message="killed", pid=7, signal=9, out_of_memory=True)
+    error = _errors.to_exception(killed)
+    assert type(error) is exceptions.OutOfMemoryError
+    assert error.pid == 7
+    # What the worker has printed is no evidence.
+    crashed = failure(kind="worker_died", message="its last words:\n  | CUDA out of memory", signal=11)
+    assert type(_errors.to_exception(crashed)) is exceptions.WorkerCrashedError

@@ -19,6 +19,7 @@ import aktis
 from aktis import exceptions
 from aktis._engine import Runtime, current
 from aktis.util import debug
+from aktis.util._runtime import state
 from support import Latch, children_of, is_alive, open_files, wait_until
 
 pytestmark = [
@@ -113,7 +114,7 @@ def all_is_well() -> None:
     assert get([square.remote(number) for number in range(50)]) == [number**2 for number in range(50)]
     wait_until(lambda: get(two_cpus.remote()) == 2, what="both CPUs to be free")
     wait_until(lambda: debug.store_stats()["used_objects"] == 0, what="the store to be empty")
-    assert not [row for row in runtime().state("tasks") if row["state"] not in ("FINISHED", "FAILED")]
+    assert not [row for row in state("tasks") if row["state"] not in ("FINISHED", "FAILED")]
 
 
 # --- workers --------------------------------------------------------------------------------------
@@ -400,7 +401,7 @@ def test_an_actor_is_killed_under_load(tmp_path: Path) -> None:
     get(actor.pid.remote())
 
     def victims() -> list[int]:
-        rows = runtime().state("actors")
+        rows = state("actors")
         return [row["pid"] for row in rows if row["state"] == "ALIVE" and row.get("pid")]
 
     with killer(victims, seed=5, pause=0.03) as killed:
@@ -502,7 +503,7 @@ def test_actors_die_while_they_call_each_other() -> None:
     assert get(chain.call.remote(0)) == 3
 
     def victims() -> list[int]:
-        rows = runtime().state("actors")
+        rows = state("actors")
         return [row["pid"] for row in rows if row["state"] == "ALIVE" and row.get("pid")]
 
     with killer(victims, seed=6, pause=0.04) as killed:

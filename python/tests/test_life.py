@@ -1,5 +1,6 @@
 """Life: sessions, their beginning and their end (behaviours 28 to 30)."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 import aktis
-from aktis import exceptions
+from aktis import _session, exceptions
+from aktis.util import debug
 from support import Latch, children_of, identity, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_session")
@@ -226,6 +228,43 @@ def test_the_path_of_the_driver_reaches_workers(tmp_path: Path, run_script: Any)
         print(aktis.get(uses.remote()))
     """)
     assert f"(7, {str(tmp_path)!r})" in done.stdout
+
+
+def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_session, "PYTHON", "cpython 3.1")
+    aktis.init(num_cpus=1)
+
+    @aktis.remote
+    def task() -> None: ...
+
+    @aktis.remote
+    class Actor:
+        def call(self) -> None: ...
+
+    message = r"the driver runs cpython 3\.1, but .* is .*\nhint: "
+    with pytest.raises(exceptions.RuntimeEnvSetupError, match=message):
+        aktis.get(task.remote(), timeout=30)
+    with pytest.raises(exceptions.AktisError, match=message):
+        aktis.get(Actor.remote().call.remote(), timeout=30)
+
+
+def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AKTIS_OBJECT_STORE_MEMORY", str(64 << 20))
+    monkeypatch.setenv("AKTIS_TMPDIR", str(tmp_path))
+    aktis.init(num_cpus=1)
+    assert debug.store_stats()["capacity_bytes"] == 64 << 20
+    refs = [aktis.put(bytes(16 << 20)) for _ in range(6)]
+    wait_until(lambda: debug.store_stats()["spilled_bytes"] > 0, what="something to be spilled")
+    files = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            files.append(os.readlink(f"/proc/self/fd/{number}"))
+    assert any(name.startswith(str(tmp_path)) for name in files)
+    aktis.shutdown()
+    del refs
+    monkeypatch.setenv("AKTIS_OBJECT_STORE_MEMORY", "much")
+    with pytest.raises(ValueError, match="AKTIS_OBJECT_STORE_MEMORY is a number of bytes"):
+        aktis.init(num_cpus=1)
 
 
 def test_a_setup_hook() -> None:

@@ -1,5 +1,6 @@
 """The package as it is installed: what is in it, and how little `import aktis` brings along."""
 
+import ast
 import importlib.metadata
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import aktis
+from aktis._engine import native
 
 #: Each of these takes milliseconds to import, and a program that only submits tasks needs none of them.
 HEAVY = ["asyncio", "concurrent.futures", "inspect", "json", "logging", "multiprocessing", "numpy", "socket"]
@@ -65,3 +67,34 @@ def test_the_program_in_the_readme_runs(run_script):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     [program] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     run_script(program)
+
+
+def stub_names() -> dict[str, set[str]]:
+    """What the stub of the native module declares: in the module, and in each of its classes."""
+    tree = ast.parse((Path(aktis.__file__).parent / "_native.pyi").read_text())
+
+    def names(body):
+        for item in body:
+            if isinstance(item, ast.FunctionDef | ast.ClassDef):
+                yield item.name
+            elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                yield item.target.id
+
+    classes = [item for item in tree.body if isinstance(item, ast.ClassDef)]
+    return {"": set(names(tree.body)), **{item.name: set(names(item.body)) for item in classes}}
+
+
+def public_names(something):
+    return {name for name in dir(something) if not name.startswith("_")}
+
+
+def test_the_stub_has_what_the_native_module_has():
+    declared = stub_names()
+    # Only the native part itself uses these.
+    internal = {"Pinned", "load_actor", "load_ref"}
+    assert public_names(native) - internal == declared.pop("")
+    # These are added to the class in Python.
+    added = {"as_future", "future", "job_id", "task_id"}
+    for name, members in declared.items():
+        plain = {member for member in members if not member.startswith("_")}
+        assert public_names(getattr(native, name)) - added == plain - added, name

@@ -9,7 +9,7 @@ import pytest
 
 import aktis
 from aktis.cluster_utils import Cluster
-from aktis.exceptions import AktisError, TaskUnschedulableError
+from aktis.exceptions import ActorUnschedulableError, AktisError, TaskUnschedulableError
 from aktis.util.placement_group import (
     get_placement_group,
     placement_group,
@@ -87,6 +87,15 @@ def test_affinity(cluster: Cluster, driver: Any) -> None:
     missing = NodeAffinitySchedulingStrategy("00" * 16, soft=False)
     with pytest.raises(TaskUnschedulableError):
         where.options(scheduling_strategy=missing).remote()
+    with pytest.raises(ActorUnschedulableError):
+        Resident.options(scheduling_strategy=missing).remote()
+
+    @aktis.remote
+    def nested() -> None:
+        where.options(scheduling_strategy=missing).remote()
+
+    with pytest.raises(TaskUnschedulableError, match="insists on the node 0000"):
+        get(nested.remote())
     soft = NodeAffinitySchedulingStrategy("00" * 16, soft=True)
     assert get(where.options(scheduling_strategy=soft).remote())
 
@@ -188,5 +197,5 @@ def test_tasks_go_where_their_inputs_are(cluster: Cluster, no_session: None, awa
     other = cluster.worker_nodes[0].node_id
     there = NodeAffinitySchedulingStrategy(other, soft=False)
     far = make.options(scheduling_strategy=there).remote(8 << 20)
-    aktis.wait([far], timeout=SECONDS)
+    aktis.wait([far], timeout=SECONDS, fetch_local=False)
     assert get(where.remote(far)) == (other if aware else home)

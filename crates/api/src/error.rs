@@ -138,7 +138,7 @@ impl From<Arc<Failure>> for Error {
                 Self::Task(TaskError(failure))
             }
             FailureKind::WorkerDied(_) => Self::WorkerDied(TaskError(failure)),
-            FailureKind::ActorDied => Self::ActorDied(TaskError(failure)),
+            FailureKind::ActorDied | FailureKind::ActorGroupRemoved => Self::ActorDied(TaskError(failure)),
             FailureKind::Cancelled | FailureKind::GroupRemoved => Self::Cancelled(TaskError(failure)),
             FailureKind::DeadlinePassed => Self::DeadlinePassed(TaskError(failure)),
             FailureKind::Unschedulable | FailureKind::ActorUnschedulable => {

@@ -224,12 +224,14 @@ impl SessionBuilder {
 
     /// Where objects go that do not fit into the store; the system's temporary directory by default.
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.of_node.get_or_insert_with(|| "where objects are spilled".to_owned());
         self.config.spill_directory = directory.into();
         self
     }
 
     /// How many bytes of objects may be there at most.
     pub fn spill_bytes_max(mut self, bytes: u64) -> Self {
+        self.of_node.get_or_insert_with(|| "how much is spilled".to_owned());
         self.config.spill_bytes_max = bytes;
         self
     }

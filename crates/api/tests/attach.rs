@@ -353,6 +353,14 @@ fn an_address_without_a_node_is_explained() {
     let node = Node::start();
     let sized = Session::builder().address(node.address()).cpus(3).start().expect_err("it has its CPUs");
     assert!(sized.to_string().contains("CPU cannot be chosen"), "{sized}");
+    let builder = || Session::builder().address(node.address());
+    for (builder, option) in [
+        (builder().spill_directory("/"), "where objects are spilled"),
+        (builder().spill_bytes_max(1), "how much is spilled"),
+    ] {
+        let error = builder.start().expect_err("it has its disk");
+        assert!(error.to_string().contains(&format!("{option} cannot be chosen")), "{error}");
+    }
     let second = Host::start(HostConfig {
         session: None,
         labels: Labels::new(),

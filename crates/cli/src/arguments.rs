@@ -129,6 +129,12 @@ pub(crate) struct Start {
     /// Size of the object store [default: 30 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) store_bytes: Option<u64>,
+    /// Where objects go that do not fit into the store [default: the system's temporary directory]
+    #[arg(long, value_name = "DIRECTORY", value_parser = values::directory)]
+    pub(crate) spill_directory: Option<PathBuf>,
+    /// How many bytes of them there may be; 0 keeps all objects in memory [default: as many as the disk takes]
+    #[arg(long, value_name = "SIZE", value_parser = values::size_or_none)]
+    pub(crate) spill_bytes: Option<u64>,
     /// Run in the background: return when the daemon is ready, and leave it running
     #[arg(long)]
     pub(crate) detach: bool,

@@ -168,6 +168,10 @@ fn store(row: &StoreRow) -> Value {
         "used_bytes": row.used,
         "objects": row.objects,
         "disk_bytes": row.on_disk,
+        "spilled_objects": row.spilled_objects,
+        "restored_objects": row.restored_objects,
+        "pulled_objects": row.pulled_objects,
+        "pulled_bytes": row.pulled_bytes,
     })
 }
 

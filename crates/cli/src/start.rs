@@ -107,6 +107,8 @@ fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> 
         resources: named.chain(arguments.resources).collect(),
         labels: BTreeMap::from_iter(arguments.labels),
         store_bytes: arguments.store_bytes,
+        spill_directory: arguments.spill_directory,
+        spill_bytes_max: arguments.spill_bytes,
     })
 }
 

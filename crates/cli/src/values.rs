@@ -3,6 +3,7 @@
 use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::{Amount, resources};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const SIZE_UNITS: &[(&str, u64)] = &[
@@ -29,6 +30,20 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let known = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
     let (_, factor) = known.ok_or_else(wrong)?;
     scale(number.trim(), *factor).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+/// The same, or none at all.
+pub(crate) fn size_or_none(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { size(text) }
+}
+
+/// A directory that is there, by a path that means the same wherever this process is.
+pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = std::path::absolute(text).unwrap_or_else(|_| text.into());
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(format!("`{text}` is no directory\nhint: make it first, on a disk with room for objects"))
 }
 
 /// An amount of memory, in bytes.
@@ -171,6 +186,15 @@ mod tests {
         {
             assert!(size(text).is_err_and(|error| error.contains("hint: ")), "{text}");
         }
+    }
+
+    #[test]
+    fn nothing_at_all_may_be_spilled_and_only_to_a_directory() {
+        assert_eq!(size_or_none("0"), Ok(0));
+        assert_eq!(size_or_none("4GiB"), Ok(4 << 30));
+        assert!(size_or_none("0GiB").is_err());
+        assert_eq!(directory("/"), Ok(PathBuf::from("/")));
+        assert!(directory("/proc/version").is_err_and(|error| error.contains("hint: ")));
     }
 
     #[test]

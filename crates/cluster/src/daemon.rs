@@ -60,6 +60,10 @@ pub struct DaemonConfig {
     pub labels: BTreeMap<String, String>,
     /// Size of the object store; a share of the machine's memory if nothing is said.
     pub store_bytes: Option<u64>,
+    /// Where objects go that do not fit; the system's temporary directory if nothing is said.
+    pub spill_directory: Option<PathBuf>,
+    /// How many bytes of them there may be at most.
+    pub spill_bytes_max: Option<u64>,
 }
 
 /// What a daemon is in its cluster.
@@ -218,8 +222,8 @@ impl Daemon {
             labels: config.labels.clone(),
             resources: offered(&config),
             store_bytes: config.store_bytes.unwrap_or_else(|| aktis_runtime::Config::default().store_bytes),
-            spill_directory: std::env::temp_dir(),
-            spill_bytes_max: u64::MAX,
+            spill_directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
+            spill_bytes_max: config.spill_bytes_max.unwrap_or(u64::MAX),
             output: OutputOptions::default(),
         })?;
         let host = NodeHost::new(host)?;

@@ -10,11 +10,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The name of the daemon's log in it.
 pub const LOG_NAME: &str = "daemon.log";
 /// The name of the file whose lock is the claim.
 const LOCK_NAME: &str = "lock";
+/// How often to look whether a directory is free.
+const FREE_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of the path of a Unix socket, with the zero at its end.
 const SOCKET_PATH_BYTES_MAX: usize = 108;
 /// A log that is longer than this is put aside when the next daemon starts.
@@ -103,6 +106,19 @@ impl fmt::Display for Tenant {
             Self::Control => "the control process of a cluster",
         })
     }
+}
+
+/// Waits until nobody has claimed the directory; false if somebody still has after `patience`.
+pub(crate) fn wait_until_free(path: &Path, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    let Ok(lock) = File::open(path.join(LOCK_NAME)) else { return true };
+    while let Err(TryLockError::WouldBlock) = lock.try_lock_shared() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(FREE_AGAIN);
+    }
+    true
 }
 
 /// A directory that this process has claimed.

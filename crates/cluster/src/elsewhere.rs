@@ -1,5 +1,6 @@
 //! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
 
+mod fetchers;
 mod names;
 mod places;
 mod questions;
@@ -9,24 +10,22 @@ mod stand_in;
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
-use aktis_io::{Endpoint, PullError};
+use aktis_io::{Destination, Endpoint, PullError};
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::member::{Question, ToControl};
 use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
-use aktis_protocol::{EntryRef, FunctionId, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::{FunctionId, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
+use fetchers::{Fetch, Fetchers};
 use names::Names;
 use parking_lot::Mutex;
 use places::Places;
 use questions::{AskedFor, Asker, Questions};
 use speeds::Speeds;
 use stand_in::StandIn;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-
-/// Objects that are copied at the same time.
-const FETCHERS: usize = 4;
 
 /// Connections over which one object is copied.
 const STREAMS: usize = 2;
@@ -34,13 +33,11 @@ const STREAMS: usize = 2;
 /// The pause before an object is copied again over other connections.
 const PULL_AGAIN: Duration = Duration::from_millis(50);
 
-/// An object to be copied from another node.
-struct Fetch {
-    entry: EntryRef,
-    object: ObjectId,
-    peer: ProcessSlot,
-    offset: u64,
-}
+/// How long nothing of an object may come from the node that has it before it is given up.
+const PULL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many nodes may send an object's reader to the next, one after the other.
+const HOPS_MAX: usize = 4;
 
 /// See the module.
 pub(crate) struct Elsewhere {
@@ -49,7 +46,7 @@ pub(crate) struct Elsewhere {
     neighbours: Arc<Neighbours>,
     member: OnceLock<Weak<Member>>,
     endpoint: OnceLock<Weak<Endpoint>>,
-    fetches: Mutex<Option<Sender<Fetch>>>,
+    fetchers: Arc<Fetchers>,
     places: Mutex<Places>,
     names: Mutex<Names>,
     speeds: Mutex<Speeds>,
@@ -61,27 +58,19 @@ pub(crate) struct Elsewhere {
 impl Elsewhere {
     /// Takes what the node hands up from now on.
     pub(crate) fn start(host: NodeHost, me: NodeId, neighbours: Arc<Neighbours>) -> Arc<Self> {
-        let (fetches, orders) = channel();
         let elsewhere = Arc::new(Self {
             host,
             me,
             neighbours,
             member: OnceLock::new(),
             endpoint: OnceLock::new(),
-            fetches: Mutex::new(Some(fetches)),
+            fetchers: Arc::default(),
             places: Mutex::default(),
             names: Mutex::default(),
             speeds: Mutex::default(),
             questions: Mutex::default(),
             stand_in: Mutex::default(),
         });
-        let orders = Arc::new(Mutex::new(orders));
-        for _ in 0..FETCHERS {
-            let (elsewhere, orders) = (elsewhere.clone(), orders.clone());
-            let _ = std::thread::Builder::new()
-                .name("aktis-fetch".into())
-                .spawn(move || elsewhere.fetch_all(&orders));
-        }
         let (effects, handed_up) = channel();
         elsewhere.host.set_elsewhere(Box::new(move |effect| {
             let _ = effects.send(effect);
@@ -104,18 +93,17 @@ impl Elsewhere {
     }
 
     pub(crate) fn close(&self) {
-        self.fetches.lock().take();
+        self.fetchers.close();
     }
 
-    fn carry_out(&self, effect: NodeEffect) {
+    fn carry_out(self: &Arc<Self>, effect: NodeEffect) {
         match effect {
             NodeEffect::Fetch { entry, object, peer, offset, .. } => {
-                let sent = match &*self.fetches.lock() {
-                    Some(fetches) => fetches.send(Fetch { entry, object, peer, offset }).is_ok(),
-                    None => false,
-                };
-                if !sent {
-                    self.host.feed(NodeInput::Restored { entry, outcome: Err("the node ends".to_owned()) });
+                let elsewhere = self.clone();
+                let carry_out = move |fetch| elsewhere.fetch(fetch);
+                if self.fetchers.order(Fetch { entry, object, peer, offset }, carry_out).is_err() {
+                    let why = "the node ends, or has no thread for it".to_owned();
+                    self.host.feed(NodeInput::Restored { entry, outcome: Err(why) });
                 }
             }
             NodeEffect::Place { shape, definition, count, function } => {
@@ -184,37 +172,84 @@ impl Elsewhere {
         self.wake_stand_in();
     }
 
-    fn fetch_all(&self, orders: &Mutex<Receiver<Fetch>>) {
-        loop {
-            let order = orders.lock().recv();
-            let Ok(Fetch { entry, object, peer, offset }) = order else { return };
-            let outcome = self.fetch(entry, object, peer, offset);
-            self.host.feed(NodeInput::Restored { entry, outcome });
-        }
-    }
-
-    fn fetch(&self, entry: EntryRef, object: ObjectId, peer: ProcessSlot, offset: u64) -> Result<(), String> {
+    fn fetch(&self, Fetch { entry, object, peer, offset }: Fetch) {
         let filled = self
             .host
             .arena()
             .refill(entry, offset, |place| self.pull(object, peer, place).map_err(StoreError::Elsewhere));
-        filled.map_err(|error| error.to_string())
+        let outcome = filled.map_err(|error| error.to_string());
+        self.host.feed(NodeInput::Restored { entry, outcome });
     }
 
-    /// Copies an object. Connections come and go: the node has it for as long as there is a link to that.
+    /// Copies an object. Connections come and go: the node has it for as long as there is a link to that. But one that
+    /// sends nothing for long is as good as gone.
     fn pull(&self, object: ObjectId, peer: ProcessSlot, place: &mut [u8]) -> Result<(), String> {
+        let mut destination = Destination::new(place);
+        let mut progress = Instant::now();
         loop {
-            let (node, address) = self.neighbours.node_of(peer).ok_or("the node that had it is gone")?;
-            let endpoint = self.endpoint.get().and_then(Weak::upgrade).ok_or("this node ends")?;
-            let began = Instant::now();
-            match endpoint.pull(node, address, object, place, STREAMS) {
-                Err(PullError::PeerGone(_)) => std::thread::sleep(PULL_AGAIN),
-                Ok(()) => {
-                    self.speeds.lock().note(node, place.len() as u64, began.elapsed());
-                    return Ok(());
-                }
-                outcome => return outcome.map_err(|error| error.to_string()),
+            let left = destination.parts_left();
+            let why = match self.pull_from(object, peer, &mut destination) {
+                Ok(()) => return Ok(()),
+                Err(Failed::ForGood(why)) => return Err(why),
+                Err(Failed::ForNow(why)) => why,
+            };
+            if destination.parts_left() < left {
+                progress = Instant::now();
             }
+            if progress.elapsed() >= PULL_PATIENCE {
+                let text = format!("nothing of it has come for {} s: {why}", PULL_PATIENCE.as_secs());
+                eprintln!("aktis: object {object} could not be copied from another node: {text}");
+                return Err(text);
+            }
+            std::thread::sleep(PULL_AGAIN);
         }
     }
+
+    /// Copies what is missing of an object from the node that a process stands for, or from whoever that says has it.
+    fn pull_from(
+        &self,
+        object: ObjectId,
+        peer: ProcessSlot,
+        destination: &mut Destination<'_>,
+    ) -> Result<(), Failed> {
+        let gone = || Failed::ForGood("the node that had it is gone".to_owned());
+        let (first, mut address) = self.neighbours.node_of(peer).ok_or_else(gone)?;
+        let mut node = first;
+        for _ in 0..HOPS_MAX {
+            let endpoint = self.endpoint.get().and_then(Weak::upgrade);
+            let endpoint = endpoint.ok_or_else(|| Failed::ForGood("this node ends".to_owned()))?;
+            let (began, bytes) = (Instant::now(), destination.bytes_left());
+            match endpoint.pull_rest(node, address, object, destination, STREAMS) {
+                Ok(()) => {
+                    self.speeds.lock().note(node, bytes, began.elapsed());
+                    return Ok(());
+                }
+                Err(PullError::Elsewhere(next)) if next != self.me => {
+                    match self.neighbours.address_of(next) {
+                        Some(there) => (node, address) = (next, there),
+                        None => return Err(insist(destination, format!("node {next} is not known here"))),
+                    }
+                }
+                // The first knows how to get it, or will find out that nobody can.
+                Err(error) if node != first => return Err(insist(destination, error.to_string())),
+                Err(error) if error.passes() => return Err(Failed::ForNow(error.to_string())),
+                Err(error) => return Err(Failed::ForGood(error.to_string())),
+            }
+        }
+        Err(insist(destination, "each node says that the next has it".to_owned()))
+    }
+}
+
+/// Why an object was not copied.
+enum Failed {
+    /// It may be otherwise in a moment.
+    ForNow(String),
+    /// It will not.
+    ForGood(String),
+}
+
+/// Whoever was said to have an object cannot give it: the one who said so shall get it from there.
+fn insist(destination: &mut Destination<'_>, why: String) -> Failed {
+    destination.insist();
+    Failed::ForNow(why)
 }

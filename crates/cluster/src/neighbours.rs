@@ -6,13 +6,17 @@ use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
 use crate::peer::{Attention, Doorway, Peer, Wire, gone};
 use crate::printing::Printing;
-use aktis_io::{Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Role, SendError, Serve, Source};
+use aktis_daemon::OpenedCopy;
+use aktis_io::{
+    Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Opened, Role, SendError, Serve, Source,
+};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{ActorId, Epoch, NodeId, ObjectId, ProcessSlot};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Runtime, Value};
+use aktis_store::SpilledObject;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -221,6 +225,11 @@ impl Neighbours {
         table.nodes.iter().find(|(_, neighbour)| is_it(neighbour)).map(|(node, _)| *node)
     }
 
+    /// Where a node is reached, if somebody has said so.
+    pub(crate) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.table.lock().nodes.get(&node)?.address
+    }
+
     /// The node that a process stands for, and where it is reached. A node may have dialled this one before the control
     /// process has said where it is: that is waited for.
     pub(crate) fn node_of(&self, slot: ProcessSlot) -> Option<(NodeId, SocketAddr)> {
@@ -245,8 +254,25 @@ impl Neighbours {
         linked.map(|linked| linked.doorway.seek_actor(actor, then)).is_some()
     }
 
-    /// The value of an object that a node may copy.
-    pub(crate) fn open(&self, node: NodeId, object: ObjectId) -> Result<Value, String> {
+    /// An object that a node copies. It is served as it lies here, in memory or on disk; of one that only yet another node
+    /// has, it is said who. Whoever insists gets it from here all the same, when it has come.
+    fn open(&self, node: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String> {
+        let unknown = || format!("object {object} is not known to node {}", self.me);
+        match self.host.host().open_copy(object).ok_or_else(unknown)? {
+            OpenedCopy::InMemory(pin) => Ok(Opened::Here(Box::new(pin))),
+            OpenedCopy::OnDisk(spilled) => Ok(Opened::Here(Box::new(OnDisk(spilled)))),
+            OpenedCopy::Elsewhere(_) if insists => {
+                let value = self.open_held(node, object)?;
+                Ok(Opened::Here(Box::new(Bytes(value))))
+            }
+            OpenedCopy::Elsewhere(peer) => {
+                self.known_node_of(peer).map(Opened::Elsewhere).ok_or_else(unknown)
+            }
+        }
+    }
+
+    /// The value of an object that was named to a node, in memory: it is waited for until it is.
+    fn open_held(&self, node: NodeId, object: ObjectId) -> Result<Value, String> {
         let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
         let Some(linked) = linked else { return Err(format!("there is no link to node {node}")) };
         let handle = linked.doorway.lent.lock().get(object).cloned();
@@ -397,8 +423,8 @@ fn epoch_in(greeting: &[u8]) -> Option<Epoch> {
 pub(crate) struct Serving(pub(crate) Arc<Neighbours>);
 
 impl Serve for Serving {
-    fn open(&self, peer: NodeId, object: ObjectId) -> Result<Box<dyn Source>, String> {
-        Ok(Box::new(Bytes(self.0.open(peer, object)?)))
+    fn open(&self, peer: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String> {
+        self.0.open(peer, object, insists)
     }
 }
 
@@ -407,6 +433,24 @@ struct Bytes(Value);
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
+    }
+}
+
+/// An object on disk. When it is there no more, it is in memory, or freed.
+struct OnDisk(Arc<SpilledObject>);
+
+impl Source for OnDisk {
+    fn size(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn part<'a>(&'a self, offset: u64, length: usize, room: &'a mut Vec<u8>) -> Result<&'a [u8], String> {
+        room.resize(length, 0);
+        match self.0.read(offset, room) {
+            Ok(true) => Ok(room),
+            Ok(false) => Err("it is not on disk any more".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 

@@ -430,7 +430,7 @@ impl Peer {
 /// How a process ends that stood for another node.
 pub(crate) fn gone(why: &str) -> DeathCause {
     let text = format!("the node is gone: {why}");
-    DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![text] }
+    DeathCause { stderr_tail: vec![text], ..DeathCause::default() }
 }
 
 /// Takes the peer out of its doorway, also if its thread panicked.

@@ -277,6 +277,8 @@ fn config(path: &Path) -> DaemonConfig {
         resources: BTreeMap::from([("CPU".to_owned(), Amount::ZERO), ("disk".to_owned(), Amount::units(2))]),
         labels: BTreeMap::new(),
         store_bytes: None,
+        spill_directory: None,
+        spill_bytes_max: None,
     }
 }
 

@@ -48,6 +48,8 @@ impl Cluster {
             resources,
             labels: BTreeMap::new(),
             store_bytes: Some(256 << 20),
+            spill_directory: None,
+            spill_bytes_max: None,
         };
         self.daemons.push(Daemon::start(config).unwrap());
     }

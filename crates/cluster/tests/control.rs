@@ -85,6 +85,8 @@ fn node(directory: &Path, role: Role) -> Daemon {
         resources: BTreeMap::from([("CPU".to_owned(), Amount::units(2))]),
         labels: BTreeMap::new(),
         store_bytes: Some(64 << 20),
+        spill_directory: None,
+        spill_bytes_max: None,
     };
     Daemon::start(config).expect("a node")
 }

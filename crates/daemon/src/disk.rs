@@ -6,7 +6,7 @@
 use crate::bell::Bell;
 use aktis_logic::machine::node::{NodeInput, SpillRefusal};
 use aktis_protocol::EntryRef;
-use aktis_store::{Arena, SpillFile, SpillRefused, StoreError};
+use aktis_store::{Arena, SpillFile, SpillRefused, SpilledObjects, StoreError};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,12 +34,14 @@ struct DiskWorker {
     closing: Arc<AtomicBool>,
     outcomes: Mutex<Vec<NodeInput>>,
     bell: Arc<Bell>,
+    /// What lies in the file, for those who serve it to other nodes.
+    spilled: Arc<SpilledObjects>,
 }
 
 impl Disk {
     pub(crate) fn new(arena: Arc<Arena>, directory: PathBuf, bell: Arc<Bell>) -> Self {
-        let worker =
-            DiskWorker { arena, directory, closing: Arc::default(), outcomes: Mutex::default(), bell };
+        let (closing, outcomes, spilled) = (Arc::default(), Mutex::default(), Arc::default());
+        let worker = DiskWorker { arena, directory, closing, outcomes, bell, spilled };
         Self { worker: Arc::new(worker), running: None }
     }
 
@@ -62,6 +64,11 @@ impl Disk {
         }
     }
 
+    /// What lies on disk.
+    pub(crate) fn spilled(&self) -> &Arc<SpilledObjects> {
+        &self.worker.spilled
+    }
+
     pub(crate) fn take_outcomes(&self) -> Vec<NodeInput> {
         std::mem::take(&mut self.worker.outcomes.lock())
     }
@@ -82,7 +89,7 @@ impl DiskWorker {
             }
             if file.is_none() {
                 match SpillFile::create(&self.directory, self.closing.clone()) {
-                    Ok(created) => file = Some(created),
+                    Ok(created) => file = Some(Arc::new(created)),
                     Err(error) => self.refuse(&order, &error.to_string()),
                 }
             }
@@ -92,13 +99,17 @@ impl DiskWorker {
         }
     }
 
-    fn carry_out(&self, order: DiskOrder, file: &SpillFile) {
+    fn carry_out(&self, order: DiskOrder, file: &Arc<SpillFile>) {
         match order {
             DiskOrder::Spill { entry, file_offset } => {
+                let bytes = self.arena.size_of(entry).unwrap_or(0);
                 let outcome = self.arena.spill(entry, file, file_offset).map_err(|refused| match refused {
                     SpillRefused::Pinned => SpillRefusal::Pinned,
                     SpillRefused::Disk(error) => SpillRefusal::Disk(error.to_string()),
                 });
+                if outcome.is_ok() {
+                    self.spilled.add(entry, file, file_offset, bytes);
+                }
                 self.report(NodeInput::Spilled { entry, outcome });
             }
             DiskOrder::Restore { entry, file_offset, offset } => {
@@ -106,7 +117,10 @@ impl DiskWorker {
                 let outcome = outcome.map_err(|error: StoreError| error.to_string());
                 self.report(NodeInput::Restored { entry, outcome });
             }
-            DiskOrder::Free { file_offset, bytes } => file.free(file_offset, bytes),
+            DiskOrder::Free { file_offset, bytes } => {
+                self.spilled.remove(file_offset);
+                file.free(file_offset, bytes);
+            }
         }
     }
 

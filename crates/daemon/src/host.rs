@@ -17,9 +17,9 @@ use aktis_protocol::control::{RequestId, ToNode};
 use aktis_protocol::placement::NodeReport;
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::{
-    DeathCause, Labels, NodeId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
+    DeathCause, Labels, NodeId, ObjectId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
 };
-use aktis_store::{Arena, Control, StoreError};
+use aktis_store::{Arena, Control, Pin, SpilledObject, SpilledObjects, StoreError};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -111,11 +111,27 @@ pub enum LocalError {
     Store(#[from] StoreError),
 }
 
+/// An object that is served to another node.
+pub enum OpenedCopy {
+    /// Its bytes, which stay while this lives.
+    InMemory(Pin),
+    /// It lies on disk for now.
+    OnDisk(Arc<SpilledObject>),
+    /// The node that this process stands for has it.
+    Elsewhere(ProcessSlot),
+}
+
+/// How often an object is looked for that is between memory and disk, and the pause before each look.
+const OPENINGS_MAX: u32 = 1000;
+const OPEN_AGAIN: Duration = Duration::from_millis(1);
+
 /// A node on a thread of this process.
 pub struct Host {
     session: SessionId,
     control: Arc<Control>,
     arena: Arc<Arena>,
+    /// What of it lies on disk.
+    spilled: Arc<SpilledObjects>,
     shared: Arc<Shared>,
     /// What others can attach to, with its directory; none in a driver, and none after the end.
     door: Mutex<Option<(Server, Arc<Directory>)>>,
@@ -179,6 +195,7 @@ impl Host {
             let _ = shell.open_local(None, delivery);
         }
         shell.begin();
+        let spilled = shell.spilled();
         let output = beginning.output;
         let forwarder =
             output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
@@ -188,7 +205,7 @@ impl Host {
         let thread = builder.spawn(move || node_thread.run()).map_err(system("a thread"))?;
         let (thread_id, pid) = (thread.thread().id(), std::process::id());
         let (thread, door) = (Mutex::new(Some(thread)), Mutex::new(None));
-        Ok(Self { session, control, arena, shared, door, thread, thread_id, pid, forwarder })
+        Ok(Self { session, control, arena, spilled, shared, door, thread, thread_id, pid, forwarder })
     }
 
     /// The session: a random number.
@@ -292,6 +309,26 @@ impl Host {
     /// The object store.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
+    }
+
+    /// An object, as it is served to another node: as it lies here, without room in memory for it. `None` if this node
+    /// knows of no copy.
+    pub fn open_copy(&self, object: ObjectId) -> Option<OpenedCopy> {
+        for _ in 0..OPENINGS_MAX {
+            let (entry, peer) = self.shared.with_shell(|shell| shell.copy_of(object))?;
+            if let Some(peer) = peer {
+                return Some(OpenedCopy::Elsewhere(peer));
+            }
+            if let Ok(pin) = self.arena.pin(entry) {
+                return Some(OpenedCopy::InMemory(pin));
+            }
+            if let Some(spilled) = self.spilled.get(entry) {
+                return Some(OpenedCopy::OnDisk(spilled));
+            }
+            // It is just being moved.
+            std::thread::sleep(OPEN_AGAIN);
+        }
+        None
     }
 
     /// The place of this process itself.

@@ -4,6 +4,7 @@
 //! Workers are started here and nowhere else, because the system ends them when the *thread* that started them ends.
 
 use crate::bell::Bell;
+use crate::kills::Kills;
 use crate::output::Forwarder;
 use crate::programs::Launch;
 use crate::shell::{GuestProcess, Plan, Shell, TemplateNews};
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,6 +77,7 @@ pub(crate) struct NodeThread {
     /// Drivers that have attached.
     guests: Vec<GuestProcess>,
     forwarder: Option<Forwarder>,
+    kills: Kills,
 }
 
 /// What is there to be read from one worker.
@@ -102,7 +105,8 @@ impl NodeThread {
         forwarder: Option<Forwarder>,
     ) -> Self {
         let (workers, templates, guests) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shared, inbox, session, workers, templates, guests, forwarder }
+        let kills = Kills::of_this_group();
+        Self { shared, inbox, session, workers, templates, guests, forwarder, kills }
     }
 
     /// Runs until the session closes, and then ends everything.
@@ -177,6 +181,7 @@ impl NodeThread {
     }
 
     fn on_spawned(&mut self, process: ProcessSlot, spawned: io::Result<WorkerProcess>) {
+        self.kills.forget();
         let mut shell = self.shared.shell.lock();
         match spawned {
             Ok(worker) => {
@@ -293,7 +298,8 @@ impl NodeThread {
             let mut worker = self.workers.swap_remove(position);
             worker.stdout.finish(self.forwarder.as_ref());
             worker.stderr.finish(self.forwarder.as_ref());
-            let cause = worker.reap();
+            let mut cause = worker.reap();
+            cause.out_of_memory = cause.signal == Some(Signal::KILL.as_raw()) && self.kills.explain_one();
             self.shared.shell.lock().on_process_died(worker.process, cause);
         }
     }
@@ -303,8 +309,7 @@ impl NodeThread {
         for position in (0..self.guests.len()).rev() {
             if news.guests.get(position) == Some(&true) {
                 let guest = self.guests.swap_remove(position);
-                let cause =
-                    DeathCause { pid: guest.pid, signal: None, exit_code: None, stderr_tail: Vec::new() };
+                let cause = DeathCause { pid: guest.pid, ..DeathCause::default() };
                 self.shared.shell.lock().on_process_died(guest.process, cause);
             }
         }

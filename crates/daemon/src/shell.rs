@@ -29,9 +29,10 @@ use aktis_protocol::placement::NodeReport;
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::state::StateRows;
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, LaneId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId,
+    DeathCause, EntryRef, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, ProgramSpec,
+    Resources, SessionId,
 };
-use aktis_store::{Arena, Control, EntryState, Populator};
+use aktis_store::{Arena, Control, EntryState, Populator, SpilledObjects};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -490,6 +491,17 @@ impl Shell {
         let report = self.machine.report(running, |shape| run_times::waiting(&lanes, shape));
         let run_times = self.measured.take(control, self.peers.keys().copied());
         NodeReport { run_times, ..report }
+    }
+
+    /// The copy of an object that is served to other nodes, and who else has it if this node has none.
+    pub(crate) fn copy_of(&mut self, object: ObjectId) -> Option<(EntryRef, Option<ProcessSlot>)> {
+        self.read_inbox();
+        self.machine.copy_of(object)
+    }
+
+    /// What lies on disk.
+    pub(crate) fn spilled(&self) -> Arc<SpilledObjects> {
+        self.disk.spilled().clone()
     }
 
     /// From now on there may be other nodes.

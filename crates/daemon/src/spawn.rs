@@ -242,7 +242,8 @@ impl WorkerProcess {
                 Ending::default()
             }
         };
-        DeathCause { pid: self.pid, signal: ending.signal, exit_code: ending.exit_code, stderr_tail }
+        let Ending { signal, exit_code } = ending;
+        DeathCause { pid: self.pid, signal, exit_code, stderr_tail, ..DeathCause::default() }
     }
 }
 
@@ -274,7 +275,7 @@ pub(crate) fn watch(
 /// The cause of death of a process that could not be started.
 pub(crate) fn stillborn(error: &io::Error) -> DeathCause {
     let reason = format!("it could not be started: {error}");
-    DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![reason] }
+    DeathCause { stderr_tail: vec![reason], ..DeathCause::default() }
 }
 
 /// The GPUs with these indices, named as the driver's own environment names them.

@@ -3,8 +3,8 @@
 //! `cargo run --release -p aktis-io --example measure`
 
 use aktis_io::{
-    Authority, Endpoint, EndpointEvents, EndpointOptions, Frames, Link, LinkEnd, LinkEvents, Peer, Role,
-    Serve, Source, random_node_id,
+    Authority, Endpoint, EndpointEvents, EndpointOptions, Frames, Link, LinkEnd, LinkEvents, Opened, Peer,
+    Role, Serve, random_node_id,
 };
 use aktis_protocol::{NodeId, ObjectId, SessionId, TaskId};
 use std::io::{Read, Write};
@@ -63,8 +63,8 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl Serve for Objects {
-    fn open(&self, _peer: NodeId, _object: ObjectId) -> Result<Box<dyn Source>, String> {
-        Ok(Box::new(Bytes(Arc::clone(&self.0))))
+    fn open(&self, _peer: NodeId, _object: ObjectId, _insists: bool) -> Result<Opened, String> {
+        Ok(Opened::Here(Box::new(Bytes(Arc::clone(&self.0)))))
     }
 }
 

@@ -16,7 +16,7 @@ mod servings;
 mod tests;
 
 use crate::bell::Bell;
-use crate::bulk::{self, Pool, PullError, Serve};
+use crate::bulk::{self, Destination, Pool, PullError, Serve};
 use crate::hello::{Hello, LinkId};
 use crate::identity::{Identity, IdentityError, Name, Role};
 use crate::join::Door;
@@ -191,6 +191,18 @@ impl Endpoint {
         address: SocketAddr,
         object: ObjectId,
         destination: &mut [u8],
+        streams: usize,
+    ) -> Result<(), PullError> {
+        self.pull_rest(node, address, object, &mut Destination::new(destination), streams)
+    }
+
+    /// The same, for what has not come before.
+    pub fn pull_rest(
+        &self,
+        node: NodeId,
+        address: SocketAddr,
+        object: ObjectId,
+        destination: &mut Destination<'_>,
         streams: usize,
     ) -> Result<(), PullError> {
         let Inner { configurations, pool, timing, .. } = &*self.inner;

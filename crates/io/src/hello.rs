@@ -152,6 +152,9 @@ pub enum Refusal {
     /// The join token is not good.
     #[error("refused: {0}")]
     Token(TokenRefused),
+    /// There is too much to do at present; the sentence says of what.
+    #[error("refused for now: {0}")]
+    Busy(String),
 }
 
 impl Refusal {
@@ -163,6 +166,7 @@ impl Refusal {
             Self::UnknownLink => (2, ""),
             Self::Token(TokenRefused::Expired) => (3, ""),
             Self::Token(TokenRefused::Wrong) => (4, ""),
+            Self::Busy(reason) => (5, reason.as_str()),
         };
         let mut bytes = vec![code];
         bytes.extend_from_slice(&reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
@@ -177,6 +181,7 @@ impl Refusal {
             2 => Self::UnknownLink,
             3 => Self::Token(TokenRefused::Expired),
             4 => Self::Token(TokenRefused::Wrong),
+            5 => Self::Busy(printable(reason)),
             _ => Self::Other(printable(reason)),
         }
     }

@@ -23,7 +23,7 @@ mod token;
 mod wire;
 
 pub use authority::Authority;
-pub use bulk::{PullError, STREAMS_MAX, Serve, Source};
+pub use bulk::{Destination, Opened, PullError, STREAMS_MAX, Serve, Source};
 pub use endpoint::{Endpoint, EndpointError, EndpointEvents, EndpointOptions, Log};
 pub use frame::FrameError;
 pub use hello::Refusal;

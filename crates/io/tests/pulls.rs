@@ -2,7 +2,9 @@
 
 mod support;
 
-use aktis_io::{EndpointOptions, PullError, Role, STREAMS_MAX, Serve, Source, Timing, random_node_id};
+use aktis_io::{
+    Destination, EndpointOptions, Opened, PullError, Role, STREAMS_MAX, Serve, Source, Timing, random_node_id,
+};
 use aktis_protocol::{NodeId, ObjectId, SessionId, TaskId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +32,12 @@ fn bytes(length: usize, seed: u64) -> Vec<u8> {
 struct Objects {
     bytes: Mutex<HashMap<ObjectId, Arc<Vec<u8>>>>,
     opened: AtomicUsize,
+    /// Objects that another node has.
+    elsewhere: Mutex<HashMap<ObjectId, NodeId>>,
+    /// If it is not zero, objects are read from something like a disk, from which they are taken after so many parts.
+    moves_after: AtomicUsize,
+    /// If it is not zero, objects can be opened so often.
+    openings_max: AtomicUsize,
 }
 
 struct Pinned(Arc<Vec<u8>>);
@@ -40,12 +48,41 @@ impl AsRef<[u8]> for Pinned {
     }
 }
 
+/// An object that can be read so often.
+struct OnDisk(Arc<Vec<u8>>, AtomicUsize);
+
+impl Source for OnDisk {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn part<'a>(&'a self, offset: u64, length: usize, room: &'a mut Vec<u8>) -> Result<&'a [u8], String> {
+        let left = self.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map_err(|_| "it has moved".to_owned())?;
+        room.clear();
+        room.extend_from_slice(&self.0[offset as usize..][..length]);
+        Ok(room)
+    }
+}
+
 impl Serve for Objects {
-    fn open(&self, _peer: NodeId, object: ObjectId) -> Result<Box<dyn Source>, String> {
+    fn open(&self, _peer: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String> {
+        let elsewhere = self.elsewhere.lock().expect("no panic").get(&object).copied();
+        if let Some(node) = elsewhere.filter(|_| !insists) {
+            return Ok(Opened::Elsewhere(node));
+        }
         let bytes = self.bytes.lock().expect("no panic").get(&object).cloned();
         let bytes = bytes.ok_or_else(|| format!("{object} was freed"))?;
+        let (opened, openings_max) =
+            (self.opened.load(Ordering::SeqCst), self.openings_max.load(Ordering::SeqCst));
+        if openings_max != 0 && opened >= openings_max {
+            return Err("it is away".to_owned());
+        }
         self.opened.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Pinned(bytes)))
+        Ok(Opened::Here(match self.moves_after.load(Ordering::SeqCst) {
+            0 => Box::new(Pinned(bytes)),
+            parts => Box::new(OnDisk(bytes, AtomicUsize::new(parts))),
+        }))
     }
 }
 
@@ -210,4 +247,54 @@ fn many_can_pull_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn an_object_that_moves_while_it_is_pulled_is_opened_again() {
+    let scene = Scene::new(Timing::default());
+    let original = scene.objects.put(object(1), bytes(30 << 20, 1));
+    scene.objects.moves_after.store(2, Ordering::SeqCst);
+    assert!(scene.pull(object(1), original.len(), 1).expect("it is there") == *original);
+    assert_eq!(scene.objects.opened.load(Ordering::SeqCst), 4, "for eight parts");
+}
+
+#[test]
+fn who_does_not_have_an_object_says_who_does() {
+    let scene = Scene::new(Timing::default());
+    let original = scene.objects.put(object(1), bytes(5 << 20, 1));
+    let other = random_node_id();
+    scene.objects.elsewhere.lock().expect("no panic").insert(object(1), other);
+    for streams in [1, 4] {
+        match scene.pull(object(1), original.len(), streams) {
+            Err(PullError::Elsewhere(node)) if node == other => {}
+            pulled => panic!("{pulled:?}"),
+        }
+    }
+    let mut place = vec![0; original.len()];
+    let mut destination = Destination::new(&mut place);
+    destination.insist();
+    let (node, address) = (scene.there.endpoint.node(), scene.there.endpoint.address());
+    scene.here.endpoint.pull_rest(node, address, object(1), &mut destination, 2).expect("it is there");
+    assert_eq!(destination.parts_left(), 0);
+    drop(destination);
+    assert!(place == *original);
+}
+
+#[test]
+fn a_pull_that_failed_goes_on_with_what_it_lacks() {
+    let scene = Scene::new(Timing::default());
+    let original = scene.objects.put(object(1), bytes(30 << 20, 1));
+    scene.objects.moves_after.store(3, Ordering::SeqCst);
+    let mut place = vec![0; original.len()];
+    let mut destination = Destination::new(&mut place);
+    let parts = destination.parts_left();
+    let (node, address) = (scene.there.endpoint.node(), scene.there.endpoint.address());
+    scene.objects.openings_max.store(1, Ordering::SeqCst);
+    let pulled = scene.here.endpoint.pull_rest(node, address, object(1), &mut destination, 1);
+    assert!(matches!(pulled, Err(PullError::Unknown(_))), "{pulled:?}");
+    assert_eq!(destination.parts_left(), parts - 3);
+    scene.objects.openings_max.store(0, Ordering::SeqCst);
+    scene.here.endpoint.pull_rest(node, address, object(1), &mut destination, 1).expect("it is there");
+    drop(destination);
+    assert!(place == *original);
 }

@@ -5,12 +5,13 @@ use aktis_logic::machine::node::{
     SPILL_ABOVE_PERCENT_DEFAULT, Verdict, WELCOME_MICROSECONDS,
 };
 use aktis_logic::{Machine, Time};
+use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    Amount, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId, Near,
-    NodeId, ProcessSlot, ProgramId, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
+    ActorId, Amount, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, Labels, LaneId,
+    Near, NodeId, ProcessSlot, ProgramId, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
 };
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
@@ -225,6 +226,27 @@ fn what_another_node_has_sent_goes_back_to_it_if_nothing_moves() {
     assert_eq!(look(WELCOME_MICROSECONDS, 4), 1);
     assert_eq!(look(WELCOME_MICROSECONDS, 3), 0, "one has begun: the others will");
     assert_eq!(look(WELCOME_MICROSECONDS, 3), 1);
+}
+
+#[test]
+fn an_actor_that_another_node_has_sent_goes_back_to_it_if_there_is_no_room() {
+    let mut story = Story::begin();
+    let peer = story.peer;
+    story.submit(DRIVER, Shape { resources: cpus(2), ..Shape::default() }, 1);
+    let actor = ActorId::created_by(TaskId::root(SessionId(2)));
+    let strategy = Strategy::Node { node: ME, soft: false };
+    let spec = ActorSpec { actor, resources: cpus(1), strategy, ..ActorSpec::default() };
+    story.hear(peer, ToNode::ActorWanted { spec: Box::new(spec) });
+    let is_handed_back = |effects: Vec<NodeEffect>| {
+        let is_told = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::ActorLost { actor: lost, cause: None } } if *to == peer && *lost == actor);
+        effects.iter().any(is_told)
+    };
+    story.now += WELCOME_MICROSECONDS - 1;
+    assert!(!is_handed_back(story.step(NodeInput::Ticked)));
+    story.now += 1;
+    assert!(is_handed_back(story.step(NodeInput::Ticked)));
+    story.now += WELCOME_MICROSECONDS;
+    assert!(!is_handed_back(story.step(NodeInput::Ticked)), "it is not here any more");
 }
 
 #[test]

@@ -239,14 +239,14 @@ pub enum ToNode {
         /// Why.
         failure: Failure,
     },
-    /// The process of the actor died, on the node that the sender stands for.
+    /// The process of the actor died, on the node that the sender stands for, or that node hands it back.
     ActorLost {
         /// The actor.
         actor: ActorId,
         /// Which life.
         incarnation: u32,
-        /// How.
-        cause: DeathCause,
+        /// How; nothing if that life has not begun.
+        cause: Option<DeathCause>,
     },
     /// The process of a task died, which the sender has forwarded to the node that it stands for, or that node hands the
     /// task back.
@@ -487,12 +487,12 @@ pub enum FromNode {
         /// The shape.
         shape: ShapeId,
     },
-    /// The process of an actor died, which lived here for the node that you stand for.
+    /// The process of an actor died, which lived here for the node that you stand for, or which was to and is handed back.
     ActorLost {
         /// The actor.
         actor: ActorId,
-        /// How.
-        cause: DeathCause,
+        /// How; nothing if that life has not begun.
+        cause: Option<DeathCause>,
     },
     /// An actor lived here for the node that you stand for, and is held here still: that has to keep it for this one.
     ActorWanted {

@@ -12,6 +12,8 @@ pub struct DeathCause {
     pub signal: Option<i32>,
     /// Its exit code, if it exited.
     pub exit_code: Option<i32>,
+    /// Whether the kernel killed it because memory ran out.
+    pub out_of_memory: bool,
     /// The last lines of its standard error, oldest first.
     pub stderr_tail: Vec<String>,
 }
@@ -24,6 +26,9 @@ impl std::fmt::Display for DeathCause {
         }
         write!(f, "worker process {} ", self.pid)?;
         match (self.signal, self.exit_code) {
+            (Some(_), _) if self.out_of_memory => {
+                write!(f, "was killed by the kernel, because the machine or its group ran out of memory")?;
+            }
             (Some(signal), _) => write!(f, "was killed by signal {signal} ({})", signal_name(signal))?,
             (None, Some(code)) => write!(f, "exited with code {code}")?,
             (None, None) => write!(f, "disappeared")?,
@@ -95,6 +100,8 @@ pub enum FailureKind {
     WorkerDied(DeathCause),
     /// The actor is gone: it was killed, exited, failed to construct, or died too often.
     ActorDied,
+    /// The actor is gone, or could not be, because its placement group was removed.
+    ActorGroupRemoved,
     /// It was cancelled.
     Cancelled,
     /// It was not done by its deadline, and was cancelled.
@@ -216,6 +223,14 @@ impl std::fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_kills_are_told_from_those_of_others() {
+        let cause = DeathCause { pid: 7, signal: Some(9), ..DeathCause::default() };
+        assert!(cause.to_string().contains("killed by signal 9"));
+        let cause = DeathCause { out_of_memory: true, ..cause };
+        assert!(cause.to_string().contains("ran out of memory"), "{cause}");
+    }
 
     #[test]
     fn a_long_chain_of_causes_is_cut_and_keeps_its_root() {

@@ -256,14 +256,14 @@ pub enum Frame {
         /// Why.
         failure: Failure,
     },
-    /// The actor's process died.
+    /// The actor's process died; or the actor is handed back, since it would not be constructed soon.
     ActorLost {
         /// The actor.
         actor: ActorId,
         /// Which life.
         incarnation: u32,
-        /// How.
-        cause: DeathCause,
+        /// How; nothing if that life has not begun.
+        cause: Option<DeathCause>,
     },
     /// End an actor that you host for me: after the calls it has, or now.
     EndActor {

@@ -196,6 +196,10 @@ pub struct StoreRow {
     pub restored_objects: u64,
     /// See `restored_objects`.
     pub restored_bytes: u64,
+    /// Objects that were ever copied from other nodes, and their bytes.
+    pub pulled_objects: u64,
+    /// See `pulled_objects`.
+    pub pulled_bytes: u64,
 }
 
 /// Something that is asked for and not there.

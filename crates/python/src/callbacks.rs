@@ -7,6 +7,7 @@ use crate::detached::detached;
 use crate::object_ref::ObjectRef;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Wake, Waker};
@@ -63,32 +64,33 @@ fn start(py: Python<'_>) -> PyResult<()> {
 
 fn start_thread(py: Python<'_>) -> PyResult<()> {
     let options = pyo3::types::PyDict::new(py);
-    options.set_item("target", py.import("aktis._native")?.getattr("run_callbacks")?)?;
+    options.set_item("target", py.import("aktis._hooks")?.getattr("run_callbacks")?)?;
     options.set_item("name", "aktis-callbacks")?;
     options.set_item("daemon", true)?;
     py.import("threading")?.getattr("Thread")?.call((), Some(&options))?.call_method0("start")?;
     Ok(())
 }
 
-/// The loop of the thread for callbacks.
+/// A function, and what to call it with.
+type Call<'py> = (Py<PyAny>, Bound<'py, PyTuple>);
+
+/// Waits for functions that are to be called. The thread for callbacks calls them in a loop that is in Python: whatever
+/// they do when the program ends, there are no frames of ours around them.
 #[pyfunction]
-pub(crate) fn run_callbacks(py: Python<'_>) {
-    loop {
-        let batch = detached(py, || {
-            let mut queue = QUEUE.lock();
-            while queue.is_empty() {
-                WAKE.wait(&mut queue);
-            }
-            std::mem::take(&mut *queue)
-        });
-        for Ready { callback, reference } in batch {
-            let called = match reference {
-                Some(reference) => callback.call1(py, (reference,)),
-                None => callback.call0(py),
-            };
-            if let Err(error) = called {
-                error.write_unraisable(py, Some(callback.bind(py)));
-            }
+pub(crate) fn next_callbacks(py: Python<'_>) -> PyResult<Vec<Call<'_>>> {
+    let batch = detached(py, || {
+        let mut queue = QUEUE.lock();
+        while queue.is_empty() {
+            WAKE.wait(&mut queue);
         }
-    }
+        std::mem::take(&mut *queue)
+    });
+    batch.into_iter().map(|ready| Ok((ready.callback, PyTuple::new(py, ready.reference)?))).collect()
+}
+
+/// Tells of an exception that nobody can catch.
+#[pyfunction]
+pub(crate) fn report_unraisable(error: Bound<'_, PyAny>, callback: &Bound<'_, PyAny>) {
+    let py = callback.py();
+    PyErr::from_value(error).write_unraisable(py, Some(callback));
 }

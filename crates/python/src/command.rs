@@ -1,5 +1,6 @@
 //! The command `aktis` inside a Python process, and what a daemon is asked through its own socket.
 
+use crate::detached::detached;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
 use aktis_cli::Restart;
@@ -24,7 +25,7 @@ pub(crate) fn cli(py: Python<'_>, arguments: Vec<OsString>, restart: Vec<OsStrin
 /// The nodes of a cluster, as the daemon knows them that has this directory.
 #[pyfunction]
 pub(crate) fn cluster_nodes(py: Python<'_>, directory: OsString) -> PyResult<Bound<'_, PyList>> {
-    let status = py.detach(|| Client::connect(Path::new(&directory))?.status());
+    let status = detached(py, || Client::connect(Path::new(&directory))?.status());
     let status = status.map_err(|error| PyConnectionError::new_err(error.to_string()))?;
     let rows = PyList::empty(py);
     for node in status.nodes {
@@ -44,6 +45,7 @@ pub(crate) fn cluster_nodes(py: Python<'_>, directory: OsString) -> PyResult<Bou
         row.set_item("total", resources_to_python(py, &total)?)?;
         row.set_item("available", resources_to_python(py, &available)?)?;
         row.set_item("store_bytes", node.store.capacity)?;
+        row.set_item("drivers", node.drivers)?;
         rows.append(row)?;
     }
     Ok(rows)

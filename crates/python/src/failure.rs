@@ -8,6 +8,27 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::cell::Cell;
 
+/// Every kind of failure, by the word that Python knows it by.
+pub(crate) const FAILURE_KINDS: [&str; 17] = [
+    "raised",
+    "panicked",
+    "worker_died",
+    "actor_died",
+    "actor_group_removed",
+    "cancelled",
+    "deadline",
+    "group_removed",
+    "input_failed",
+    "unknown_function",
+    "codec",
+    "store",
+    "refused",
+    "environment",
+    "lost",
+    "reconstruction",
+    "session_closed",
+];
+
 /// Why there is no value.
 #[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct Failure {
@@ -19,11 +40,13 @@ pub(crate) struct Failure {
 impl Failure {
     #[getter]
     fn kind(&self) -> &'static str {
+        // Each stands in `FAILURE_KINDS` too.
         match self.failure.kind {
             FailureKind::Returned { .. } => "raised",
             FailureKind::Panicked { .. } => "panicked",
             FailureKind::WorkerDied(_) => "worker_died",
             FailureKind::ActorDied => "actor_died",
+            FailureKind::ActorGroupRemoved => "actor_group_removed",
             FailureKind::Cancelled => "cancelled",
             FailureKind::DeadlinePassed => "deadline",
             FailureKind::GroupRemoved => "group_removed",
@@ -90,6 +113,11 @@ impl Failure {
     }
 
     #[getter]
+    fn out_of_memory(&self) -> bool {
+        matches!(&self.failure.kind, FailureKind::WorkerDied(cause) if cause.out_of_memory)
+    }
+
+    #[getter]
     fn type_name(&self) -> Option<&str> {
         match &self.failure.kind {
             FailureKind::Returned { type_name, .. } => Some(type_name),
@@ -126,9 +154,9 @@ thread_local! {
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// For threads that wait: whether a signal handler raised something.
+/// For threads that wait: whether a signal handler raised something. Handlers run on the main thread alone.
 pub(crate) fn interrupted() -> bool {
-    if crate::detached::is_left_behind() {
+    if crate::detached::is_left_behind() || !crate::detached::is_main() {
         return false;
     }
     Python::try_attach(|py| match py.check_signals() {

@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::buffer::Pinned;
     #[pymodule_export]
-    use crate::callbacks::run_callbacks;
+    use crate::callbacks::{next_callbacks, report_unraisable};
     #[pymodule_export]
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
     #[pymodule_export]
@@ -46,6 +46,8 @@ mod _native {
     use crate::context::{Context, context, exit_actor, is_cancelled};
     #[pymodule_export]
     use crate::detached::begin_exit;
+    #[pymodule_export]
+    const FAILURE_KINDS: [&str; 17] = crate::failure::FAILURE_KINDS;
     #[pymodule_export]
     use crate::failure::Failure;
     #[pymodule_export]

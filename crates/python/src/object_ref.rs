@@ -228,12 +228,14 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     })
 }
 
-/// Waits until `num_returns` of the references are ready; gives those, and the others, in their order.
+/// Waits until `num_returns` of the references are ready; gives those, and the others, in their order. With `fetch`, the
+/// values of those are brought to this node.
 #[pyfunction]
 pub(crate) fn wait<'py>(
     refs: &Bound<'py, PyList>,
     num_returns: usize,
     timeout: Option<f64>,
+    fetch: bool,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let py = refs.py();
     let timeout = timeout.map(seconds).transpose()?;
@@ -253,7 +255,11 @@ pub(crate) fn wait<'py>(
     let mut rest: Option<Bound<'py, PyList>> = None;
     let mut start = 0;
     for position in positions {
-        ready.append(refs.get_item(position)?)?;
+        let item = refs.get_item(position)?;
+        if fetch && let Ok(reference) = item.cast_exact::<ObjectRef>() {
+            reference.get().handle.fetch();
+        }
+        ready.append(item)?;
         extend(&mut rest, refs, start, position)?;
         start = position + 1;
     }

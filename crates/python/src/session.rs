@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ impl Runtime {
     }
 
     fn shutdown(&self, py: Python<'_>) {
-        py.detach(|| {
+        detached(py, || {
             self.runtime.shutdown();
             crate::retired::forget(self.runtime.number());
         });
@@ -244,8 +245,14 @@ impl Runtime {
         crate::state::available(py, &self.runtime)
     }
 
-    fn state<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyList>> {
-        crate::state::rows(py, &self.runtime, what)
+    #[pyo3(signature = (what, daemon=None))]
+    fn state<'py>(
+        &self,
+        py: Python<'py>,
+        what: &str,
+        daemon: Option<PathBuf>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        crate::state::rows(py, &self.runtime, what, daemon.as_deref())
     }
 
     fn timeline(&self, py: Python<'_>) -> Vec<(&'static str, String, String, u32, f64, f64)> {

@@ -39,11 +39,16 @@ fn resources(py: Python<'_>, runtime: &Runtime) -> PyResult<(Resources, Resource
     Ok((total, available))
 }
 
-/// Rows about workers, actors, objects, groups, the store, the nodes or tasks. If this process has attached to a node
-/// of a cluster, they are about the whole of it, but for groups; else about the node of this process, and its own tasks.
-pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyResult<Bound<'py, PyList>> {
+/// Rows about workers, actors, objects, groups, the store, the nodes or tasks. With the directory of a cluster's daemon
+/// they are about the whole of it, but for groups; else about the node of this process, and its own tasks.
+pub(crate) fn rows<'py>(
+    py: Python<'py>,
+    runtime: &Runtime,
+    what: &str,
+    daemon: Option<&Path>,
+) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    if let Some(daemon) = runtime.directory().and_then(Path::parent)
+    if let Some(daemon) = daemon
         && cluster_rows(py, &list, daemon, what)?
     {
         return Ok(list);
@@ -62,13 +67,15 @@ pub(crate) fn rows<'py>(py: Python<'py>, runtime: &Runtime, what: &str) -> PyRes
         "actors" => StateKind::Actors,
         "objects" => StateKind::Objects,
         "groups" => StateKind::Groups,
-        "store" | "own store" => StateKind::Store,
+        "store" => StateKind::Store,
         other => return Err(PyValueError::new_err(format!("nothing is known about {other}"))),
     };
     match ask(py, runtime, kind)? {
         StateRows::Workers(rows) => add(&list, rows.iter(), |row| worker(py, session, row))?,
         StateRows::Actors(rows) => add(&list, rows.iter(), |row| actor(py, session, row))?,
-        StateRows::Objects(rows) => add(&list, rows.iter(), |row| object(py, row))?,
+        StateRows::Objects(rows) => {
+            add(&list, rows.iter().filter(|row| !row.elsewhere), |row| object(py, session, row))?;
+        }
         StateRows::Groups(rows) => add(&list, rows.iter(), |row| group(py, row))?,
         StateRows::Store(row) => list.append(store(py, &row)?)?,
         StateRows::Resources(_) | StateRows::Demand(_) | StateRows::Drivers(_) => {}
@@ -102,7 +109,7 @@ fn cluster_rows<'py>(
         filters: Vec::new(),
     };
     let stores = what == ListKind::Nodes && asked == "store";
-    let listing = py.detach(|| Client::connect(daemon)?.list(query));
+    let listing = detached(py, || Client::connect(daemon)?.list(query));
     let rows = match listing {
         Ok(listing) => listing.rows,
         // A node that is in no cluster has nobody who listens there.
@@ -120,11 +127,7 @@ fn cluster_rows<'py>(
         Rows::Objects(rows) => {
             // What a node has of another is in the rows of that one.
             let here = rows.iter().filter(|row| !row.row.elsewhere);
-            add(list, here, |row| {
-                let known = object(py, &row.row)?;
-                known.set_item("node", node_id(py, row.node.to_words()[0]))?;
-                Ok(known)
-            })?;
+            add(list, here, |row| object(py, row.node.to_words()[0], &row.row))?;
         }
         Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| store(py, &row.store))?,
         Rows::Nodes(rows) => add(list, rows.iter(), |row| cluster_node(py, row))?,
@@ -264,8 +267,9 @@ fn actor<'py>(py: Python<'py>, session: u64, actor: &ActorRow) -> PyResult<Bound
     Ok(row)
 }
 
-fn object<'py>(py: Python<'py>, object: &ObjectRow) -> PyResult<Bound<'py, PyDict>> {
+fn object<'py>(py: Python<'py>, session: u64, object: &ObjectRow) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
+    row.set_item("node", node_id(py, session))?;
     row.set_item("id", PyBytes::new(py, &id_bytes(object.object.to_words())))?;
     row.set_item("size", object.bytes)?;
     let state = match (object.sealed, object.spilled) {

@@ -11,6 +11,7 @@ use crate::entry::{Entry, Later, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::inbound::cancel_index;
+use crate::objects::Patience;
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{Inner, Runtime};
@@ -446,11 +447,12 @@ impl Bridge {
 
     /// The bytes of an object's value, in memory. A value that was lost is not waited for.
     pub fn open(&self, handle: &Handle) -> Result<Value, Error> {
-        let text = match handle.has_outcome().then(|| value_of(&handle.entry)).transpose()? {
-            Some(Found::Value(value)) => return Ok(value),
-            Some(Found::Renewed(_)) => format!("the value of object {} was lost", handle.id()),
-            None => format!("object {} has no value yet", handle.id()),
-        };
+        let text =
+            match handle.has_outcome().then(|| value_of(&handle.entry, Patience::default())).transpose()? {
+                Some(Found::Value(value)) => return Ok(value),
+                Some(Found::Renewed(_)) => format!("the value of object {} was lost", handle.id()),
+                None => format!("object {} has no value yet", handle.id()),
+            };
         Err(Failure::new(FailureKind::Lost, text).into())
     }
 

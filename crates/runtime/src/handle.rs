@@ -4,6 +4,7 @@ use crate::actors::ActorEntry;
 use crate::codec::{Arguments, Value};
 use crate::entry::{Entry, Outcome};
 use crate::error::Error;
+use crate::objects::Patience;
 use crate::options::CallOptions;
 use crate::registry::Function;
 use crate::runtime::Runtime;
@@ -36,7 +37,7 @@ impl Handle {
     pub fn get(&self, timeout: Option<Duration>) -> Result<Value, Error> {
         match self.entry.runtime() {
             Some(runtime) => runtime.get(&self.entry, timeout),
-            None => match value_of(&self.entry)? {
+            None => match value_of(&self.entry, Patience::default())? {
                 Found::Value(value) => Ok(value),
                 Found::Renewed(_) => Err(Error::Closed),
             },
@@ -59,7 +60,7 @@ impl Handle {
                     return Poll::Pending;
                 }
             }
-            match value_of(entry) {
+            match value_of(entry, Patience::default()) {
                 Ok(Found::Value(value)) => return Poll::Ready(Ok(value)),
                 Ok(Found::Renewed(entry)) => renewed = Some(Handle { entry }),
                 Err(error) => return Poll::Ready(Err(error)),
@@ -102,6 +103,15 @@ impl Handle {
     #[inline]
     pub fn is_inline(&self) -> bool {
         matches!(self.entry.outcome(), Some(Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Refused(_)))
+    }
+
+    /// Has the value, if it is ready and on another node, brought to this one. Nobody waits for that here.
+    pub fn fetch(&self) {
+        if let Some(Outcome::Stored { place, .. }) = self.entry.outcome()
+            && let Some(runtime) = self.entry.runtime()
+        {
+            runtime.fetch(self.entry.id, place.get());
+        }
     }
 
     /// Whether both refer to the same object in the same process.

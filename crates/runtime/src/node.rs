@@ -10,6 +10,7 @@ use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
+use crate::wait::LOOK_UP;
 use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
 use aktis_logic::machine::submitter::LaneIndex;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
@@ -20,6 +21,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 /// The way to the node.
 pub(crate) enum Link {
@@ -160,6 +162,16 @@ impl Inner {
 
     /// Asks the node something and waits for the answer. The caller holds no lock.
     pub(crate) fn request(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
+        self.request_unless(question, None, || Ok(()))
+    }
+
+    /// The same, with a look now and then at whether to give up: at the latest at `deadline`, if there is one.
+    pub(crate) fn request_unless(
+        &self,
+        question: impl FnOnce(RequestId) -> ToNode,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Result<(), Error>,
+    ) -> Result<FromNode, Error> {
         let request = self.replies.next_request();
         let reply = Arc::new(Reply { answer: Mutex::new(None), arrived: Condvar::new() });
         {
@@ -170,13 +182,24 @@ impl Inner {
             waiting.1.insert(request, reply.clone());
         }
         self.send_to_node(question(request));
-        let mut answer = reply.answer.lock();
-        while answer.is_none() {
-            reply.arrived.wait(&mut answer);
-        }
-        match answer.take() {
-            Some(FromNode::Shutdown) | None => Err(Error::Closed),
-            Some(answer) => Ok(answer),
+        loop {
+            let mut answer = reply.answer.lock();
+            if answer.is_none() {
+                let next_look = Instant::now() + LOOK_UP;
+                let next_look = deadline.map_or(next_look, |deadline| deadline.min(next_look));
+                reply.arrived.wait_until(&mut answer, next_look);
+            }
+            match answer.take() {
+                Some(FromNode::Shutdown) => return Err(Error::Closed),
+                Some(answer) => return Ok(answer),
+                None => {}
+            }
+            drop(answer);
+            if let Err(error) = look() {
+                // An answer that comes later is nobody's.
+                self.replies.waiting.lock().1.remove(&request);
+                return Err(error);
+            }
         }
     }
 

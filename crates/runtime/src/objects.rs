@@ -8,9 +8,10 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
-use aktis_protocol::{FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 use aktis_store::{Pin, PinError};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 /// A stored value, pinned in memory. The object itself lives while `held` does, or, for an argument that is
 /// only used during its task, while the submitter holds it.
@@ -30,6 +31,34 @@ impl Pinned {
     /// Keeps the object beyond the task that got it as an argument.
     pub(crate) fn keep(&self, runtime: &Arc<Inner>) {
         let _ = self.held.set(runtime.adopt_object(self.object));
+    }
+}
+
+/// A value that is there, but not in memory, is waited for at least so long, whatever the caller's time is.
+const RESTORE_TIME_MIN: Duration = Duration::from_millis(100);
+
+/// How whoever wants to read a stored object waits until it is in memory; without limit, if nothing is said.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Patience {
+    /// Until when.
+    pub(crate) deadline: Option<Instant>,
+    /// What the caller said.
+    pub(crate) timeout: Duration,
+    /// Whether others may use the CPU of the task meanwhile.
+    pub(crate) yields: bool,
+}
+
+impl Patience {
+    /// Of one who waits for so long at most, from now on.
+    pub(crate) fn new(timeout: Option<Duration>) -> Self {
+        // A time that no clock reaches is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Self { deadline, timeout: timeout.unwrap_or_default(), yields: true }
+    }
+
+    /// What is left of the time.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -140,35 +169,70 @@ impl Inner {
     }
 
     /// Pins a stored object, bringing it back from wherever it is if need be.
-    fn pin(&self, stored: Stored) -> Result<Pin, Error> {
+    fn pin(self: &Arc<Self>, stored: Stored, patience: Patience) -> Result<Pin, Error> {
         let Stored { object, mut entry } = stored;
         loop {
             match self.arena.pin(entry) {
                 Ok(pin) => return Ok(pin),
-                Err(PinError::Gone | PinError::NotResident) => {
-                    match self.request(|request| ToNode::RestoreWanted { request, object })? {
-                        FromNode::Restored { outcome: Ok(by_now), .. } => entry = by_now,
-                        FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
-                        other => {
-                            return Err(Error::System(format!("the node answered {other:?} to a restore")));
-                        }
+                Err(PinError::Gone | PinError::NotResident) => match self.restore(object, patience)? {
+                    FromNode::Restored { outcome: Ok(by_now), .. } => entry = by_now,
+                    FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
+                    other => {
+                        return Err(Error::System(format!("the node answered {other:?} to a restore")));
                     }
-                }
+                },
             }
         }
     }
 
+    /// Asks for a stored object that is on another node. The answer finds nobody who waits.
+    pub(crate) fn fetch(&self, object: ObjectId, entry: EntryRef) {
+        if self.arena.elsewhere(entry).is_some() {
+            let request = self.replies.next_request();
+            self.send_to_node(ToNode::RestoreWanted { request, object });
+        }
+    }
+
+    /// Has an object brought into memory, which may take as long as another node does to send it.
+    fn restore(self: &Arc<Self>, object: ObjectId, patience: Patience) -> Result<FromNode, Error> {
+        let deadline = patience.deadline.map(|deadline| deadline.max(Instant::now() + RESTORE_TIME_MIN));
+        let mut blocked = None;
+        let look = || {
+            if TaskContext::is_cancelled() {
+                let text = "the task that waits was cancelled";
+                return Err(Failure::new(FailureKind::Cancelled, text).into());
+            }
+            if crate::hooks::get().is_some_and(|hooks| (hooks.interrupted)()) {
+                return Err(Error::Interrupted);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Error::TimedOut(patience.timeout));
+            }
+            if patience.yields && blocked.is_none() {
+                // If so many threads wait that none is left, this one keeps its CPU.
+                blocked = self.executor.as_ref().and_then(|executor| executor.enter_blocked(self).ok());
+            }
+            Ok(())
+        };
+        self.request_unless(|request| ToNode::RestoreWanted { request, object }, deadline, look)
+    }
+
     /// The value of a stored object that this process holds.
-    pub(crate) fn open_held(&self, stored: Stored, handle: Handle) -> Result<Value, Error> {
-        let pin = self.pin(stored)?;
+    pub(crate) fn open_held(
+        self: &Arc<Self>,
+        stored: Stored,
+        handle: Handle,
+        patience: Patience,
+    ) -> Result<Value, Error> {
+        let pin = self.pin(stored, patience)?;
         let held = OnceLock::from(handle);
         Ok(Value::pinned(Arc::new(Pinned { pin, object: stored.object, held })))
     }
 
     /// The value of a stored argument, which the submitter holds while the task runs. If it was lost, it is waited for
-    /// as any other value is.
+    /// as any other value is. The task keeps its CPU meanwhile: another would only wait for memory, too.
     pub(crate) fn open_argument(self: &Arc<Self>, stored: Stored) -> Result<Value, Error> {
-        let pin = match self.pin(stored) {
+        let pin = match self.pin(stored, Patience::default()) {
             Err(error) if is_loss(&error) => return self.hold_object(stored.object).get(None),
             pin => pin?,
         };

@@ -7,7 +7,7 @@ use crate::codec::Value;
 use crate::entry::{Entry, Outcome, WaitGroup};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::objects::is_loss;
+use crate::objects::{Patience, is_loss};
 use crate::pump::SPIN_PARTS;
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
@@ -26,7 +26,7 @@ const ROUNDS: u32 = 32;
 /// In so many rounds, who waits for many objects looks once whether any has failed.
 const FAILURES_EVERY: u32 = 16;
 /// How often a waiting thread asks whether it shall give up.
-const LOOK_UP: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// What is found where an object has an outcome.
 pub(crate) enum Found {
@@ -37,12 +37,12 @@ pub(crate) enum Found {
 }
 
 /// The value of an object that has an outcome.
-pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Found, Error> {
+pub(crate) fn value_of(entry: &Arc<Entry>, patience: Patience) -> Result<Found, Error> {
     match (entry.outcome().expect("there is an outcome"), entry.runtime()) {
         (Outcome::Inline(value), _) => Ok(Found::Value(value.clone())),
         (Outcome::Stored { place, .. }, Some(runtime)) => {
             let stored = Stored { object: entry.id, entry: place.get() };
-            match runtime.open_held(stored, Handle { entry: entry.clone() }) {
+            match runtime.open_held(stored, Handle { entry: entry.clone() }, patience) {
                 Err(error) if is_loss(&error) => Ok(Found::Renewed(runtime.renew(entry))),
                 value => value.map(Found::Value),
             }
@@ -54,22 +54,24 @@ pub(crate) fn value_of(entry: &Arc<Entry>) -> Result<Found, Error> {
 }
 
 impl Inner {
-    /// The value of an object, waiting for it, again and again if it is lost and made again.
+    /// The value of an object, waiting for it, again and again if it is lost and made again, but no longer than `timeout`
+    /// in all.
     pub(crate) fn get(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         timeout: Option<Duration>,
     ) -> Result<Value, Error> {
-        let mut found = self.get_once(entry, timeout)?;
+        let patience = Patience::new(timeout);
+        let mut found = self.get_once(entry, patience)?;
         loop {
             match found {
                 Found::Value(value) => return Ok(value),
-                Found::Renewed(entry) => found = self.get_once(&entry, timeout)?,
+                Found::Renewed(entry) => found = self.get_once(&entry, patience)?,
             }
         }
     }
 
-    fn get_once(self: &Arc<Self>, entry: &Arc<Entry>, timeout: Option<Duration>) -> Result<Found, Error> {
+    fn get_once(self: &Arc<Self>, entry: &Arc<Entry>, patience: Patience) -> Result<Found, Error> {
         if entry.outcome().is_some() {
             self.pump.passed();
         } else {
@@ -78,21 +80,21 @@ impl Inner {
             if TaskContext::is_task(entry.id.task()) {
                 return Err(Error::WaitsForItself(entry.id));
             }
-            if timeout.is_none() {
+            if patience.deadline.is_none() {
                 self.run_instead_of_waiting(entry);
             }
         }
         if entry.outcome().is_none() {
-            let done =
-                self.block(timeout, 1, || entry.outcome().is_some(), |group| entry.add_group(group))?;
+            let is_there = || entry.outcome().is_some();
+            let done = self.block(patience.left(), 1, is_there, |group| entry.add_group(group))?;
             if !done && TaskContext::is_cancelled() {
                 return Err(Failure::new(FailureKind::Cancelled, "the task that waits was cancelled").into());
             }
             if !done {
-                return Err(Error::TimedOut(timeout.unwrap_or_default()));
+                return Err(Error::TimedOut(patience.timeout));
             }
         }
-        value_of(entry)
+        value_of(entry, patience)
     }
 
     /// Waits for `count` of the handles; gives the positions of at most `count` that have outcomes.

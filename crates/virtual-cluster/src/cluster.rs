@@ -10,6 +10,7 @@ mod site;
 
 use crate::random::Random;
 use crate::world::DRIVER;
+use aktis_protocol::ObjectId;
 use aktis_protocol::control::ToNode;
 use bridge::Parcel;
 use site::Site;
@@ -156,22 +157,37 @@ impl Cluster {
         let bridges = &self.sites[index].bridges;
         let from = bridges.iter().find(|(_, bridge)| bridge.slot == fetch.peer).map(|(&other, _)| other);
         let from = from.expect("fetches end with their link");
-        let there = &mut self.sites[from];
-        let server = &there.bridges[&index];
-        let (slot, object) = (server.slot, fetch.object);
-        let outcome = if server.loans.get(object).is_none() {
+        let (slot, object) = (self.sites[from].bridges[&index].slot, fetch.object);
+        let outcome = if self.sites[from].bridges[&index].loans.get(object).is_none() {
             Err(format!("{object} is not lent"))
-        } else if there.world.node.is_resident(object) {
+        } else if self.can_serve(from, object) {
             Ok(())
-        } else if there.world.node.is_stored(object) {
-            // It comes back from disk, or from yet another node.
-            there.world.send(slot, ToNode::RestoreWanted { request: 4, object });
+        } else if self.sites[from].world.node.is_stored(object) {
+            // Who was to have it has not: this one brings it here, or finds out that it is lost.
+            self.sites[from].world.send(slot, ToNode::RestoreWanted { request: 4, object });
             return self.sites[index].world.fetches.push_back(fetch);
         } else {
             Err(format!("{object} is gone there"))
         };
         assert!(outcome.is_ok() || self.faults, "{index} from {from}: {outcome:?}");
         self.sites[index].world.finish_fetch(fetch, outcome);
+    }
+
+    /// Whether a node, or the one that it says has the object, can serve it as things are.
+    fn can_serve(&self, from: usize, object: ObjectId) -> bool {
+        let mut at = from;
+        for _ in 0..SITES {
+            let site = &self.sites[at];
+            let peer = match site.world.node.copy_of(object) {
+                None => return false,
+                Some((_, None)) => return true,
+                Some((_, Some(peer))) => peer,
+            };
+            let next = site.bridges.iter().find(|(_, bridge)| bridge.slot == peer).map(|(&other, _)| other);
+            let Some(next) = next else { return false };
+            at = next;
+        }
+        false
     }
 
     /// A link fails, or a whole node; others take their place.

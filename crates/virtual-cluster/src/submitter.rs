@@ -220,5 +220,5 @@ impl Trial {
 
 /// How virtual workers die.
 fn cause() -> DeathCause {
-    DeathCause { pid: 1, signal: Some(9), exit_code: None, stderr_tail: vec![] }
+    DeathCause { pid: 1, signal: Some(9), ..DeathCause::default() }
 }

@@ -121,8 +121,7 @@ impl<P: Program> Town<P> {
                 // Into the shared memory of a process that nobody reads any more.
                 Deed::Write(..) => {}
                 Deed::Exit => {
-                    let cause =
-                        DeathCause { pid: 1, signal: None, exit_code: Some(0), stderr_tail: Vec::new() };
+                    let cause = DeathCause { pid: 1, exit_code: Some(0), ..DeathCause::default() };
                     return self.world.kill(me, cause);
                 }
             }

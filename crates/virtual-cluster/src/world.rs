@@ -350,5 +350,5 @@ impl World {
 
 /// How a process ends that is killed.
 pub fn killed(process: ProcessSlot) -> DeathCause {
-    DeathCause { pid: 1000 + process.0, signal: Some(9), exit_code: None, stderr_tail: Vec::new() }
+    DeathCause { pid: 1000 + process.0, signal: Some(9), ..DeathCause::default() }
 }

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from aktis.util._runtime import runtime, text_of
+from aktis.util._runtime import runtime, state, text_of
 
 if TYPE_CHECKING:
     from aktis import ObjectRef
@@ -19,23 +19,27 @@ def get_object_locations(
 
     Values that travel inline have no location.
     """
-    from aktis.util.state import list_objects
-
-    if not isinstance(obj_refs, list):
-        raise TypeError(f"`obj_refs` is {obj_refs!r}, not a list of references")
-    rows = {row.object_id: row for row in list_objects(limit=2**62)}
-    node = next((text_of(row["id"]) for row in runtime().state("nodes")), "")
-    locations: dict[ObjectRef[Any], dict[str, Any]] = {}
-    for ref in obj_refs:
-        row = rows.get(ref.hex())
-        locations[ref] = {
-            "node_ids": [] if row is None else [row.node_id or node],
-            "object_size": None if row is None else row.object_size,
-            "did_spill": bool(row is not None and row.spilled),
-        }
-    return locations
+    return _locations(obj_refs, state("objects"))
 
 
 def get_local_object_locations(obj_refs: "list[ObjectRef[Any]]") -> "dict[ObjectRef[Any], dict[str, Any]]":
-    """`get_object_locations`, from what this node knows; with one node, that is all."""
-    return get_object_locations(obj_refs)
+    """The same, but whether this node has the objects, and no question to any other."""
+    return _locations(obj_refs, runtime().state("objects"))
+
+
+def _locations(refs: "list[ObjectRef[Any]]", rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    if not isinstance(refs, list):
+        raise TypeError(f"`obj_refs` is {refs!r}, not a list of references")
+    wanted = {ref.hex() for ref in refs}
+    copies: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
+    for row in rows:
+        if (name := text_of(row["id"])) in wanted and row["state"] != "CREATING":
+            copies[name].append(row)
+    return {
+        ref: {
+            "node_ids": [text_of(row["node"]) for row in copies[ref.hex()]],
+            "object_size": next((row["size"] for row in copies[ref.hex()]), None),
+            "did_spill": any(row["spilled"] for row in copies[ref.hex()]),
+        }
+        for ref in refs
+    }

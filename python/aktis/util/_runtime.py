@@ -23,6 +23,14 @@ def runtime() -> "Runtime":
     return found
 
 
+def state(what: str) -> list[dict[str, Any]]:
+    """Rows about something, of all nodes of the cluster; see `Runtime.state`."""
+    from aktis import _nodes
+
+    found = runtime()
+    return found.state(what, _nodes.daemon_directory())
+
+
 @cache
 def remote(target: Callable[..., Any]) -> Any:
     """A function or class of ours as a remote one: made once, so that it is sent once in each session."""

@@ -9,7 +9,7 @@ Most of it asks the node; `reference_counts` is about this process alone.
 
 from typing import Any
 
-from aktis.util._runtime import runtime, text_of
+from aktis.util._runtime import runtime, state, text_of
 
 __all__ = [
     "available_resources_per_node",
@@ -54,10 +54,8 @@ def reference_counts() -> dict[str, dict[str, int]]:
 def object_exists(ref: Any) -> bool:
     """Whether the object is in this node's shared store. Small values are not: they travel inline."""
     identity = text_of(ref)
-    for row in runtime().state("objects"):
-        if text_of(row.get("id", row.get("object", ""))) == identity:
-            return bool(row.get("stored", True))
-    return False
+    rows = runtime().state("objects")
+    return any(row["stored"] for row in rows if text_of(row["id"]) == identity)
 
 
 def memory_summary() -> str:
@@ -86,7 +84,7 @@ def store_stats() -> dict[str, int]:
     """The object store in numbers: `used_bytes`, `capacity_bytes`, `spilled_bytes`, `restored_bytes`, and
     the objects likewise, added up over all nodes."""
     total = dict.fromkeys(_STORE_STATS, 0)
-    for row in runtime().state("store"):
+    for row in state("store"):
         for name, value in row.items():
             if isinstance(value, int) and not isinstance(value, bool):
                 total[name] = total.get(name, 0) + value
@@ -104,18 +102,11 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
 
 
 def jobs() -> list[dict[str, Any]]:
-    """The programs that use the session: `JobID`, `IsDead`, `DriverPid` of each."""
-    import os
+    """The Python programs that use the cluster, or have used it, the oldest first: `JobID`, `IsDead`,
+    `DriverPid` of each. A session with a node of its own has one."""
+    from aktis import _jobs
 
-    from aktis import _engine, _runtime_env, _session
-
-    session = runtime()
-    here = _engine.context()
-    driver = os.getpid()
-    if here.is_worker:
-        # Told to all workers of the job.
-        driver = int(_runtime_env.job().get("driver_pid", 0))
-    return [{"JobID": _session.job_id().hex(), "IsDead": session.is_closed(), "DriverPid": driver}]
+    return _jobs.rows()
 
 
 def kill_node(node_id: Any, graceful: bool = False) -> None:

@@ -82,8 +82,7 @@ class PlacementGroup:
         before."""
         if self._ready is None:
             # This handle came by name, from the context, or from another process.
-            session: Any = runtime()
-            self._ready = session.watch_group(self.id.binary())
+            self._ready = runtime().watch_group(self.id.binary())
         return self._ready
 
     def wait(self, timeout_seconds: float | None = 30) -> bool:

@@ -8,6 +8,8 @@ import pytest
 
 import aktis
 from aktis.cluster_utils import Cluster
+from aktis.util import debug
+from aktis.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support import is_alive, wait_until
 
 
@@ -74,3 +76,19 @@ def test_bad_requests(no_session: Any) -> None:
         other.remove_node(node)
     cluster.remove_node(node)
     assert cluster.list_all_nodes() == []
+
+
+def test_what_is_said_of_the_nodes_holds(no_session: Any) -> None:
+    settings = {"max_direct_call_object_size": 0}
+    with Cluster(initialize_head=True, head_node_args={"_system_config": settings}) as cluster:
+        node = cluster.add_node(env_vars={"OF_THE_NODE": "yes"})
+        assert cluster.worker_nodes == [node]
+        aktis.init(cluster.address)
+
+        @aktis.remote
+        def variable() -> str | None:
+            return os.environ.get("OF_THE_NODE")
+
+        there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        assert aktis.get(variable.options(scheduling_strategy=there).remote(), timeout=30) == "yes"
+        assert debug.object_exists(aktis.put(b"small"))

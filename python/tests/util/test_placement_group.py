@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import aktis
-from aktis.exceptions import ActorDiedError, AktisError
+from aktis.exceptions import ActorDiedError, ActorPlacementGroupRemoved, TaskPlacementGroupRemoved
 from aktis.util import (
     PlacementGroup,
     get_current_placement_group,
@@ -89,7 +89,7 @@ def test_ready_fails_when_a_pending_group_is_removed(session: Any) -> None:
     refs = [group.ready(), get_placement_group("never").ready()]
     remove_placement_group(group)
     for ref in refs:
-        with pytest.raises(AktisError):
+        with pytest.raises(TaskPlacementGroupRemoved):
             aktis.get(ref, timeout=20)
 
 
@@ -166,12 +166,15 @@ def test_removal_kills_actors_and_fails_tasks(session: Any, latch: Latch) -> Non
     latch.wait_for_arrivals(1)
     queued = work.options(scheduling_strategy=strategy).remote(latch)
     remove_placement_group(group)
-    with pytest.raises(ActorDiedError):
+    with pytest.raises(ActorPlacementGroupRemoved, match="was removed") as raised:
         aktis.get(actor.hello.remote(), timeout=20)
-    with pytest.raises(AktisError):
-        aktis.get(running, timeout=20)
-    with pytest.raises(AktisError):
-        aktis.get(queued, timeout=20)
+    assert isinstance(raised.value, ActorDiedError)
+    for ref in (running, queued):
+        with pytest.raises(TaskPlacementGroupRemoved, match="was removed"):
+            aktis.get(ref, timeout=20)
+    late = Actor.options(scheduling_strategy=strategy).remote()
+    with pytest.raises(ActorPlacementGroupRemoved, match="was removed"):
+        aktis.get(late.hello.remote(), timeout=20)
     wait_until(lambda: aktis.available_resources().get("CPU", 0) == 2)
 
 

@@ -106,6 +106,14 @@ impl Machine {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    /// A number about its object store.
+    pub(crate) fn store(&self, field: &str) -> u64 {
+        let status = self.json(&["status", "--json"]);
+        let nodes = status["nodes"].as_array().expect("a list");
+        let own = nodes.iter().find(|node| node["id"] == status["node"]).expect("the node itself");
+        own["store"][field].as_u64().expect("a number")
+    }
+
     /// How many there are of something.
     pub(crate) fn count(&self, what: &str) -> usize {
         self.json(&["list", what, "--json"])[what].as_array().expect("a list").len()
@@ -131,7 +139,10 @@ impl Machine {
 }
 
 fn spawn(command: &mut Command, arguments: &[&str]) -> Child {
-    command.arg("start").args(arguments).args(["--store-bytes", "128MiB"]);
+    command.arg("start").args(arguments);
+    if !arguments.contains(&"--store-bytes") {
+        command.args(["--store-bytes", "128MiB"]);
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
 }
 
@@ -156,14 +167,19 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The head has so many CPUs, and each member as many as is said.
     pub(crate) fn new(head_cpus: u32, members: &[u32]) -> Self {
+        Self::new_with(head_cpus, members, &[])
+    }
+
+    /// The same, with more arguments for each of them.
+    pub(crate) fn new_with(head_cpus: u32, members: &[u32], more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let cpus = head_cpus.to_string();
         let head = Machine::start(
             directory.path().join("0"),
-            &["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus],
+            &[&["--head", "--listen", "127.0.0.1:0", "--cpus", &cpus], more].concat(),
         );
         let mut cluster = Self { machines: vec![head], directory, joined: 0 };
-        members.iter().for_each(|cpus| cluster.join(*cpus));
+        members.iter().for_each(|cpus| cluster.join_with(*cpus, more));
         cluster.wait_for_links();
         cluster
     }

@@ -7,6 +7,7 @@ mod links;
 mod machines;
 mod network;
 mod placement;
+mod pulls;
 mod recovery;
 mod views;
 mod wire;

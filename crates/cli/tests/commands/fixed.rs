@@ -158,6 +158,7 @@ fn nodes() -> Vec<NodeRow> {
         ],
         store: StoreRow { capacity: 4 << 30, used: 1_300_000_000, objects: 17, ..StoreRow::default() },
         workers: 9,
+        drivers: vec![4100],
     };
     let member = NodeRow {
         node: MEMBER,

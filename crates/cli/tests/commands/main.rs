@@ -52,6 +52,8 @@ fn command_lines_that_make_no_sense() {
         "start --head --resource CPU=4",
         "start --head --label =a",
         "start --head --store-bytes 4G",
+        "start --head --spill-directory /no/such/place",
+        "start --head --spill-bytes much",
         "token --lifetime 30",
         "explain xyz",
         "list",

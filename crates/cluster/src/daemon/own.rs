@@ -36,11 +36,16 @@ impl Parts {
             Ok((StateRows::Demand(rows), _)) => rows,
             _ => Vec::<DemandRow>::new(),
         };
-        let drivers = match self.state(StateKind::Drivers) {
-            Ok((StateRows::Drivers(rows), left_out)) => rows.len() as u32 + left_out as u32,
-            _ => 0,
-        };
-        NodeStatus { row: self.own_row(), drivers, demand }
+        let row = self.own_row();
+        NodeStatus { drivers: row.drivers.len() as u32, row, demand }
+    }
+
+    /// The processes of attached programs.
+    fn drivers(&self) -> Vec<u32> {
+        match self.state(StateKind::Drivers) {
+            Ok((StateRows::Drivers(rows), _)) => rows.iter().map(|row| row.pid).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn own_row(&self) -> NodeRow {
@@ -63,6 +68,7 @@ impl Parts {
             resources: self.host.resources(),
             store,
             workers,
+            drivers: self.drivers(),
         }
     }
 

@@ -350,8 +350,9 @@ impl Peer {
         }
     }
 
-    /// The process of an actor that lived here for the other side died: that decides whether it lives again.
-    pub(super) fn lose_hosted_actor(&mut self, actor: ActorId, cause: DeathCause) {
+    /// The process of an actor that lived here for the other side died: that decides whether it lives again. Or the actor
+    /// is handed back.
+    pub(super) fn lose_hosted_actor(&mut self, actor: ActorId, cause: Option<DeathCause>) {
         if let Some(Hosted { incarnation, .. }) = self.actors.hosted_here.remove(&actor) {
             self.wire.send(&Frame::ActorLost { actor, incarnation, cause });
         }
@@ -392,7 +393,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
+    pub(super) fn on_actor_lost(&mut self, actor: ActorId, incarnation: u32, cause: Option<DeathCause>) {
         if self.forget_hosted_there(actor, incarnation) {
             self.tell_of_actor(actor, ToNode::ActorLost { actor, incarnation, cause });
         }

@@ -138,12 +138,19 @@ impl Peer {
             return self.wire.send(&Frame::Value { object, value: unknown(object) });
         }
         // Who asks again has found that the value is gone.
-        if let Some(renewed) = self.lent_handle(object).and_then(|handle| self.bridge.renew(&handle)) {
-            // It keeps the one whose place it takes.
-            let replaced = self.doorway.lent.lock().replace(object, renewed);
-            drop(replaced);
+        if let Some(handle) = self.lent_handle(object) {
+            self.renew(object, &handle);
         }
         self.say_value(object);
+    }
+
+    /// Has the value of an object made again, or asked for anew, if it was lost; gives whether it was.
+    fn renew(&mut self, object: ObjectId, handle: &Handle) -> bool {
+        let Some(renewed) = self.bridge.renew(handle) else { return false };
+        // It keeps the one whose place it takes.
+        let replaced = self.doorway.lent.lock().replace(object, renewed);
+        drop(replaced);
+        true
     }
 
     fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
@@ -160,6 +167,8 @@ impl Peer {
         };
         let value = match value {
             SharedValue::Inline { bytes, .. } => self.inline(object, &bytes),
+            // It was lost since: the other side waits on, as those here do.
+            SharedValue::Stored { .. } if self.renew(object, &handle) => return self.say_value(object),
             SharedValue::Stored { .. } => self.stored(object, &handle),
             SharedValue::Failed(failure) => PeerValue::Failed(failure),
         };

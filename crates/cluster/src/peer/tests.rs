@@ -4,8 +4,8 @@ use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
-use aktis_protocol::control::{decode, encode};
-use aktis_protocol::peer::Frame;
+use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
+use aktis_protocol::peer::{Frame, Inside};
 use aktis_protocol::state::{StateKind, StateRows};
 use aktis_protocol::{
     Amount, DeathCause, ProcessSlot, ProgramId, ProgramKind, ProgramSpec, Resources, resources,
@@ -110,7 +110,7 @@ impl Pair {
             let node = runtime.node().unwrap();
             let thread = std::thread::spawn(move || {
                 let why = peer.run();
-                let cause = DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: vec![why] };
+                let cause = DeathCause { stderr_tail: vec![why], ..DeathCause::default() };
                 node.host().close_local(slot, cause);
             });
             Side { runtime, slot, doorway, thread: Some(thread) }
@@ -392,4 +392,50 @@ fn a_task_that_nothing_shows_to_be_on_the_other_node_is_cancelled_there() {
             lingering.cancel().expect("the session is there");
         }
     }
+}
+
+/// A wire that keeps what is sent.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Frame>>);
+
+impl Wire for Kept {
+    fn send(&self, frame: &Frame) {
+        self.0.lock().push(frame.clone());
+    }
+
+    fn flush(&self) {}
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn who_waits_for_a_value_is_not_told_of_a_copy_that_is_gone_by_then() {
+    let runtime = node(0);
+    let (holder, second) = (Bridge::new(open_peer(&runtime)), Bridge::new(open_peer(&runtime)));
+    let wire = Arc::new(Kept::default());
+    let mut peer =
+        Peer::new(Bridge::new(open_peer(&runtime)), wire.clone(), Arc::default(), Arc::new(OneProgram));
+    let object = aktis_protocol::TaskId::root(aktis_protocol::SessionId(1)).child(1).returns(0);
+    // The object is on another node, and named to the one that this peer stands for.
+    let entry = holder.import(object, 1 << 20, holder.runtime().process(), true).unwrap();
+    holder.send(ToNode::Resolved { object, value: SharedValue::Stored { entry, contains: false } });
+    peer.name_inside(&Inside { objects: vec![object], actors: Vec::new() });
+    let handle = peer.doorway.lent.lock().get(object).cloned().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while peer.bridge.value_of(&handle).is_none() {
+        peer.bridge.take();
+        assert!(Instant::now() < deadline, "it has no value");
+        std::thread::yield_now();
+    }
+    peer.doorway.lent.lock().on_wanted(object);
+    // That node dies; another one will say the value.
+    let cause = DeathCause::default();
+    second.send(ToNode::Promised { object, holder: second.runtime().process(), found: false });
+    runtime.node().unwrap().host().close_local(holder.runtime().process(), cause);
+    peer.on_ready(object);
+    let told = |frame: &Frame| matches!(frame, Frame::Value { .. });
+    assert!(!wire.0.lock().iter().any(told), "{:?}", wire.0.lock());
+    runtime.shutdown();
 }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn cause() -> DeathCause {
-        DeathCause { pid: 0, signal: None, exit_code: None, stderr_tail: Vec::new() }
+        DeathCause::default()
     }
 
     fn lost(submitter: ProcessSlot, index: u32) -> ToNode {

@@ -158,6 +158,8 @@ fn run() -> Result<(), String> {
         resources: given.resources,
         labels: given.labels,
         store_bytes: Some(given.store_bytes),
+        spill_directory: None,
+        spill_bytes_max: None,
     })
     .map_err(|error| error.to_string())?;
     let stopper = daemon.stopper();

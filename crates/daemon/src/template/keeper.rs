@@ -223,7 +223,8 @@ impl Keeper {
         }
         let cause = Ending::of(template.child.wait().ok());
         let (pid, tail) = (template.child.id(), template.stderr.tail());
-        let cause = DeathCause { pid, signal: cause.signal, exit_code: cause.exit_code, stderr_tail: tail };
+        let (signal, exit_code) = (cause.signal, cause.exit_code);
+        let cause = DeathCause { pid, signal, exit_code, stderr_tail: tail, ..DeathCause::default() };
         let text = cause.to_string().replacen("worker process", "the template process", 1);
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         self.on_failed(template.began.elapsed(), &lines, tidings);

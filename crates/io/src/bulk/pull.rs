@@ -1,7 +1,8 @@
 //! Pulls one object: several streams take parts of the destination, until none is left.
 
+use super::destination::{Destination, Part};
 use super::pool::{self, Place, Pool, Taken};
-use super::{Answer, PART_BYTES, PullError, Request, STREAMS_MAX};
+use super::{Answer, PullError, Request, STREAMS_MAX};
 use crate::frame::{self, Kind};
 use crate::hello::Refusal;
 use crate::timing::Timing;
@@ -20,17 +21,12 @@ const ASKED_MAX: usize = 2;
 /// Connections that may fail, one after the other, before the peer counts as gone.
 const FAILURES_MAX: u32 = 3;
 
-/// A part of the destination.
-struct Part<'d> {
-    offset: u64,
-    bytes: &'d mut [u8],
-}
-
 /// What all streams of a pull share.
 struct Pull<'p, 'd> {
     place: Place,
     object: ObjectId,
     size: u64,
+    insists: bool,
     configuration: &'p Arc<ClientConfig>,
     pool: &'p Pool,
     timing: &'p Timing,
@@ -48,27 +44,19 @@ struct Work<'d> {
     progress: Instant,
 }
 
-/// Fills `destination` with the bytes of `object`, with so many streams at most.
+/// Fills `destination` with what it lacks of `object`, with so many streams at most.
 pub(crate) fn pull(
     place: Place,
     object: ObjectId,
-    destination: &mut [u8],
+    destination: &mut Destination<'_>,
     streams: usize,
     (configuration, pool, timing): (&Arc<ClientConfig>, &Pool, &Timing),
 ) -> Result<(), PullError> {
-    let size = destination.len() as u64;
-    let mut parts: VecDeque<_> = destination
-        .chunks_mut(PART_BYTES)
-        .enumerate()
-        .map(|(index, bytes)| Part { offset: (index * PART_BYTES) as u64, bytes })
-        .collect();
-    if parts.is_empty() {
-        // Even an object without bytes has to be there.
-        parts.push_back(Part { offset: 0, bytes: &mut [] });
-    }
+    let (size, insists) = (destination.size, destination.insists);
+    let parts = std::mem::take(&mut destination.parts);
     let streams = streams.clamp(1, STREAMS_MAX).min(parts.len());
     let work = Mutex::new(Work { parts, failed: None, failures: 0, progress: Instant::now() });
-    let pull = Pull { place, object, size, configuration, pool, timing, work };
+    let pull = Pull { place, object, size, insists, configuration, pool, timing, work };
     thread::scope(|scope| {
         for _ in 1..streams {
             // If the system has no thread to spare, there are fewer streams.
@@ -80,7 +68,9 @@ pub(crate) fn pull(
     });
     // A stream that fails gives its parts back: others may have been done by then.
     pull.stream(false);
-    pull.work.into_inner().failed.map_or(Ok(()), Err)
+    let Work { parts, failed, .. } = pull.work.into_inner();
+    destination.parts = parts;
+    failed.map_or(Ok(()), Err)
 }
 
 impl<'d> Pull<'_, 'd> {
@@ -89,12 +79,14 @@ impl<'d> Pull<'_, 'd> {
         while self.work.lock().goes_on() {
             let Some(taken) = self.pool.take(self.place, is_further) else { return };
             let is_new = matches!(taken, Taken::New);
-            match self.use_connection(taken) {
-                Ok(wire) => return self.pool.give(self.place, Some(wire), self.timing),
+            let (wire, taken) = self.use_connection(taken);
+            self.pool.give(self.place, wire, self.timing);
+            match taken {
+                Ok(()) => return,
                 // One that was kept may have been given up there: that says nothing about the peer.
-                Err(PullError::PeerGone(_)) if !is_new => self.pool.give(self.place, None, self.timing),
+                Err(PullError::PeerGone(_)) if !is_new => {}
+                Err(error) if error.is_answer() => self.work.lock().on_failed(error, self.timing),
                 Err(error) => {
-                    self.pool.give(self.place, None, self.timing);
                     self.work.lock().on_failed(error, self.timing);
                     thread::sleep(self.timing.redial_first);
                 }
@@ -102,40 +94,59 @@ impl<'d> Pull<'_, 'd> {
         }
     }
 
-    /// Takes parts over one connection. Those that have not come when it fails are for others.
-    fn use_connection(&self, taken: Taken) -> Result<Wire, PullError> {
-        let wire = match taken {
-            Taken::Kept(wire) => *wire,
-            Taken::New => pool::connect(self.place, self.configuration, self.timing)?,
+    /// Takes parts over one connection, and gives it back if it can be used again. Parts that have not come when it
+    /// fails are for others.
+    fn use_connection(&self, taken: Taken) -> (Option<Wire>, Result<(), PullError>) {
+        let connected = match taken {
+            Taken::Kept(wire) => Ok(*wire),
+            Taken::New => pool::connect(self.place, self.configuration, self.timing),
+        };
+        let mut wire = match connected {
+            Ok(wire) => wire,
+            Err(error) => return (None, Err(error.into())),
         };
         let mut asked = VecDeque::new();
-        let result = self.take_parts(wire, &mut asked);
+        let result = self.take_parts(&mut wire, &mut asked);
+        // Nothing else is to come after the answer to a single question.
+        let is_clear = match &result {
+            Ok(()) => true,
+            Err(error) => error.is_answer() && asked.len() == 1,
+        };
         self.work.lock().parts.extend(asked);
-        result
+        (is_clear.then_some(wire), result)
     }
 
-    /// Takes parts over one connection; `asked` are those that have not come when it fails.
-    fn take_parts(&self, mut wire: Wire, asked: &mut VecDeque<Part<'d>>) -> Result<Wire, PullError> {
-        loop {
-            while asked.len() < ASKED_MAX {
-                let Some(part) = self.work.lock().parts.pop_front() else { break };
-                let request = Request::Part {
-                    object: self.object,
-                    offset: part.offset,
-                    length: part.bytes.len() as u32,
-                };
-                asked.push_back(part);
-                self.ask(&mut wire, request)?;
-            }
-            let Some(part) = asked.front_mut() else {
-                self.ask(&mut wire, Request::Done)?;
-                return Ok(wire);
-            };
-            self.on_answer(&mut wire)?;
+    /// Takes parts over one connection; `asked` are those that have not come when it fails. The first is asked for
+    /// alone: it may turn out that the object is not there.
+    fn take_parts(&self, wire: &mut Wire, asked: &mut VecDeque<Part<'d>>) -> Result<(), PullError> {
+        self.ask_for_parts(wire, asked, 1)?;
+        while !asked.is_empty() {
+            self.on_answer(wire)?;
+            self.ask_for_parts(wire, asked, ASKED_MAX)?;
+            let Some(part) = asked.front_mut() else { break };
             wire.receive_into(part.bytes, self.timing.bulk_stall)?;
             asked.pop_front();
             self.work.lock().on_progress();
+            self.ask_for_parts(wire, asked, 1)?;
         }
+        Ok(self.ask(wire, Request::Done)?)
+    }
+
+    /// Asks for parts until so many are on their way.
+    fn ask_for_parts(
+        &self,
+        wire: &mut Wire,
+        asked: &mut VecDeque<Part<'d>>,
+        count: usize,
+    ) -> Result<(), WireError> {
+        while asked.len() < count {
+            let Some(part) = self.work.lock().parts.pop_front() else { break };
+            let (object, insists, length) = (self.object, self.insists, part.bytes.len() as u32);
+            let request = Request::Part { object, offset: part.offset, length, insists };
+            asked.push_back(part);
+            self.ask(wire, request)?;
+        }
+        Ok(())
     }
 
     fn ask(&self, wire: &mut Wire, request: Request) -> Result<(), WireError> {
@@ -159,6 +170,7 @@ impl<'d> Pull<'_, 'd> {
             Answer::Part { size } | Answer::Outside { size } => {
                 Err(PullError::SizeDiffers { expected: self.size, found: size })
             }
+            Answer::Elsewhere(node) => Err(PullError::Elsewhere(node)),
             Answer::Unknown(why) => Err(PullError::Unknown(crate::hello::printable(why.as_bytes()))),
         }
     }
@@ -174,11 +186,14 @@ impl Work<'_> {
         self.progress = Instant::now();
     }
 
-    /// Connections may fail, but not always. Those that are closed may be too many there at present: that passes.
+    /// Connections may fail, but not always. Those that are closed or refused may be too many there at present: that
+    /// passes.
     fn on_failed(&mut self, error: PullError, timing: &Timing) {
         self.failures += 1;
         let is_over = match &error {
-            PullError::PeerGone(WireError::Closed) => self.progress.elapsed() >= timing.bulk_stall,
+            PullError::PeerGone(WireError::Closed) | PullError::Refused(Refusal::Busy(_)) => {
+                self.progress.elapsed() >= timing.bulk_stall
+            }
             PullError::PeerGone(WireError::System(error))
                 if error.kind() == io::ErrorKind::ConnectionReset =>
             {
@@ -190,5 +205,22 @@ impl Work<'_> {
         if is_over {
             self.failed.get_or_insert(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_busy_is_asked_again_for_as_long_as_one_who_stalls() {
+        let busy = || PullError::Refused(Refusal::decode(&Refusal::Busy("too many".to_owned()).encode()));
+        assert!(busy().passes());
+        let timing = Timing::default();
+        let mut work = Work { parts: VecDeque::new(), failed: None, failures: 0, progress: Instant::now() };
+        (0..100).for_each(|_| work.on_failed(busy(), &timing));
+        assert!(work.failed.is_none());
+        work.on_failed(PullError::Refused(Refusal::Other("no".to_owned())), &timing);
+        assert!(work.failed.is_some());
     }
 }

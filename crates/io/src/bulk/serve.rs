@@ -1,6 +1,6 @@
 //! Answers what is asked on one connection for bulk transfers.
 
-use super::{Answer, PART_BYTES, Request, Serve, Source};
+use super::{Answer, Opened, PART_BYTES, Request, Serve, Source};
 use crate::frame::{self, Kind};
 use crate::hello::printable;
 use crate::timing::Timing;
@@ -11,15 +11,20 @@ use std::time::Instant;
 /// Bytes that are encrypted before they are sent: few enough that the allocator keeps their memory.
 const WRITE_BYTES: usize = 64 * 1024;
 
+/// How often an object that moves is opened for one part of it.
+const OPENINGS_MAX: u32 = 3;
+
 /// Answers until the other side goes away, breaks the protocol, or is idle for too long.
 pub(crate) fn serve(wire: Wire, peer: NodeId, objects: &dyn Serve, timing: &Timing) -> Result<(), WireError> {
-    let mut connection = Connection { wire, peer, objects, timing, open: None };
+    let mut connection = Connection { wire, peer, objects, timing, open: None, room: Vec::new() };
     loop {
         match connection.next_request() {
-            Ok(Request::Part { object, offset, length }) => connection.on_part(object, offset, length)?,
-            Ok(Request::Done) => connection.open = None,
+            Ok(Request::Part { object, offset, length, insists }) => {
+                connection.on_part(object, offset, length, insists)?;
+            }
+            Ok(Request::Done) => connection.close_source(),
             // The source is not kept for somebody who does not come back for it; the connection is, for a while.
-            Err(WireError::Late) if connection.open.take().is_some() => {}
+            Err(WireError::Late) if connection.open.is_some() => connection.close_source(),
             Err(WireError::Late | WireError::Closed) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -33,6 +38,8 @@ struct Connection<'a> {
     timing: &'a Timing,
     /// The object that was asked for last, as long as more of it may be.
     open: Option<(ObjectId, Box<dyn Source>)>,
+    /// Where parts are read that do not lie in memory.
+    room: Vec<u8>,
 }
 
 impl Connection<'_> {
@@ -44,31 +51,53 @@ impl Connection<'_> {
         }
     }
 
-    fn on_part(&mut self, object: ObjectId, offset: u64, length: u32) -> Result<(), WireError> {
+    fn close_source(&mut self) {
+        self.open = None;
+        self.room = Vec::new();
+    }
+
+    fn on_part(
+        &mut self,
+        object: ObjectId,
+        offset: u64,
+        length: u32,
+        insists: bool,
+    ) -> Result<(), WireError> {
         if length as usize > PART_BYTES {
             return Err(WireError::Unexpected);
         }
-        if self.open.as_ref().is_none_or(|(open, _)| *open != object) {
-            self.open = None;
-            match self.objects.open(self.peer, object) {
-                Ok(source) => self.open = Some((object, source)),
-                Err(why) => return self.answer(&Answer::Unknown(printable(why.as_bytes()))),
+        if self.open.as_ref().is_some_and(|(open, _)| *open != object) {
+            self.close_source();
+        }
+        let mut problem = String::new();
+        for _ in 0..OPENINGS_MAX {
+            let source = match self.open.take() {
+                Some((_, source)) => source,
+                None => match self.objects.open(self.peer, object, insists) {
+                    Ok(Opened::Here(source)) => source,
+                    Ok(Opened::Elsewhere(node)) => return self.answer(&Answer::Elsewhere(node)),
+                    Err(why) => return self.answer(&Answer::Unknown(printable(why.as_bytes()))),
+                },
+            };
+            let size = source.size();
+            if offset.saturating_add(u64::from(length)) > size {
+                self.answer(&Answer::Outside { size })?;
+                self.open = Some((object, source));
+                return Ok(());
+            }
+            let mut room = std::mem::take(&mut self.room);
+            match source.part(offset, length as usize, &mut room) {
+                Ok(part) => {
+                    self.answer(&Answer::Part { size })?;
+                    self.send(part)?;
+                    self.room = room;
+                    self.open = Some((object, source));
+                    return Ok(());
+                }
+                Err(why) => problem = why,
             }
         }
-        let Some((_, source)) = self.open.take() else { return Ok(()) };
-        let bytes = (*source).as_ref();
-        let size = bytes.len() as u64;
-        let part =
-            usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)?.get(..length as usize));
-        match part {
-            Some(part) => {
-                self.answer(&Answer::Part { size })?;
-                self.send(part)?;
-            }
-            None => self.answer(&Answer::Outside { size })?,
-        }
-        self.open = Some((object, source));
-        Ok(())
+        self.answer(&Answer::Unknown(printable(problem.as_bytes())))
     }
 
     fn answer(&mut self, answer: &Answer) -> Result<(), WireError> {

@@ -178,13 +178,13 @@ impl Guest {
     /// Parts of objects, which this thread serves from now on.
     fn serve_objects(self, peer: Name, wire: Wire) -> Result<(), Refused> {
         let Self { inner, pass, .. } = self;
-        let told = |wire: Wire, why: &str| {
-            Refused::Told(wire.into(), Complaint::Unwanted, Refusal::Other(why.into()))
+        let told = |wire: Wire, refusal| Refused::Told(wire.into(), Complaint::Unwanted, refusal);
+        let Some(objects) = &inner.objects else {
+            return Err(told(wire, Refusal::Other("there are no objects here".into())));
         };
-        let Some(objects) = &inner.objects else { return Err(told(wire, "there are no objects here")) };
         let socket = Arc::clone(wire.socket());
         let Some(_serving) = inner.servings.begin(&socket) else {
-            return Err(told(wire, "too many connections for objects"));
+            return Err(told(wire, Refusal::Busy("too many connections for objects".into())));
         };
         drop(pass);
         // However it ends, whoever pulls knows, and pulls again if he likes.

@@ -191,7 +191,7 @@ impl Node {
             }
             ToNode::ActorEnded { actor, failure } => self.on_actor_ended(now, from, actor, failure, out),
             ToNode::ActorLost { actor, incarnation, cause } => {
-                self.on_actor_lost(now, from, actor, incarnation, &cause, out);
+                self.on_actor_lost(now, from, actor, incarnation, cause.as_ref(), out);
             }
             ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
@@ -314,6 +314,7 @@ impl Node {
         self.on_groups_due(now, out);
         self.on_programs_due(now, out);
         self.on_processes_due(now, out);
+        self.hand_back_actors(now, out);
         self.on_orphans_due(now, out);
     }
 }

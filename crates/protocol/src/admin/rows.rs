@@ -89,6 +89,8 @@ pub struct NodeRow {
     pub store: StoreRow,
     /// Its worker processes.
     pub workers: u32,
+    /// The processes of the programs that are attached to it.
+    pub drivers: Vec<u32>,
 }
 
 /// How far a node is.

@@ -178,5 +178,5 @@ fn task(name: &str) -> TaskId {
 }
 
 fn exited(process: ProcessSlot) -> DeathCause {
-    DeathCause { pid: 1000 + process.0, signal: None, exit_code: Some(0), stderr_tail: Vec::new() }
+    DeathCause { pid: 1000 + process.0, exit_code: Some(0), ..DeathCause::default() }
 }

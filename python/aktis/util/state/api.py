@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from aktis.util._runtime import runtime, text_of
+from aktis.util._runtime import state, text_of
 from aktis.util.state._query import DEFAULT_LIMIT, Filter, select
 from aktis.util.state._rows import (
     ActorState,
@@ -73,7 +73,7 @@ def _rows(kind: type[R], what: str) -> Callable[[], list[R]]:
 
     def rows() -> list[R]:
         try:
-            found = runtime().state(what)
+            found = state(what)
         except RuntimeError as error:
             raise AktisStateApiException(f"the {what} of this session cannot be listed: {error}") from error
         return [kind.from_engine(row) for row in found]

@@ -14,5 +14,5 @@ mod handles;
 mod record;
 mod stories;
 
-pub(super) use record::{Actor, Actors};
+pub(super) use record::{Actor, Actors, Care};
 pub(super) use stories::name_taken;

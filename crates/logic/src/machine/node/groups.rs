@@ -300,7 +300,7 @@ impl Node {
             self.remove_shape(now, shape, group, out);
         }
         for actor in self.actors.of_group(group) {
-            let failure = Failure { kind: FailureKind::ActorDied, ..removed(group) };
+            let failure = Failure { kind: FailureKind::ActorGroupRemoved, ..removed(group) };
             self.kill_actor(now, actor, false, failure, out);
         }
         self.serve(now, out);

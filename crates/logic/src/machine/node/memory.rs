@@ -4,8 +4,9 @@
 //! object or to bring one back. The queue always moves: its head is granted as soon as anything of its
 //! size is free, and until then every object that is not in use is spilled, one after another; what is
 //! being written ends by itself; what is pinned is tried again and again. A head that nothing of this
-//! can help (the disk refuses; everything stays pinned for [`PINNED_WAIT_MICROSECONDS_MAX`]) is denied,
-//! so that those behind it get their turn.
+//! can help (the disk refuses; everything stays pinned for [`PINNED_WAIT_MICROSECONDS_MAX`] although nothing is on its
+//! way into memory) is denied, so that those behind it get their turn. Objects of other nodes come into the queue a few at
+//! a time (`pulls`).
 //!
 //! Invariants:
 //! 1. No two copies overlap, in the arena or in the spill file.
@@ -14,10 +15,12 @@
 //! 4. `recency` lists exactly the sealed copies.
 
 mod elsewhere;
+mod pulls;
 mod refusals;
 mod retiring;
 mod spilling;
 
+use pulls::Pulls;
 use refusals::{too_large, too_many};
 use retiring::Retiring;
 use spilling::Prospect;
@@ -71,9 +74,14 @@ pub(super) struct Memory {
     disk_rests_until: Time,
     /// Copies that are freed when nobody reads them.
     retiring: BTreeMap<EntryRef, Retiring>,
-    /// What ever went to disk, and came back.
+    /// Objects of other nodes that are wanted.
+    pulls: Pulls,
+    /// Objects that are being copied back from disk.
+    restoring: usize,
+    /// What ever went to disk, came back, and came from other nodes.
     spilled: Moved,
     restored: Moved,
+    pulled: Moved,
 }
 
 /// Objects that were copied, and their bytes.
@@ -105,8 +113,11 @@ impl Memory {
             spill_above_percent: u64::from(config.spill_above_percent),
             disk_rests_until: Time(0),
             retiring: BTreeMap::new(),
+            pulls: Pulls::default(),
+            restoring: 0,
             spilled: Moved::default(),
             restored: Moved::default(),
+            pulled: Moved::default(),
         }
     }
 
@@ -121,6 +132,8 @@ impl Memory {
             spilled_bytes: self.spilled.bytes,
             restored_objects: self.restored.objects,
             restored_bytes: self.restored.bytes,
+            pulled_objects: self.pulled.objects,
+            pulled_bytes: self.pulled.bytes,
         }
     }
 
@@ -207,12 +220,20 @@ impl Memory {
             out.push(NodeEffect::Send { to: from, message });
             return;
         }
+        let bytes = entries.iter().map(|entry| self.copies.get(*entry).bytes).max().unwrap_or(0);
+        if bytes > self.arena.size() {
+            // It is known here, and others may read it where it is.
+            let message = FromNode::Restored { request, outcome: Err(too_large(bytes, self.arena.size())) };
+            return out.push(NodeEffect::Send { to: from, message });
+        }
         // An object that is being spilled comes back once that has ended, one way or the other.
         let waiting = self.waiters.entry(object).or_default();
         waiting.push((from, request));
         for entry in entries {
-            if let CopyState::Spilled { .. } | CopyState::Elsewhere { .. } = self.copies.get(entry).state {
-                self.want_restored(now, entry);
+            match self.copies.get(entry).state {
+                CopyState::Spilled { .. } => self.want_restored(now, entry),
+                CopyState::Elsewhere { peer } => self.want_pulled(entry, peer),
+                _ => {}
             }
         }
         self.answer_if_resident(object, out);
@@ -280,7 +301,9 @@ impl Memory {
     /// Grants what fits, from the head of the queue, and makes room for what does not.
     fn pump(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         self.retry_at = None;
-        while let Some(head) = self.queue.front() {
+        loop {
+            self.admit_pulls(now);
+            let Some(head) = self.queue.front() else { break };
             let bytes = match head {
                 Request::Write { bytes, .. } => *bytes,
                 Request::Restore { entry } => self.copies.get(*entry).bytes,
@@ -323,6 +346,7 @@ impl Memory {
                     CopyState::Spilled { file_offset } => {
                         let state = CopyState::Restoring { offset, file_offset, orphaned: false };
                         self.copies.set_state(entry, state);
+                        self.restoring += 1;
                         out.push(NodeEffect::Restore { entry, file_offset, bytes, offset });
                     }
                     CopyState::Elsewhere { peer } => self.fetch(entry, peer, offset, out),
@@ -388,6 +412,8 @@ impl Memory {
         let spilling_bytes: u64 =
             self.copies.iter().filter(spilling).map(|copy| page_bytes(copy.bytes)).sum();
         assert_eq!(spilling_bytes, self.spilling_bytes);
+        let restoring = |copy: &&Copy| matches!(copy.state, CopyState::Restoring { .. });
+        assert_eq!(self.copies.iter().filter(restoring).count(), self.restoring);
         for copy in self.copies.iter() {
             let retiring = matches!(copy.state, CopyState::Retiring { .. });
             assert_eq!(retiring, self.retiring.contains_key(&copy.entry), "{} retires", copy.object);
@@ -409,6 +435,7 @@ impl Memory {
         let under_way = self.spilling_bytes > 0 || self.is_looking() || self.retry_at.is_some();
         let moves = self.queue.is_empty() || under_way;
         assert!(moves, "requests wait for memory and nothing is under way");
+        self.check_pulls();
         self.copies.check();
     }
 }

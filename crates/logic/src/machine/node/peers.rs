@@ -221,12 +221,15 @@ impl Node {
         from: ProcessSlot,
         actor: ActorId,
         incarnation: u32,
-        cause: &DeathCause,
+        cause: Option<&DeathCause>,
         out: &mut Effects<NodeEffect>,
     ) {
         let known = self.actors.table.get(&actor);
         if known.is_some_and(|known| known.host() == Some(from) && known.incarnation == incarnation) {
-            self.on_life_lost(now, actor, cause, out);
+            match cause {
+                Some(cause) => self.on_life_lost(now, actor, cause, out),
+                None => self.on_handed_back(now, actor, out),
+            }
             self.serve(now, out);
         }
     }

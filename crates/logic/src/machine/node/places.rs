@@ -10,6 +10,7 @@
 //!    back to that node, which asks again.
 //! 3. What runs where the placer says is started here on credit only.
 
+use super::actors::Care;
 use super::leases::{Held, Lane};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
@@ -97,6 +98,8 @@ pub(super) struct Places {
     credit: BTreeMap<ShapeId, u32>,
     /// Lanes of other nodes in which tasks wait: how many, and since when that many.
     waiting_for_others: BTreeMap<LaneId, (u32, Time)>,
+    /// Actors of other nodes that wait here, and since when.
+    actors_for_others: BTreeMap<ActorId, Time>,
     /// Actors that live where the placer says, and are to live here.
     guests: BTreeSet<ActorId>,
 }
@@ -123,8 +126,9 @@ impl Places {
 
     /// When something is handed up.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
-        let handed_back =
-            self.waiting_for_others.values().map(|(_, since)| Time(since.0 + WELCOME_MICROSECONDS));
+        let waiting = self.waiting_for_others.values().map(|(_, since)| since);
+        let waiting = waiting.chain(self.actors_for_others.values());
+        let handed_back = waiting.map(|since| Time(since.0 + WELCOME_MICROSECONDS));
         let handed_up =
             self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
                 HandUp::Due(at) => Some(*at),
@@ -325,6 +329,36 @@ impl Node {
             }
         }
         self.places.waiting_for_others = waiting;
+        let actors = self.claims.iter().filter_map(|claim| match *claim {
+            Claim::Actor(actor) if self.is_guest_without_group(actor) => Some(actor),
+            _ => None,
+        });
+        let since = |actor| (actor, *self.places.actors_for_others.get(&actor).unwrap_or(&now));
+        self.places.actors_for_others = actors.map(since).collect();
+    }
+
+    /// Whether the actor shall live here for another node, wherever there is room.
+    fn is_guest_without_group(&self, actor: ActorId) -> bool {
+        let known = self.actors.table.get(&actor);
+        known.is_some_and(|known| matches!(known.care, Care::ForPeer(_)) && known.spec.group.is_none())
+    }
+
+    /// The same with actors.
+    pub(super) fn hand_back_actors(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let waiting = self.places.actors_for_others.iter();
+        let due =
+            waiting.filter(|(_, since)| now.0 >= since.0 + WELCOME_MICROSECONDS).map(|(actor, _)| *actor);
+        for actor in due.collect::<Vec<_>>() {
+            self.places.actors_for_others.remove(&actor);
+            let Some(Care::ForPeer(peer)) = self.actors.table.get(&actor).map(|known| known.care) else {
+                continue;
+            };
+            if self.actors.is_waiting(actor) {
+                self.claims.retain(|claim| *claim != Claim::Actor(actor));
+                self.send(peer, FromNode::ActorLost { actor, cause: None }, out);
+                self.hand_back(now, actor, "a node is being chosen".to_owned(), out);
+            }
+        }
     }
 
     fn hand_up_shape(

@@ -5,7 +5,9 @@ use super::copies::CopyState;
 use super::roster::Stage;
 use crate::directory::Value;
 use aktis_protocol::actors::ActorPlace;
-use aktis_protocol::{ActorId, GroupId, GroupState, ObjectId, ProcessSlot, ProgramId, Resources, ShapeId};
+use aktis_protocol::{
+    ActorId, EntryRef, GroupId, GroupState, ObjectId, ProcessSlot, ProgramId, Resources, ShapeId,
+};
 
 /// What the node knows of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,12 @@ impl Node {
     /// Whether the store has a copy of the object, here or in another node.
     pub fn is_stored(&self, object: ObjectId) -> bool {
         !self.memory.copies.readable(object).is_empty()
+    }
+
+    /// The copy of an object that is served to other nodes, in memory or on disk, or the process that stands for the node
+    /// which has one.
+    pub fn copy_of(&self, object: ObjectId) -> Option<(EntryRef, Option<ProcessSlot>)> {
+        self.memory.copy_of(object)
     }
 
     /// How many actors the node knows.

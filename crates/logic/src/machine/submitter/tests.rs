@@ -66,7 +66,7 @@ impl Story {
     }
 
     fn cause() -> DeathCause {
-        DeathCause { pid: 1, signal: Some(9), exit_code: None, stderr_tail: vec![] }
+        DeathCause { pid: 1, signal: Some(9), ..DeathCause::default() }
     }
 }
 

@@ -21,7 +21,7 @@ impl Node {
     }
 
     /// An actor that lived here for another node is known by its handles only, until that node says more.
-    pub(super) fn hand_back(
+    pub(in super::super) fn hand_back(
         &mut self,
         now: Time,
         actor: ActorId,

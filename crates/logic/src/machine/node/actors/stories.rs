@@ -86,7 +86,7 @@ impl Node {
             return Some(Failure { kind: FailureKind::ActorUnschedulable, ..failure });
         }
         if let Some(failure) = spec.group.and_then(|place| self.group_refusal(place)) {
-            return Some(Failure { kind: FailureKind::ActorDied, ..failure });
+            return Some(Failure { kind: FailureKind::ActorGroupRemoved, ..failure });
         }
         spec.name.as_ref().filter(|&name| self.actors.names.contains_key(name)).map(|name| name_taken(name))
     }
@@ -279,13 +279,27 @@ impl Node {
             return self.finish(now, actor, then, out);
         }
         if let Care::ForPeer(peer) = self.actors.table[&actor].care {
-            self.send(peer, FromNode::ActorLost { actor, cause: cause.clone() }, out);
+            self.send(peer, FromNode::ActorLost { actor, cause: Some(cause.clone()) }, out);
             return self.hand_back(now, actor, format!("it died with its process: {cause}"), out);
         }
         match self.after_death(actor, cause) {
             Then::Dead(failure) => self.on_gone(now, actor, failure, out),
             then => self.finish(now, actor, then, out),
         }
+    }
+
+    /// The node that was to construct the actor hands it back: it waits for another place, and that was no life.
+    pub(in super::super) fn on_handed_back(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(then) = self.vacate(actor) {
+            return self.finish(now, actor, then, out);
+        }
+        self.claims.push_back(Claim::Actor(actor));
+        self.tell(actor, out);
     }
 
     /// What a death means for an actor that was not to end.

@@ -2,13 +2,14 @@
 
 use super::super::copies::CopyState;
 use super::super::{EntryState, NodeEffect};
-use super::refusals::{too_large, too_many};
+use super::refusals::too_many;
 use super::{Memory, Request, SPARED_MICROSECONDS};
 use crate::{Effects, Time};
 use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 
 impl Memory {
-    /// Another node has the object: gives its entry here. A copy that is here already is as good.
+    /// Another node has the object: gives its entry here. A copy that is here already is as good. It may be larger than
+    /// this node's store, as long as nobody reads it here.
     pub(in super::super) fn on_imported(
         &mut self,
         peer: ProcessSlot,
@@ -18,9 +19,6 @@ impl Memory {
     ) -> Result<EntryRef, Failure> {
         if let Some(entry) = self.copies.readable(object).first() {
             return Ok(*entry);
-        }
-        if bytes > self.arena.size() {
-            return Err(too_large(bytes, self.arena.size()));
         }
         let state = CopyState::Elsewhere { peer };
         let entry =
@@ -55,6 +53,22 @@ impl Memory {
         self.copies.readable(object).iter().any(is_here)
     }
 
+    /// The copy of an object that is served to other nodes: one in memory, if there is any, else one on disk, else one
+    /// with the node that the second stands for.
+    pub(in super::super) fn copy_of(&self, object: ObjectId) -> Option<(EntryRef, Option<ProcessSlot>)> {
+        let copies =
+            self.copies.readable(object).into_iter().filter_map(|entry| match self.copies.get(entry).state {
+                CopyState::Sealed { .. } => Some((0, entry, None)),
+                CopyState::Spilling { .. } | CopyState::Spilled { .. } | CopyState::Restoring { .. } => {
+                    Some((1, entry, None))
+                }
+                CopyState::Elsewhere { peer } => Some((2, entry, Some(peer))),
+                CopyState::Fetching { peer, .. } => peer.map(|peer| (2, entry, Some(peer))),
+                CopyState::Writing { .. } | CopyState::Retiring { .. } => None,
+            });
+        copies.min_by_key(|(distance, ..)| *distance).map(|(_, entry, peer)| (entry, peer))
+    }
+
     /// There is room for the object: it is copied.
     pub(super) fn fetch(
         &mut self,
@@ -83,6 +97,7 @@ impl Memory {
             (Ok(()), _) => {
                 // Spared for a moment, so that those who asked for it can pin it.
                 self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
+                self.pulled.add(bytes);
                 match orphaned {
                     true => self.retire(entry, out),
                     false => self.answer_if_resident(object, out),

@@ -81,6 +81,7 @@ impl Memory {
         }
         let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return None };
         let (object, bytes) = (copy.object, copy.bytes);
+        self.restoring -= 1;
         match outcome {
             Ok(()) => {
                 self.file.release(file_offset, bytes);
@@ -130,6 +131,10 @@ impl Memory {
         if file_full {
             let text = format!("the {} bytes that may be spilled are in use", self.file.size());
             return Prospect::Hopeless(refused(bytes, &text));
+        }
+        if self.is_filling() {
+            // What comes into memory can leave it afterwards.
+            self.head_since = now;
         }
         if now.0 >= self.head_since.0 + PINNED_WAIT_MICROSECONDS_MAX {
             return Prospect::Hopeless(all_in_use(bytes));

@@ -1,5 +1,7 @@
 //! Memory alone: requests in, orders out.
 
+mod pulls;
+
 use super::super::SpillRefusal;
 use super::*;
 use aktis_protocol::{Labels, NodeId, Resources, SessionId, TaskId};

@@ -1,0 +1,83 @@
+"""What is left of nodes and drivers of a cluster that died: nothing (behaviour 30)."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import aktis
+from aktis.cluster_utils import Cluster
+from aktis.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from support import is_alive, wait_until
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without CPUs, and another node with two."""
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as cluster:
+        cluster.add_node(num_cpus=2)
+        yield cluster
+
+
+@aktis.remote(max_restarts=-1)
+class Parent:
+    """A worker with a child."""
+
+    def __init__(self) -> None:
+        self.child = subprocess.Popen(["sleep", "1000"])
+
+    def pids(self) -> list[int]:
+        return [os.getpid(), self.child.pid]
+
+
+def are_gone(pids: list[int]) -> bool:
+    return not any(map(is_alive, pids))
+
+
+def test_nothing_is_left_of_a_killed_driver(cluster: Cluster, no_session: None, run_script: Any) -> None:
+    killed = run_script(
+        f"""
+        import json, os, signal, subprocess, time
+        import aktis
+
+        aktis.init({cluster.address!r})
+
+        @aktis.remote
+        class Parent:
+            def __init__(self):
+                self.child = subprocess.Popen(["sleep", "1000"])
+
+            def pids(self):
+                return [os.getpid(), self.child.pid]
+
+        @aktis.remote
+        def linger():
+            time.sleep(1000)
+
+        parent = Parent.remote()
+        pids = aktis.get(parent.pids.remote())
+        tasks = [linger.remote() for _ in range(4)]
+        print(json.dumps(pids), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+        check=False,
+    )
+    pids = json.loads(killed.stdout)
+    wait_until(lambda: are_gone(pids), what="the workers of the driver to end")
+    aktis.init(cluster.address)
+    wait_until(lambda: aktis.available_resources().get("CPU") == 2, what="the CPUs to be free again")
+
+
+def test_nothing_is_left_of_a_killed_node(cluster: Cluster, no_session: None) -> None:
+    aktis.init(cluster.address)
+    node = cluster.add_node(num_cpus=1)
+    there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+    parent = Parent.options(num_cpus=1, scheduling_strategy=there).remote()
+    pids = aktis.get(parent.pids.remote(), timeout=30)
+    assert node.process is not None
+    pids.append(node.process.pid)
+    cluster.remove_node(node, allow_graceful=False)
+    wait_until(lambda: are_gone(pids), what="all processes of the node to end")
