@@ -31,6 +31,8 @@ fn the_placer_learns_how_long_each_function_runs() {
         resources: [(resources::CPU.to_owned(), Amount::ONE)].into(),
         labels: Default::default(),
         store_bytes: Some(64 << 20),
+        spill_directory: None,
+        spill_bytes_max: None,
     })
     .expect("a daemon");
     let address = daemon.attach_directory();
