@@ -107,7 +107,7 @@ pub(crate) fn stop(
         true => (Client::connect(directory)?, StopScope::Cluster),
         false => (Client::connect_to_control(directory)?, StopScope::Node),
     };
-    if !client.stop(scope, patience)? {
+    if !client.stop(scope, patience)? || !aktis_cluster::directory::wait_until_free(directory, patience) {
         let log = directory.join(aktis_cluster::directory::LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }

@@ -108,8 +108,9 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// Waits until nobody has claimed the directory; false if somebody still has after `patience`.
-pub(crate) fn wait_until_free(path: &Path, patience: Duration) -> bool {
+/// Waits until nobody has claimed the directory; false if somebody still has after `patience`. What a process that ends has
+/// open is closed in some order: its connections may go before its claim does.
+pub fn wait_until_free(path: &Path, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     let Ok(lock) = File::open(path.join(LOCK_NAME)) else { return true };
     while let Err(TryLockError::WouldBlock) = lock.try_lock_shared() {

@@ -28,6 +28,8 @@ struct Object {
     value: Value,
     /// Who submitted the task that made its value, and may have it run again.
     maker: Option<ProcessSlot>,
+    /// Whether the maker is told when nobody can ask for it any more.
+    is_left: bool,
     holders: BTreeSet<ProcessSlot>,
     /// How many known objects contain it.
     containers: u32,
@@ -41,6 +43,7 @@ impl Object {
         Self {
             value: Value::Pending { owner: None },
             maker: None,
+            is_left: false,
             holders: BTreeSet::new(),
             containers: 0,
             objects: BTreeSet::new(),
@@ -62,6 +65,8 @@ pub struct Freed {
     pub objects: Vec<ObjectId>,
     /// Actors that one object less contains; once per such object.
     pub actors: Vec<ActorId>,
+    /// Makers that have left one of the objects to others, and are to be told.
+    pub makers: Vec<(ObjectId, ProcessSlot)>,
 }
 
 /// The table of objects.
@@ -115,6 +120,13 @@ impl Directory {
         self.collect(vec![object])
     }
 
+    /// `maker` holds no reference any more, but can have the value made again while anybody can ask for it.
+    pub fn leave(&mut self, object: ObjectId, maker: ProcessSlot) -> Freed {
+        let known = self.entry(object);
+        (known.maker, known.is_left) = (Some(maker), true);
+        self.release(object, maker)
+    }
+
     /// `owner` has a reference to the object in circulation and will say its value, if not now.
     /// Returns those who wait for the value, if it is there.
     pub fn escape(
@@ -156,6 +168,20 @@ impl Directory {
     /// Who may have the value of an object made again.
     pub fn maker(&self, object: ObjectId) -> Option<ProcessSlot> {
         self.objects.get(&object)?.maker
+    }
+
+    /// The maker of an object, which was asked for its value, cannot have it made again. Somebody else may.
+    pub fn forget_maker(&mut self, object: ObjectId) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            (known.maker, known.is_left) = (None, false);
+        }
+    }
+
+    /// Whether the maker of an object is to say its value.
+    pub fn is_with_maker(&self, object: ObjectId) -> bool {
+        let owed =
+            |known: &Object| known.maker.is_some() && known.value == Value::Pending { owner: known.maker };
+        self.objects.get(&object).is_some_and(owed)
     }
 
     /// The value of an object is gone from where it was; a value that is known without that place stays. Those who
@@ -282,6 +308,7 @@ impl Directory {
                 }
             }
             freed.objects.push(object);
+            freed.makers.extend(gone.maker.filter(|_| gone.is_left).map(|maker| (object, maker)));
             freed.actors.extend(gone.actors);
         }
         freed
@@ -399,6 +426,20 @@ mod tests {
         directory.escape(object(1), WORKER, Some(inline(1)));
         directory.resolve(object(1), inline(2));
         assert_eq!(directory.value(object(1)), Some(&Value::Known(inline(1))));
+    }
+
+    #[test]
+    fn a_maker_that_has_left_an_object_to_others_is_told_of_its_end() {
+        let mut directory = Directory::default();
+        directory.hold_as_maker(object(1), DRIVER);
+        directory.hold(object(1), WORKER);
+        assert_eq!(directory.leave(object(1), DRIVER), Freed::default());
+        assert_eq!(directory.maker(object(1)), Some(DRIVER));
+        let freed = directory.release(object(1), WORKER);
+        assert_eq!((freed.objects, freed.makers), (vec![object(1)], vec![(object(1), DRIVER)]));
+        // Also if nobody has it by then.
+        assert_eq!(directory.leave(object(1), DRIVER).makers, [(object(1), DRIVER)]);
+        assert!(directory.is_empty());
     }
 
     #[test]

@@ -156,6 +156,12 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
+    /// The sender, which has made `object`, holds no reference to it any more, but keeps what it needs to make it again: it
+    /// is told when nobody can ask for the object ([`FromNode::Freed`]).
+    LeftToOthers {
+        /// The object.
+        object: ObjectId,
+    },
     /// The value of `container` holds these: they live as long as it does.
     Contains {
         /// The object whose value holds references; the node learns of it by this if it did not know it.
@@ -458,7 +464,8 @@ pub enum FromNode {
         /// The object.
         object: ObjectId,
     },
-    /// Nobody here can ask for this object any more, or somebody else says its value.
+    /// Nobody here can ask for this object any more, or somebody else says its value. To a process that stands for another
+    /// node, or has left the object to others.
     Freed {
         /// The object.
         object: ObjectId,

@@ -103,7 +103,8 @@ impl Inner {
             handle.get(None)?;
         }
         let payload = Payload::creation(constructor, arguments, options.concurrency);
-        let bytes = payload.final_bytes().into_owned();
+        let no_value = || Error::System("an argument of the constructor has no value".to_owned());
+        let bytes = payload.final_bytes().ok_or_else(no_value)?.into_owned();
         if bytes.len() > limits::CONTROL_MESSAGE_BYTES_MAX / 2 {
             return Err(Error::Invalid(format!(
                 "the arguments of the constructor take {} bytes, more than {}\nhint: put large arguments into the object store with put()",

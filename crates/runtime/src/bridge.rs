@@ -490,7 +490,9 @@ impl Bridge {
             return Err(Error::from(failure));
         }
         let payload = Payload::creation(foreign_function(spec.constructor), arguments, spec.concurrency);
-        spec.arguments = payload.final_bytes().into_owned();
+        let bytes =
+            payload.final_bytes().ok_or_else(|| Error::System("an argument has no value".to_owned()))?;
+        spec.arguments = bytes.into_owned();
         Ok(self.runtime.0.start_foreign_actor(spec, payload.arguments))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. An outcome is set once and never changes, but for the place of a value that was lost and made again.
-//! 2. `known` says that the node counts this process as a holder: exactly then `Released` is sent when the
-//!    last reference goes.
+//! 2. `known` says that the node counts this process as a holder: exactly then `Released` or `LeftToOthers` is sent when
+//!    the last reference goes.
 //! 3. An entry is never dropped while a lock of the runtime is held: dropping takes those locks.
 //! 4. A renewal, by which a lost value is waited for, keeps the entry that it renews.
 
@@ -297,6 +297,15 @@ impl Entry {
         self.outcome.get()
     }
 
+    /// Whether others may have references to it when this process has none, and its value may be lost.
+    fn may_be_wanted_again(&self, runtime: &Inner) -> bool {
+        self.is_known()
+            && self.escaped.load(Ordering::Acquire)
+            && matches!(self.outcome.get(), Some(Outcome::Stored { .. }))
+            && runtime.tuning.lineage_bytes_max > 0
+            && !runtime.is_closed()
+    }
+
     /// The entry by which the lost value of this one is waited for, and whether that is new.
     pub(crate) fn renew(self: &Arc<Self>, lost: &Arc<Self>, runtime: &Arc<Inner>) -> (Arc<Self>, bool) {
         let mut waiters = self.waiters.lock();
@@ -332,6 +341,9 @@ impl Entry {
             (self.outcome.get(), &outcome)
         {
             place.set(by_now.get());
+        }
+        if let (Some(runtime), Outcome::Failed(failure)) = (self.runtime(), &outcome) {
+            runtime.failures.note(self.id, failure);
         }
         if self.is_known() {
             later.messages.push(ToNode::Resolved { object: self.id, value: outcome.to_shared() });
@@ -427,10 +439,13 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take().filter(|runtime| !runtime.fork.is_forked()) else { return };
-        if let Some(key) = self.key() {
+        let (key, lender) = (self.key(), self.take_lender());
+        if let Some(key) = key.filter(|_| self.may_be_wanted_again(&runtime) && lender.is_none()) {
+            return runtime.leave_object(self.id, key, self);
+        }
+        if let Some(key) = key {
             runtime.on_handle_dropped(key);
         }
-        let lender = self.take_lender();
         if lender.is_some() {
             runtime.forget_object(self.id, self);
         } else if self.is_known() {

@@ -147,11 +147,13 @@ impl Handle {
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
     /// isolation; `recursive` also cancels what it has submitted and what is not finished. A finished task, a `put`
-    /// object or one made elsewhere is left as it is.
+    /// object or one made elsewhere is left as it is; a finished task that is run again, since its value was lost, is not.
     pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
-        if let (Some(key), None) = (self.entry.key(), self.entry.outcome()) {
+        if let Some(key) = self.entry.key()
+            && (self.entry.outcome().is_none() || runtime.is_gone(&self.entry))
+        {
             runtime.cancel(key, force, recursive);
         }
         Ok(())
@@ -171,13 +173,35 @@ impl Handle {
             Some(Outcome::Inline(value)) => {
                 format!("it has a value of {} bytes, in this process", value.bytes().len())
             }
-            Some(Outcome::Stored { .. }) => "it has a value, in the object store of this node".to_owned(),
+            Some(Outcome::Stored { .. }) => self.explain_stored(),
             Some(Outcome::Failed(failure)) => format!("it failed: {failure}"),
             Some(Outcome::Refused(error)) => format!("it was not submitted: {error}"),
             None => match self.entry.runtime() {
                 Some(runtime) => runtime.explain_pending(&self.entry),
                 None => String::new(),
             },
+        }
+    }
+}
+
+impl Handle {
+    /// Says where a value is that is in an object store, or was.
+    fn explain_stored(&self) -> String {
+        let Some(runtime) = self.entry.runtime() else { return String::new() };
+        if runtime.is_gone(&self.entry) {
+            return match self.entry.renewal() {
+                Some(_) => format!(
+                    "its value was lost with the node that had it, and is wanted again: {}",
+                    runtime.explain_pending(&self.entry)
+                ),
+                None => "its value was lost with the node that had it; it is made again, if that is possible, when \
+                         somebody wants it"
+                    .to_owned(),
+            };
+        }
+        match runtime.is_value_elsewhere(&self.entry) {
+            true => "it has a value, in the object store of another node".to_owned(),
+            false => "it has a value, in the object store of this node".to_owned(),
         }
     }
 }

@@ -231,7 +231,7 @@ impl Inner {
                     if kind == MessageKind::StreamItem {
                         later.orphans.push((from, key));
                     } else {
-                        shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
+                        shell.on_returned(self, key, false, later);
                     }
                     return;
                 };
@@ -242,7 +242,7 @@ impl Inner {
                 }
                 stream.end(outcome, later);
                 later.streams.push(stream);
-                shell.step(self, later, |machine, out| machine.on_returned(key, false, out));
+                shell.on_returned(self, key, false, later);
                 return;
             }
             _ => None,
@@ -263,9 +263,20 @@ impl Inner {
 
     fn settle(&self, entry: Arc<Entry>, outcome: Outcome, held: Option<ObjectId>, later: &mut Later) {
         if held.is_some() {
+            // It may have been found inside a value before its task was run again.
+            later.entries.extend(entry.take_lender().map(|lender| lender.entry));
             entry.set_known();
-            // By this the task is found that makes it again if it is lost.
-            self.known.lock().insert(entry.id, Arc::downgrade(&entry));
+            // By this the task is found that makes it again if it is lost. Another entry that is listed already stays so:
+            // what the node says goes to it, and when it goes, the node is told.
+            let mut known = self.known.lock();
+            let listed = known.get(&entry.id).and_then(Weak::upgrade);
+            match &listed {
+                Some(listed) if !Arc::ptr_eq(listed, &entry) => listed.resolve(outcome.clone(), later),
+                Some(_) => {}
+                None => drop(known.insert(entry.id, Arc::downgrade(&entry))),
+            }
+            drop(known);
+            later.entries.extend(listed);
         }
         entry.resolve(outcome, later);
         later.entries.push(entry);

@@ -257,6 +257,9 @@ impl Inner {
                 }
             }
             FromNode::Warned { text } => warn(text),
+            FromNode::Freed { object, .. } if self.bridge.get().is_none() => {
+                self.on_left_object_freed(object);
+            }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HandBack { .. }

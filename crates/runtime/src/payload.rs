@@ -5,6 +5,7 @@ use crate::codec::{Arguments, Resolved};
 use crate::entry::{Entry, Later, Outcome};
 use crate::handle::Handle;
 use crate::registry::Function;
+use crate::standing::Failures;
 use crate::stream::StreamState;
 use aktis_logic::machine::submitter::Record;
 use aktis_protocol::hot::{Stored, TaskHeader};
@@ -75,24 +76,23 @@ impl Payload {
         self.name.as_deref().unwrap_or_else(|| self.function.map_or("", |function| function.name))
     }
 
-    /// The bytes of the arguments, with the values of references in their place: all inputs are there.
-    pub(crate) fn final_bytes(&self) -> Cow<'_, [u8]> {
+    /// The bytes of the arguments, with the values of references in their place; nothing if an input has none.
+    pub(crate) fn final_bytes(&self) -> Option<Cow<'_, [u8]>> {
         if let Some(bytes) = self.arguments.as_final() {
-            return Cow::Borrowed(bytes);
+            return Some(Cow::Borrowed(bytes));
         }
         let handles = self.arguments.handles();
-        Cow::Owned(self.arguments.resolve(|index| {
-            let handle = &handles[index];
-            match handle.entry.outcome().expect("inputs of a queued task are there") {
-                Outcome::Inline(value) => Resolved::Inline(value),
+        let resolved = self.arguments.resolve(|index| {
+            let handle = handles.get(index)?;
+            match handle.entry.outcome()? {
+                Outcome::Inline(value) => Some(Resolved::Inline(value)),
                 Outcome::Stored { place, .. } => {
-                    Resolved::Stored(Stored { object: handle.entry.id, entry: place.get() })
+                    Some(Resolved::Stored(Stored { object: handle.entry.id, entry: place.get() }))
                 }
-                Outcome::Failed(_) | Outcome::Refused(_) => {
-                    unreachable!("a task whose input failed is not sent")
-                }
+                Outcome::Failed(_) | Outcome::Refused(_) => None,
             }
-        }))
+        });
+        resolved.map(Cow::Owned)
     }
 
     pub(crate) fn task_header(&self, key: TaskKey, record: &Record<Self>) -> TaskHeader {
@@ -107,9 +107,12 @@ impl Payload {
         }
     }
 
-    pub(crate) fn input_failure(&self) -> Failure {
-        let failure = |handle: &Handle| Some((handle.id(), handle.entry.outcome()?.failure()?));
-        match self.arguments.handles().iter().find_map(failure) {
+    /// Says which input failed. One that had a value, and could not be made again, is among the last failures.
+    pub(crate) fn input_failure(&self, failures: &Failures) -> Failure {
+        let handles = self.arguments.handles();
+        let first = |handle: &Handle| Some((handle.id(), handle.entry.outcome()?.failure()?));
+        let again = |handle: &Handle| Some((handle.id(), (*failures.last_of(handle.id())?).clone()));
+        match handles.iter().find_map(first).or_else(|| handles.iter().find_map(again)) {
             Some((_, failure)) if failure.kind == FailureKind::SessionClosed => failure,
             Some((object, failure)) => Failure::of_input(object, failure),
             None => Failure::new(FailureKind::InputFailed, "one of its inputs failed"),

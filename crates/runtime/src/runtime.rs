@@ -11,6 +11,7 @@ use crate::inbound::Inbound;
 use crate::node::{Link, Outbox, Replies};
 use crate::options::{ActorOptions, Config, TaskOptions, Tuning};
 use crate::pump::Pump;
+use crate::rebuild::Rebuilds;
 use crate::references::{ReferenceCount, Unlisted};
 use crate::registry::Function;
 use crate::shards::Shards;
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) known: Mutex<IdMap<ObjectId, Weak<Entry>>>,
     pub(crate) unlisted: Unlisted,
     pub(crate) failures: Failures,
+    pub(crate) rebuilds: Rebuilds,
     pub(crate) actors: Mutex<IdMap<ActorId, Weak<crate::actors::ActorEntry>>>,
     pub(crate) groups: Groups,
     /// What detached actors were constructed with.
@@ -136,6 +138,7 @@ impl Inner {
             known: Mutex::default(),
             unlisted: Unlisted::default(),
             failures: Failures::default(),
+            rebuilds: Rebuilds::default(),
             actors: Mutex::default(),
             groups: Groups::default(),
             kept: Mutex::default(),

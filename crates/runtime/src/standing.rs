@@ -40,6 +40,12 @@ impl Failures {
         kept.push_back((object, failure.clone()));
     }
 
+    /// The last one of an object.
+    pub(crate) fn last_of(&self, object: ObjectId) -> Option<Arc<Failure>> {
+        let kept = self.0.lock();
+        kept.iter().rev().find(|(failed, _)| *failed == object).map(|(_, failure)| failure.clone())
+    }
+
     /// Those of objects that are meant, by the tasks that should have made them.
     fn of(&self, id: &IdPrefix) -> BTreeMap<TaskId, String> {
         let kept = self.0.lock();

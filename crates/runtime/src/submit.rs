@@ -1,12 +1,12 @@
 //! From `remote` to a worker's queue: the shell around the submitter machine.
 
+mod lanes;
 mod near;
 
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::node::LaneWish;
 use crate::options::{TaskOptions, Tuning};
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
@@ -17,17 +17,19 @@ use aktis_logic::machine::submitter::{
     ActorIndex, Input, LaneIndex, Record, Route, Stage, Submission, Submitter, SubmitterConfig,
     SubmitterEffect,
 };
-use aktis_protocol::control::{FromNode, RequestId, ToNode};
+use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, TaskHeader};
 use aktis_protocol::limits::{TASK_PAYLOAD_BYTES_MAX, TASK_RETURNS_MAX};
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex,
-    TaskId, TaskKey, limits,
+    ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskId,
+    TaskKey, limits,
 };
 use aktis_store::LaneProducer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
+
+pub(crate) use lanes::Reopen;
 
 /// Tasks that waited for room go into their lane together, up to this many, when there is room for all of them.
 const SENT_AT_ONCE: usize = 64;
@@ -61,6 +63,10 @@ pub(crate) struct Shell {
     by_shape: IdMap<Arc<Shape>, LaneIndex>,
     /// Whether the node has no more lanes for tasks by where their inputs are.
     near_refused: bool,
+    /// The shapes of lanes that were given up: tasks that went through them may have to run again.
+    given_up: IdMap<LaneIndex, Arc<Shape>>,
+    /// How many there may be before those are looked for that no task on record went through.
+    given_up_max: usize,
     /// Actors whose channel was full.
     stalled: Vec<ActorIndex>,
     /// Light actors that wait for a worker to live in.
@@ -88,6 +94,8 @@ impl Shell {
             lanes: Vec::new(),
             by_shape: IdMap::default(),
             near_refused: false,
+            given_up: IdMap::default(),
+            given_up_max: limits::LANES_KEPT,
             stalled: Vec::new(),
             homeless: Vec::new(),
             actors: Vec::new(),
@@ -112,7 +120,7 @@ impl Shell {
                         later.payloads.push(payload);
                     }
                     SubmitterEffect::FailForInput(payload, task) => {
-                        let failure = payload.input_failure().at(payload.name(), task);
+                        let failure = payload.input_failure(&runtime.failures).at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
                         later.payloads.push(payload);
                     }
@@ -148,8 +156,13 @@ impl Shell {
         later: &mut Later,
     ) {
         self.step(runtime, later, |machine, out| machine.on_returned(key, failed, out));
-        if let Some(payload) = self.machine.kept_payload_mut(key) {
-            later.released.extend(payload.arguments.release());
+        let Some(payload) = self.machine.kept_payload_mut(key) else { return };
+        let before = payload.arguments.size_bytes();
+        let Some(released) = payload.arguments.release() else { return };
+        later.released.push(released);
+        let grown = payload.arguments.size_bytes().saturating_sub(before) as u32;
+        if grown > 0 {
+            self.step(runtime, later, |machine, out| machine.on_payload_grown(key, grown, out));
         }
     }
 
@@ -190,7 +203,10 @@ impl Shell {
                 self.flush_lane(runtime, lane, later);
                 continue;
             }
-            let bytes = payload.final_bytes();
+            let Some(bytes) = payload.final_bytes() else {
+                self.step(runtime, later, |machine, out| machine.on_input_failed(key, out));
+                continue;
+            };
             if bytes.len() > TASK_PAYLOAD_BYTES_MAX {
                 self.fail_oversized(runtime, key, bytes.len(), later);
                 continue;
@@ -223,7 +239,10 @@ impl Shell {
         while let Some((key, process)) = self.machine.next_call(index) {
             let record = self.machine.record(key).expect("queued calls are on record");
             let payload = record.payload().expect("a queued call has its payload");
-            let bytes = payload.final_bytes();
+            let Some(bytes) = payload.final_bytes() else {
+                self.step(runtime, later, |machine, out| machine.on_input_failed(key, out));
+                continue;
+            };
             if bytes.len() > TASK_PAYLOAD_BYTES_MAX - size_of::<CallHeader>() {
                 self.fail_oversized(runtime, key, bytes.len(), later);
                 continue;
@@ -322,6 +341,8 @@ impl Shell {
         let lane = &mut self.lanes[index.place()];
         let payload = record.payload().filter(|_| lane.shape == shape)?;
         let function = payload.function.filter(|function| matches!(function.body, FunctionBody::Task(_)))?;
+        let is_sendable = matches!(record.stage(), Stage::Queued | Stage::Sent { .. });
+        let bytes = is_sendable.then(|| payload.final_bytes()).flatten()?;
         let is_free = match record.stage() {
             Stage::Queued => true,
             Stage::Sent { position } => lane.producer.cancel(position),
@@ -330,37 +351,9 @@ impl Shell {
         if !is_free {
             return None;
         }
-        let task = (function, payload.task_header(key, record), TaskBytes::copy(&payload.final_bytes()));
+        let task = (function, payload.task_header(key, record), TaskBytes::copy(&bytes));
         self.machine.on_taken(key);
         Some(task)
-    }
-
-    /// The lane of a shape, for a submission: it stays until that is on record.
-    fn choose_lane(&mut self, shape: &Arc<Shape>) -> Option<LaneIndex> {
-        let lane = *self.by_shape.get(shape)?;
-        self.lanes[lane.place()].choices += u32::from(lane != DEFAULT_LANE);
-        Some(lane)
-    }
-
-    /// A submission that has chosen a lane is on record.
-    #[inline]
-    fn on_chosen(&mut self, lane: LaneIndex) {
-        // The first one stays in any case, and nobody asks for it.
-        if lane != DEFAULT_LANE && self.machine.lane_in(lane.place()) == Some(lane) {
-            self.lanes[lane.place()].choices -= 1;
-        }
-    }
-
-    /// Gives up the lanes that have nothing to do, but for the default one.
-    fn give_up_lanes(&mut self) -> impl Iterator<Item = LaneId> {
-        let unchosen = (1..self.lanes.len()).filter(|&place| self.lanes[place].choices == 0);
-        let idle = self.machine.close_idle_lanes(unchosen);
-        self.by_shape.retain(|_, lane| !idle.contains(lane));
-        idle.into_iter().map(|lane| {
-            let lane = &mut self.lanes[lane.place()];
-            lane.removed = true;
-            lane.id
-        })
     }
 
     /// The queue of a lane, and how many tasks of it are before this position.
@@ -493,6 +486,7 @@ impl Inner {
         flush: impl FnOnce(&mut Shell, &mut Later),
     ) -> TaskKey {
         let inputs: Vec<Handle> = payload.arguments.handles().to_vec();
+        let inside = Self::inputs_inside(shard.index, payload.arguments.kept().0);
         // Before the lock is taken: this flushes the outbox.
         inputs.iter().for_each(|handle| self.announce(&handle.entry));
         let bytes = (payload.arguments.size_bytes() + size_of::<Payload>()) as u32;
@@ -501,9 +495,9 @@ impl Inner {
         let mut later = Later::default();
         let mut shell = shard.lock();
         let key = if inputs.is_empty() {
-            shell.machine.on_submitted(submission, &[])
+            shell.machine.on_submitted(submission, &inside)
         } else {
-            self.submit_with_inputs(shard.index, &mut shell, submission, &inputs, &mut later)
+            self.submit_with_inputs(shard.index, &mut shell, submission, (&inputs, &inside), &mut later)
         };
         if let Route::Lane(lane) = route
             && let Some(failure) = shell.machine.lane_failure(lane)
@@ -531,10 +525,11 @@ impl Inner {
         shard: ShardIndex,
         shell: &mut Shell,
         submission: Submission<Payload>,
-        inputs: &[Handle],
+        (inputs, inside): (&[Handle], &[Input]),
         later: &mut Later,
     ) -> TaskKey {
-        let needed = Self::inputs_of(shard, inputs);
+        let mut needed = Self::inputs_of(shard, inputs);
+        needed.extend(inside);
         let key = shell.machine.on_submitted(submission, &needed);
         let failed = inputs.iter().any(|handle| handle.entry.outcome().is_some_and(Outcome::is_failed));
         if failed {
@@ -552,6 +547,12 @@ impl Inner {
         inputs.iter().filter_map(input).collect()
     }
 
+    /// The tasks of a shard that make what arguments of a task refer to.
+    fn inputs_inside(shard: ShardIndex, inside: &[Handle]) -> Vec<Input> {
+        let keys = inside.iter().filter_map(|handle| handle.entry.key());
+        keys.filter(|key| key.shard() == shard).map(Input::Inside).collect()
+    }
+
     /// An object that tasks of a shard wait for has an outcome.
     pub(crate) fn on_input_resolved(
         self: &Arc<Self>,
@@ -563,109 +564,6 @@ impl Inner {
         let mut shell = self.submitter.get(shard).lock();
         shell.step(self, later, |machine, out| machine.on_elsewhere_resolved(object, failed, out));
         shell.flush(self, later);
-    }
-
-    /// The lane of a shape, asking the node for one at first use.
-    pub(crate) fn lane_of(self: &Arc<Self>, shard: &Shard, shape: &Arc<Shape>) -> Result<LaneIndex, Error> {
-        if let Some(lane) = shard.lock().choose_lane(shape) {
-            return Ok(lane);
-        }
-        // The lane of the default shape is the first of each shard, but where all tasks are those of others.
-        if self.bridge.get().is_none()
-            && *shape != self.default_shape
-            && !shard.has_default_lane.load(Ordering::Acquire)
-        {
-            self.lane_of(shard, &self.default_shape)?;
-        }
-        self.give_up_lanes(shard);
-        let question = |request| {
-            self.replies.lanes.lock().insert(request, LaneWish::Asked(shard.index, shape.clone()));
-            ToNode::LaneWanted { request, shape: self.of_this_program(shape), shard: shard.index }
-        };
-        match crate::hooks::blocking(|| self.request(question))? {
-            FromNode::LaneOpened { request, lane } => {
-                let wish = self.replies.lanes.lock().remove(&request);
-                match (lane, wish) {
-                    (Ok(_), Some(LaneWish::Open(index))) => Ok(index),
-                    (Err(failure), _) => Err(failure.into()),
-                    (Ok(lane), _) => Err(Error::System(format!("{lane} was opened, and not asked for"))),
-                }
-            }
-            other => Err(Error::System(format!("the node answered {other:?} to a question about a lane"))),
-        }
-    }
-
-    /// The shape as the node is told: who names no program means this one.
-    fn of_this_program(&self, shape: &Shape) -> Shape {
-        let program = if shape.program == ProgramId::default() { self.program } else { shape.program };
-        Shape { program, ..shape.clone() }
-    }
-
-    /// The node has made a lane that a thread waits for, or refused to.
-    pub(crate) fn on_lane_opened(self: &Arc<Self>, request: RequestId, lane: Result<LaneId, Failure>) {
-        if let Some((shard, shape)) = self.take_foreseen(request) {
-            return self.on_lane_foreseen(shard, &shape, lane);
-        }
-        if let Ok(id) = lane
-            && let Some(wish) = self.replies.lanes.lock().get_mut(&request)
-            && let LaneWish::Asked(shard, shape) = wish
-        {
-            *wish = LaneWish::Open(self.add_lane(self.submitter.get(*shard), shape, id));
-        }
-        self.run_deferred();
-        self.replies.complete(request, FromNode::LaneOpened { request, lane });
-    }
-
-    /// Takes a new lane into use.
-    fn add_lane(&self, shard: &Shard, shape: &Arc<Shape>, id: LaneId) -> LaneIndex {
-        let mut shell = shard.lock();
-        if let Some(lane) = shell.choose_lane(shape) {
-            return lane;
-        }
-        let (lane_shape, producer) = (self.control.lane_shape(id), self.control.lane_producer(id));
-        let definition = shape.clone();
-        let lane = Lane { id, shape: lane_shape, definition, producer, removed: false, choices: 1 };
-        let index = shell.machine.open_lane();
-        match shell.lanes.get_mut(index.place()) {
-            Some(place) => *place = lane,
-            None => shell.lanes.push(lane),
-        }
-        shell.by_shape.insert(shape.clone(), index);
-        shard.has_default_lane.store(true, Ordering::Release);
-        index
-    }
-
-    /// The node does not serve a lane any more: its tasks fail.
-    pub(crate) fn on_lane_removed(self: &Arc<Self>, id: LaneId, failure: &Failure) {
-        let mut later = Later::default();
-        for shard in self.submitter.all() {
-            let mut shell = shard.lock();
-            let place = shell.lanes.iter().position(|lane| lane.id == id && !lane.removed);
-            if let Some(lane) = place.and_then(|place| shell.machine.lane_in(place)) {
-                shell.lanes[lane.place()].removed = true;
-                shell.by_shape.retain(|_, index| *index != lane);
-                shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
-                // Of one that was given up, the node has been told.
-                later.messages.push(ToNode::LaneForgotten { lane: id });
-                break;
-            }
-        }
-        later.run(self);
-    }
-
-    /// Another lane is wanted: if there are many, those that have nothing to do go, so that their number is not the
-    /// limit of how many different things a program can ask for.
-    fn give_up_lanes(self: &Arc<Self>, shard: &Shard) {
-        // An answer that is on its way may name a lane that is open now. Who asks from now on asks after it was given up.
-        let wishes = self.replies.lanes.lock();
-        let mut shell = shard.lock();
-        let is_asked = |wish: &LaneWish| !matches!(wish, LaneWish::Open(_));
-        if shell.by_shape.len() >= limits::LANES_KEPT && !wishes.values().any(is_asked) {
-            self.outbox.extend(shell.give_up_lanes().map(|lane| ToNode::LaneForgotten { lane }));
-        }
-        drop(shell);
-        drop(wishes);
-        self.run_deferred();
     }
 
     /// One return of a task is not referenced any more.

@@ -1,13 +1,16 @@
-//! One submitter under faults, from a seed: a caller that asks for random things, and workers that die.
+//! One submitter under faults, from a seed: a caller that asks for random things, workers that die, and values that are
+//! lost.
 //!
 //! The machine is the product's own. Every event is told to the `oracle` first, and then:
 //! 1. The machine's effects are exactly those that the oracle expects, and each ticket comes out once.
 //! 2. Every record is as far as the oracle says, and what nobody can ask for is not on record.
 //! 3. A call that may be sent was announced: by a flush, by its submission, or because its channel was full.
-//! 4. At the end everything has values or a failure, and nothing is left.
+//! 4. What is lost is made again after all that it needs, or not at all.
+//! 5. At the end everything has values or a failure, and nothing is left.
 
 mod caller;
 mod errand;
+mod losses;
 mod oracle;
 mod workers;
 
@@ -84,7 +87,8 @@ impl Trial {
             95..97 => self.place_actor(),
             97 => self.kill_worker(),
             98 => self.restart_actor(),
-            _ => self.let_go_of_all(),
+            _ if self.random.chance(50) => self.let_go_of_all(),
+            _ => self.lose_values(),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::machines::{Cluster, Machine, PATIENCE, until};
 use aktis::prelude::*;
 use aktis::{Error, NodeId};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Of an object, of which a store has room for two.
 const OBJECT_BYTES: usize = 10 << 20;
@@ -116,10 +116,8 @@ fn a_reader_gives_up_when_its_time_is_over_though_the_object_is_only_on_its_way(
     let (made, _) = session.wait(vec![made], 1, PATIENCE).unwrap();
     // It is known to be there, and cannot be reached until it is found out to be dead.
     cluster.machines[1].signal(Signal::STOP);
-    let began = Instant::now();
     let error = made[0].get_timeout(Duration::from_millis(200)).unwrap_err();
     assert!(matches!(error, Error::Timeout(_)), "{error:?}");
-    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
     cluster.machines[1].signal(Signal::CONT);
     until("it is there, or lost with its machine", || {
         !matches!(made[0].get_timeout(Duration::from_millis(200)), Err(Error::Timeout(_)))

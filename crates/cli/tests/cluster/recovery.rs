@@ -1,5 +1,6 @@
 //! Values whose only copy died with a machine: made again by running their tasks again, when somebody wants them.
 
+use crate::Counter;
 use crate::machines::{Cluster, PATIENCE, until};
 use aktis::Error;
 use aktis::prelude::*;
@@ -31,6 +32,28 @@ fn fill(board: String, number: u8) -> Vec<u8> {
 fn increased(board: String, bytes: Vec<u8>) -> Vec<u8> {
     note(&board, "increased");
     bytes.into_iter().map(|byte| byte + 1).collect()
+}
+
+/// Adds both up.
+#[remote]
+fn sum(left: Vec<u8>, right: Vec<u8>) -> Vec<u8> {
+    left.into_iter().zip(right).map(|(left, right)| left + right).collect()
+}
+
+/// Adds all up that its arguments refer to.
+#[remote]
+fn total(board: String, parts: Vec<ObjectRef<Vec<u8>>>) -> aktis::Result<Vec<u8>> {
+    note(&board, "total");
+    let mut total = vec![0; BYTES];
+    for part in parts {
+        total.iter_mut().zip(part.get()?).for_each(|(total, byte)| *total += byte);
+    }
+    Ok(total)
+}
+
+#[remote]
+fn repeated(number: u64) -> Vec<u8> {
+    vec![number as u8; BYTES]
 }
 
 #[remote]
@@ -159,4 +182,125 @@ fn a_value_that_was_put_on_a_machine_that_died_is_lost_with_words() {
     cluster.join(1);
     let error = inner[0].get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error:?}");
+}
+
+/// A cluster whose only member with CPUs has died and was followed by another.
+fn replace_member(cluster: &mut Cluster) {
+    let last = cluster.machines.len() - 1;
+    cluster.machines[last].kill();
+    cluster.join(1);
+}
+
+#[test]
+fn what_an_input_was_made_from_is_made_again_before_it() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = fill::remote(cluster.board(), 1);
+    let more = increased::remote(cluster.board(), made.clone());
+    let both = sum::remote(made, more);
+    let both = all_ready(&session, vec![both]).pop().unwrap();
+    replace_member(&mut cluster);
+    assert_eq!(both.get_timeout(PATIENCE).unwrap(), vec![3; BYTES]);
+    assert_eq!((runs(&cluster, "fill"), runs(&cluster, "increased")), (2, 2));
+}
+
+#[test]
+fn small_arguments_are_kept_for_another_run_whoever_has_made_them() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let counter = Counter::options().remote(3);
+    let small = all_ready(&session, vec![session.put(2_u64).unwrap(), counter.add(1)]);
+    let made = small.iter().map(|number| repeated::remote(number.clone())).collect();
+    let made = all_ready(&session, made);
+    // Those who have made them, and all other references, may go.
+    drop((small, counter));
+    replace_member(&mut cluster);
+    for (object, number) in made.iter().zip([2, 4]) {
+        assert_eq!(object.get_timeout(PATIENCE).unwrap(), vec![number; BYTES]);
+    }
+}
+
+#[test]
+fn references_inside_arguments_are_good_for_another_run() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let parts: Vec<_> = (1..4).map(|number| fill::remote(cluster.board(), number)).collect();
+    let whole = total::remote(cluster.board(), all_ready(&session, parts));
+    let whole = all_ready(&session, vec![whole]).pop().unwrap();
+    replace_member(&mut cluster);
+    assert_eq!(whole.get_timeout(PATIENCE).unwrap(), vec![6; BYTES]);
+    assert_eq!((runs(&cluster, "fill"), runs(&cluster, "total")), (6, 2));
+}
+
+#[test]
+fn a_large_argument_that_was_passed_by_value_is_not_kept_and_that_is_said_at_once() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = increased::remote(cluster.board(), vec![1_u8; BYTES]);
+    let made = all_ready(&session, vec![made]).pop().unwrap();
+    replace_member(&mut cluster);
+    let error = made.get_timeout(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    assert!(error.to_string().contains("got a large argument by value"), "{error}");
+}
+
+#[test]
+fn a_reference_that_came_back_in_a_value_lives_as_long_as_it_does_when_its_value_is_made_again() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = fill::remote(cluster.board(), 1);
+    let more = increased::remote(cluster.board(), made.clone());
+    let more = all_ready(&session, vec![more]).pop().unwrap();
+    let list = session.put(vec![made]).unwrap();
+    let mut back = list.get_timeout(PATIENCE).unwrap();
+    drop(list);
+    let back = back.pop().unwrap();
+    replace_member(&mut cluster);
+    assert_eq!(more.get_timeout(PATIENCE).unwrap(), vec![2; BYTES]);
+    drop(more);
+    assert_eq!(first::remote(back.clone()).get_timeout(PATIENCE).unwrap(), 1);
+    assert_eq!(back.get_timeout(PATIENCE).unwrap(), vec![1; BYTES]);
+    assert_eq!((runs(&cluster, "fill"), runs(&cluster, "increased")), (2, 2));
+    drop(back);
+    cluster.machines.remove(1);
+    cluster.wait_until_empty();
+}
+
+#[test]
+fn a_task_is_run_again_though_its_queue_was_given_up() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = fill::options().cpus(0.5).remote(cluster.board(), 7);
+    let made = all_ready(&session, vec![made]).pop().unwrap();
+    for number in 1..=40 {
+        let cpus = f64::from(number) / 100.0;
+        let one = first::options().cpus(cpus).remote(vec![number as u8]);
+        assert_eq!(one.get_timeout(PATIENCE).unwrap(), number as u8);
+    }
+    replace_member(&mut cluster);
+    assert_eq!(made.get_timeout(PATIENCE).unwrap(), vec![7; BYTES]);
+    assert_eq!(runs(&cluster, "fill"), 2);
+}
+
+#[test]
+fn a_value_to_which_only_another_value_refers_is_made_again() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let made = all_ready(&session, (1..3).map(|number| fill::remote(cluster.board(), number)).collect());
+    let list = session.put(made).unwrap();
+    replace_member(&mut cluster);
+    for (object, number) in list.get_timeout(PATIENCE).unwrap().iter().zip(1..) {
+        assert_eq!(object.get_timeout(PATIENCE).unwrap(), vec![number; BYTES]);
+    }
+    assert_eq!(runs(&cluster, "fill"), 4);
+    drop(list);
+    cluster.machines.remove(1);
+    cluster.wait_until_empty();
 }

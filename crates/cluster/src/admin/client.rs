@@ -3,7 +3,6 @@
 use super::wire::{WireError, read_message, write_message};
 use super::{Refusal, SOCKET_NAME};
 use crate::control::control_directory;
-use crate::directory::wait_until_free;
 use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine,
     LogQuery, StopScope,
@@ -217,8 +216,8 @@ impl Client {
         bounded.map_err(|error| self.error(error.into()))?;
         match io::copy(&mut self.stream, &mut io::sink()).map_err(WireError::from) {
             Err(error) if error.is_timeout() => Ok(false),
-            // However the connection ended, nobody is at its other end. What the process has open is closed in some order.
-            _ => Ok(wait_until_free(&self.directory, patience)),
+            // However the connection ended, nobody is at its other end.
+            _ => Ok(true),
         }
     }
 

@@ -166,6 +166,7 @@ impl Node {
             ToNode::Resolved { object, value } => self.on_resolved(now, object, value, out),
             ToNode::Held { object } => self.on_held(from, object),
             ToNode::Released { object } => self.on_released(now, from, object, out),
+            ToNode::LeftToOthers { object } => self.on_left_to_others(now, from, object, out),
             ToNode::Contains { container, holder, objects, actors } => {
                 self.on_contains(now, container, holder, objects, actors, out);
             }

@@ -42,6 +42,9 @@ pub enum Input {
     Task(TaskKey),
     /// Made by another process, or by another submitter of this one, and awaited.
     Elsewhere(ObjectId),
+    /// Made by a task of this process: a reference to it is inside an input. It is not waited for, but if the task that has
+    /// it is run again, so is this one.
+    Inside(TaskKey),
 }
 
 /// A task to be run.
@@ -345,6 +348,9 @@ impl<P> Submitter<P> {
                     missing += 1;
                     add_waiting(&self.tasks, self.elsewhere.entry(object).or_default(), key);
                 }
+                Input::Inside(producer) => {
+                    producers.extend(self.tasks.get(producer).is_some().then_some(producer));
+                }
             }
         }
         let record = self.tasks.get_mut(key).expect("just inserted");
@@ -387,7 +393,8 @@ impl<P> Submitter<P> {
     /// a late or repeated answer.
     pub fn on_returned(&mut self, key: TaskKey, failed: bool, out: &mut Out<P>) -> bool {
         let Some(record) = self.tasks.get_mut(key) else { return false };
-        if record.stage == Stage::Finished {
+        // What waits for its inputs was not sent; if it has run before, this is of then.
+        if matches!(record.stage, Stage::Finished | Stage::Waiting) {
             return false;
         }
         record.returns_missing = record.returns_missing.saturating_sub(1);
@@ -476,8 +483,12 @@ impl<P> Submitter<P> {
         self.end_early(key, || Failure::new(FailureKind::Cancelled, "it was cancelled"), out)
     }
 
-    /// The time that a task had is over (`allowed` says in words how long that was): it ends as if somebody had cancelled it. Tries of it share that time.
+    /// The time that a task had is over (`allowed` says in words how long that was): it ends as if somebody had cancelled it.
+    /// Tries of it share that time. One that was done in time, and is run again for values that were lost, has no deadline.
     pub fn on_deadline_passed(&mut self, key: TaskKey, allowed: &str, out: &mut Out<P>) -> Cancelled {
+        if self.lineage.repeated.contains(&key) {
+            return Cancelled::TooLate;
+        }
         let failure = || {
             let message = format!("it was not done within its deadline of {allowed}, and was cancelled");
             Failure::new(FailureKind::DeadlinePassed, message)
@@ -544,6 +555,9 @@ impl<P> Submitter<P> {
         let Some(record) = self.tasks.get_mut(key) else { return };
         let was_waiting = std::mem::replace(&mut record.stage, Stage::Finished) == Stage::Waiting;
         self.unfinished -= 1;
+        if !self.lineage.repeated.is_empty() {
+            self.lineage.repeated.remove(&key);
+        }
         if record.edges.as_ref().is_some_and(|edges| !edges.dependents.is_empty()) {
             finished.push((key, !matches!(how, Finish::Returned)));
         }
@@ -643,6 +657,8 @@ impl<P> Submitter<P> {
             );
         }
         assert_eq!(bytes, self.lineage.bytes(), "the bytes of lineage are right");
+        let is_open = |key: &TaskKey| self.is_unfinished(*key);
+        assert!(self.lineage.repeated.iter().all(is_open), "what is run again is not finished");
     }
 }
 

@@ -2,16 +2,20 @@
 //!
 //! Items follow one another: a value (`0`, u32 length, bytes), a value in the object store (`1`, a
 //! [`Stored`]), or a placeholder for one that is not known yet (`2`, u32 position among the handles, the object: by that
-//! it is found again, if the call has to be repeated after it has let go of its arguments).
+//! it is found again, if the call has to be repeated after it has let go of its arguments). A placeholder of a value that
+//! was too large to travel, and that nobody else refers to, is marked (`3`).
 //! A million calls may be queued, so the rare parts are in a box of their own.
 
 use super::decode::ANY_TYPE;
 use super::encoded::{Encoded, encode_onto};
+use super::table;
 use super::value::Value;
+use crate::entry::Outcome;
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Runtime;
 use aktis_protocol::hot::Stored;
+use aktis_protocol::peer::Inside;
 use aktis_protocol::{ObjectId, limits};
 use serde::Serialize;
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,6 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const VALUE: u8 = 0;
 const STORED: u8 = 1;
 const HANDLE: u8 = 2;
+const OWN: u8 = 3;
 const VALUE_HEAD_BYTES: usize = 5;
 
 /// The arguments of a call.
@@ -106,7 +111,7 @@ impl Arguments {
         runtime.0.check_own_actors(encoded.actors())?;
         let sum = self.bytes.len() + encoded.len();
         if encoded.len() > runtime.0.tuning.inline_bytes_max || sum > limits::ARGUMENTS_BYTES_MAX {
-            self.push_handle(runtime.0.put_stored(encoded)?);
+            self.push_reference(OWN, runtime.0.put_stored(encoded)?);
             return Ok(());
         }
         push_value_head(&mut self.bytes, encoded.len());
@@ -125,29 +130,58 @@ impl Arguments {
 
     /// Adds a reference: the function gets its value.
     pub fn push_handle(&mut self, handle: Handle) {
+        self.push_reference(HANDLE, handle);
+    }
+
+    fn push_reference(&mut self, tag: u8, handle: Handle) {
         let references = self.references.get_or_insert_default();
-        let position = references.arguments.len() as u32;
-        self.bytes.push(HANDLE);
-        self.bytes.extend_from_slice(&position.to_le_bytes());
-        self.bytes.extend_from_slice(handle.id().as_bytes());
+        push_placeholder(&mut self.bytes, tag, references.arguments.len() as u32, handle.id());
         references.arguments.push(handle);
+    }
+
+    fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut position = 0;
+        std::iter::from_fn(move || Item::read(&self.bytes, &mut position))
     }
 
     /// The objects whose values are arguments, by their positions.
     pub(crate) fn objects(&self) -> Vec<ObjectId> {
-        let (mut objects, mut position) = (Vec::new(), 0);
-        while let Some(item) = Item::read(&self.bytes, &mut position) {
-            if let Item::Handle(_, object) = item {
-                objects.push(object);
-            }
-        }
-        objects
+        let object = |item| match item {
+            Item::Handle(_, object) | Item::Own(_, object) => Some(object),
+            Item::Value(_) | Item::Stored(_) => None,
+        };
+        self.items().filter_map(object).collect()
     }
 
-    /// Takes references to [`Self::objects`], in their order, after they were released: the call is repeated.
-    pub(crate) fn hold_again(&mut self, arguments: Vec<Handle>) {
-        if !arguments.is_empty() {
-            self.references.get_or_insert_default().arguments = arguments;
+    /// What the values of arguments refer to.
+    pub(crate) fn inside(&self) -> Inside {
+        let mut all = Inside::default();
+        for item in self.items() {
+            if let Item::Value(bytes) = item
+                && let Ok(inside) = table::inside(bytes)
+            {
+                all.objects.extend(inside.objects);
+                all.actors.extend(inside.actors);
+            }
+        }
+        all
+    }
+
+    /// Whether an argument went with the references that were released: the call cannot be repeated.
+    pub(crate) fn lacks_value(&self) -> bool {
+        self.references.is_none() && self.items().any(|item| matches!(item, Item::Own(..)))
+    }
+
+    /// Takes references to [`Self::objects`], in their order, and to what is [inside](Self::inside), after they were
+    /// released: the call is repeated.
+    pub(crate) fn hold_again(
+        &mut self,
+        arguments: Vec<Handle>,
+        handles: Vec<Handle>,
+        actors: Vec<ActorHandle>,
+    ) {
+        if !(arguments.is_empty() && handles.is_empty() && actors.is_empty()) {
+            self.references = Some(Box::new(References { arguments, handles, actors }));
         }
     }
 
@@ -172,9 +206,39 @@ impl Arguments {
         self.references.as_ref().map_or((&[], &[]), |references| (&references.handles, &references.actors))
     }
 
-    /// Gives up what the arguments refer to: the call is done. What is given lets go of it when it is dropped.
+    /// Gives up what the arguments refer to: the call is done. What is given lets go of it when it is dropped. Small values
+    /// take the places of their references, so that the call can be repeated without these.
     pub fn release(&mut self) -> Option<Released> {
-        Some(Released { _references: self.references.take()? })
+        let references = self.references.take()?;
+        let value = |position: u32| match references.arguments[position as usize].entry.outcome() {
+            Some(Outcome::Inline(value)) => Some(value),
+            _ => None,
+        };
+        if (0..references.arguments.len() as u32).any(|position| value(position).is_some()) {
+            let (mut bytes, mut kept) = (Vec::with_capacity(self.bytes.len()), 0);
+            for item in self.items() {
+                let (tag, position, object) = match item {
+                    Item::Value(value) => {
+                        push_value(&mut bytes, value);
+                        continue;
+                    }
+                    Item::Stored(stored) => {
+                        push_stored(&mut bytes, stored);
+                        continue;
+                    }
+                    Item::Handle(position, object) => (HANDLE, position, object),
+                    Item::Own(position, object) => (OWN, position, object),
+                };
+                if let Some(value) = value(position) {
+                    push_value(&mut bytes, value.bytes());
+                } else {
+                    push_placeholder(&mut bytes, tag, kept, object);
+                    kept += 1;
+                }
+            }
+            self.bytes = bytes;
+        }
+        Some(Released { _references: references })
     }
 
     /// The arguments as the function gets them, if no reference has to be replaced.
@@ -184,21 +248,20 @@ impl Arguments {
     }
 
     /// The arguments as the function gets them, with each reference replaced by what `resolved` gives
-    /// for its position.
-    pub fn resolve<'v>(&self, mut resolved: impl FnMut(usize) -> Resolved<'v>) -> Vec<u8> {
+    /// for its position; nothing if that gives nothing.
+    pub fn resolve<'v>(&self, mut resolved: impl FnMut(usize) -> Option<Resolved<'v>>) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(self.bytes.len() + 32);
-        let mut position = 0;
-        while let Some(item) = Item::read(&self.bytes, &mut position) {
+        for item in self.items() {
             match item {
                 Item::Value(bytes) => push_value(&mut out, bytes),
                 Item::Stored(stored) => push_stored(&mut out, stored),
-                Item::Handle(index, _) => match resolved(index as usize) {
+                Item::Handle(index, _) | Item::Own(index, _) => match resolved(index as usize)? {
                     Resolved::Inline(value) => push_value(&mut out, value.bytes()),
                     Resolved::Stored(stored) => push_stored(&mut out, stored),
                 },
             }
         }
-        out
+        Some(out)
     }
 
     /// How many bytes the arguments keep, references aside.
@@ -223,6 +286,12 @@ fn push_value(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+fn push_placeholder(out: &mut Vec<u8>, tag: u8, position: u32, object: ObjectId) {
+    out.push(tag);
+    out.extend_from_slice(&position.to_le_bytes());
+    out.extend_from_slice(object.as_bytes());
+}
+
 fn push_stored(out: &mut Vec<u8>, stored: Stored) {
     out.push(STORED);
     out.extend_from_slice(stored.as_bytes());
@@ -243,7 +312,7 @@ pub(crate) fn foreign_items(bytes: &[u8]) -> Result<Vec<ForeignItem<'_>>, String
         items.push(match item {
             Item::Value(value) => ForeignItem::Value(value),
             Item::Stored(stored) => ForeignItem::Stored(stored),
-            Item::Handle(..) => return Err("a reference was not resolved".to_owned()),
+            Item::Handle(..) | Item::Own(..) => return Err("a reference was not resolved".to_owned()),
         });
     }
     match position == bytes.len() {
@@ -258,6 +327,8 @@ pub(super) enum Item<'a> {
     Value(&'a [u8]),
     Stored(Stored),
     Handle(u32, ObjectId),
+    /// Of a value that nobody else refers to.
+    Own(u32, ObjectId),
 }
 
 impl<'a> Item<'a> {
@@ -275,10 +346,13 @@ impl<'a> Item<'a> {
                 let (stored, _) = Stored::read_from_prefix(rest).ok()?;
                 (Self::Stored(stored), size_of::<Stored>())
             }
-            HANDLE => {
+            HANDLE | OWN => {
                 let (position, rest) = rest.split_first_chunk()?;
                 let (object, _) = ObjectId::read_from_prefix(rest).ok()?;
-                (Self::Handle(u32::from_le_bytes(*position), object), 4 + size_of::<ObjectId>())
+                let position = u32::from_le_bytes(*position);
+                let item =
+                    if *tag == OWN { Self::Own(position, object) } else { Self::Handle(position, object) };
+                (item, 4 + size_of::<ObjectId>())
             }
             _ => return None,
         };

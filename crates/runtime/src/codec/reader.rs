@@ -47,7 +47,7 @@ impl ArgumentReader {
                 let value = runtime.open(stored).map_err(|error| unopened(name, error))?;
                 decode_in(self.runtime.as_ref(), &value)
             }
-            Some(Item::Handle(..)) => Err("the reference was not resolved".to_owned()),
+            Some(Item::Handle(..) | Item::Own(..)) => Err("the reference was not resolved".to_owned()),
             None => Err("there are fewer arguments than the function takes".to_owned()),
         };
         decoded.map_err(|problem| refused(name, &problem))
@@ -73,7 +73,7 @@ impl ArgumentReader {
                 let value = runtime.open(stored).map_err(|error| unopened("of the call", error))?;
                 Ok(Some(RawArgument::Value(value)))
             }
-            Some(Item::Handle(..)) => {
+            Some(Item::Handle(..) | Item::Own(..)) => {
                 Err(Failure::new(FailureKind::Codec, "a reference among the arguments was not resolved"))
             }
             None => Ok(None),

@@ -118,12 +118,13 @@ impl Inner {
         let opened = lane.map(|id| self.add_lane(shard, shape, id));
         let mut later = Later::default();
         let mut shell = shard.lock();
-        match opened {
-            Ok(lane) => shell.on_chosen(lane),
-            Err(_) => shell.near_refused = true,
+        match &opened {
+            Ok(lane) => shell.on_chosen(*lane),
+            Err(_) => shell.near_refused |= shape.near.is_some(),
         }
         shell.flush(self, &mut later);
         drop(shell);
         later.run(self);
+        self.on_lane_for_rebuilds(shard.index, shape, opened.err().as_ref());
     }
 }

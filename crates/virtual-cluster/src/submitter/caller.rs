@@ -44,6 +44,27 @@ impl Caller {
         }
     }
 
+    /// The references that the program itself has.
+    pub(super) fn held(&self) -> &[(usize, u32)] {
+        &self.held
+    }
+
+    /// Whether anything refers to a return of an errand.
+    pub(super) fn is_referenced(&self, number: usize, index: u32) -> bool {
+        self.references[number][index as usize] > 0
+    }
+
+    /// A return of an errand is referenced again for a while, if it was not; gives whether it was not.
+    pub(super) fn refer_again(&mut self, number: usize, index: u32) -> bool {
+        let references = &mut self.references[number][index as usize];
+        let is_new = *references == 0;
+        if is_new {
+            *references = 1;
+            self.loose.push((number, index));
+        }
+        is_new
+    }
+
     fn on_submitted(&mut self, number: usize, order: &Order) {
         self.references.push(vec![1; order.returns as usize]);
         self.held.extend((0..order.returns).map(|index| (number, index)));

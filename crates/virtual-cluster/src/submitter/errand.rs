@@ -27,6 +27,13 @@ pub(super) enum Need {
     Thing(ObjectId),
 }
 
+impl Need {
+    /// Whether it is a return of this errand.
+    pub(super) fn is_of(&self, number: usize) -> bool {
+        matches!(self, Self::Errand(other, _) if *other == number)
+    }
+}
+
 /// What a program asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -56,13 +63,15 @@ pub(super) struct Errand {
     pub(super) handles: u32,
     /// Whether the machine has the ticket.
     pub(super) ticket: bool,
+    /// The inputs that it waits for.
+    pub(super) awaits: Vec<Need>,
 }
 
 impl Errand {
-    pub(super) fn new(order: Order, key: TaskKey) -> Self {
+    pub(super) fn new(order: Order, key: TaskKey, awaits: Vec<Need>) -> Self {
         let handles = order.returns;
         let (fate, sent, taken) = (Fate::Open, None, false);
-        Self { order, key, fate, sent, taken, runs: 0, arrived: 0, handles, ticket: true }
+        Self { order, key, fate, sent, taken, runs: 0, arrived: 0, handles, ticket: true, awaits }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -80,6 +89,18 @@ impl Errand {
     }
 
     pub(super) fn needs_errand(&self, number: usize) -> bool {
-        self.order.needs.iter().any(|need| matches!(need, Need::Errand(other, _) if *other == number))
+        self.order.needs.iter().any(|need| need.is_of(number))
+    }
+
+    /// How often a finished one was tried: a try that was to come, when an answer came late, counts.
+    pub(super) fn tries(&self) -> u32 {
+        self.runs + u32::from(!self.is_under_way())
+    }
+
+    /// It is to run again, once these inputs are there.
+    pub(super) fn begin_again(&mut self, awaits: Vec<Need>) {
+        self.runs = self.tries();
+        (self.fate, self.sent, self.taken, self.arrived) = (Fate::Open, None, false, 0);
+        self.awaits = awaits;
     }
 }

@@ -5,7 +5,7 @@
 
 use super::errand::{Errand, Fate, Need, Order};
 use aktis_logic::machine::submitter::{
-    ActorIndex, Cancelled, LaneIndex, Place, Route, Stage, SubmitterConfig,
+    ActorIndex, Cancelled, LaneIndex, Place, Repeat, Route, Stage, SubmitterConfig,
 };
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,8 +79,12 @@ impl Oracle {
 
     /// How many inputs an errand waits for.
     pub(super) fn missing(&self, number: usize) -> usize {
-        let needs = &self.errands[number].order.needs;
-        needs.iter().filter(|need| self.fate(**need) == Fate::Open).count()
+        self.errands[number].awaits.len()
+    }
+
+    /// The inputs of an order that are not there.
+    fn open_needs(&self, order: &Order) -> Vec<Need> {
+        order.needs.iter().copied().filter(|need| self.fate(*need) == Fate::Open).collect()
     }
 
     /// How far an errand must be.
@@ -109,10 +113,10 @@ impl Oracle {
 
     /// The objects from elsewhere that open errands wait for.
     pub(super) fn awaited(&self) -> BTreeSet<ObjectId> {
-        let needs = self.open().flat_map(|number| &self.errands[number].order.needs);
+        let needs = self.open().flat_map(|number| &self.errands[number].awaits);
         let awaited = |need: &Need| match *need {
-            Need::Thing(object) if self.things[&object] == Fate::Open => Some(object),
-            _ => None,
+            Need::Thing(object) => Some(object),
+            Need::Errand(..) => None,
         };
         needs.filter_map(awaited).collect()
     }
@@ -125,7 +129,8 @@ impl Oracle {
     pub(super) fn on_submitted(&mut self, order: Order, key: TaskKey) -> usize {
         let number = self.errands.len();
         assert!(self.numbers.insert(key, number).is_none(), "{key:?} is given twice");
-        self.errands.push(Errand::new(order, key));
+        let awaits = self.open_needs(&order);
+        self.errands.push(Errand::new(order, key, awaits));
         self.on_record.insert(number);
         number
     }
@@ -150,7 +155,7 @@ impl Oracle {
     /// Says whether the answer must be kept.
     pub(super) fn on_returned(&mut self, number: usize, failed: bool) -> bool {
         let errand = &mut self.errands[number];
-        if !errand.is_open() {
+        if !errand.is_open() || !errand.awaits.is_empty() {
             return false;
         }
         errand.arrived += 1;
@@ -166,9 +171,28 @@ impl Oracle {
 
     pub(super) fn on_thing_resolved(&mut self, object: ObjectId, failed: bool) {
         self.things.insert(object, if failed { Fate::Failed } else { Fate::Value });
-        if failed {
-            self.fail_users(|errand| errand.order.needs.contains(&Need::Thing(object)));
+        self.settle(failed, |need| *need == Need::Thing(object));
+        self.sweep();
+    }
+
+    /// Whether a finished errand can be run again.
+    pub(super) fn repeat(&self, number: usize) -> Repeat {
+        let errand = &self.errands[number];
+        match (errand.fate, errand.order.route) {
+            _ if !self.on_record.contains(&number) => Repeat::Forgotten,
+            (Fate::Open, _) => Repeat::UnderWay,
+            (_, Route::Actor(_)) => Repeat::Call,
+            _ if !errand.ticket => Repeat::Forgotten,
+            _ if errand.tries() > errand.order.retries => Repeat::NoRetryLeft { runs: errand.tries() },
+            _ => Repeat::Possible,
         }
+    }
+
+    /// A value of a finished errand is gone: it is run again.
+    pub(super) fn on_value_lost(&mut self, number: usize) {
+        let awaits = self.open_needs(&self.errands[number].order);
+        self.errands[number].begin_again(awaits);
+        self.lineage.retain(|kept| *kept != number);
         self.sweep();
     }
 
@@ -268,14 +292,19 @@ impl Oracle {
         let errand = &mut self.errands[number];
         errand.fate = fate;
         errand.ticket = false;
-        if fate == Fate::Failed {
-            self.fail_users(|errand| errand.needs_errand(number));
-        }
+        errand.awaits.clear();
+        self.settle(fate == Fate::Failed, |need| need.is_of(number));
     }
 
-    fn fail_users(&mut self, uses: impl Fn(&Errand) -> bool) {
-        for user in self.open().filter(|user| uses(&self.errands[*user])).collect::<Vec<_>>() {
-            if self.errands[user].is_open() {
+    /// An input is there for those that wait for it, or fails them.
+    fn settle(&mut self, failed: bool, is_it: impl Fn(&Need) -> bool) {
+        for user in self.open().collect::<Vec<_>>() {
+            let errand = &mut self.errands[user];
+            if !errand.is_open() || !errand.awaits.iter().any(&is_it) {
+                continue;
+            }
+            errand.awaits.retain(|need| !is_it(need));
+            if failed {
                 self.expected.for_input.insert(user);
                 self.finish(user, Fate::Failed);
             }

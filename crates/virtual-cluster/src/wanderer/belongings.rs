@@ -232,7 +232,12 @@ impl Belongings {
         };
         for (object, reference) in self.references.extract_if(.., unused).collect::<Vec<_>>() {
             if reference.announced {
-                around.tell(ToNode::Released { object });
+                let is_left = around.random.chance(20);
+                around.tell(if is_left {
+                    ToNode::LeftToOthers { object }
+                } else {
+                    ToNode::Released { object }
+                });
             }
         }
     }
@@ -283,6 +288,10 @@ impl Belongings {
             },
             FromNode::ObjectResolved { object, .. } => {
                 assert!(self.awaited.remove(&object), "{object} was told and not asked for");
+            }
+            FromNode::Freed { object, .. } => {
+                let used = self.references.get(&object).is_some_and(|reference| reference.announced);
+                assert!(!used, "{object} was freed and is held");
             }
             FromNode::Rebuild { object } => around.tell(ToNode::Resolved { object, value: inline() }),
             other => return Some(other),

@@ -297,6 +297,7 @@ impl Hosting {
             | FromNode::Sought { .. }
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
+            | FromNode::Warned { .. }
             | FromNode::ActorWanted { .. } => {}
             FromNode::KillActor { actor, restart } => around.tell(ToNode::ActorKilled { actor, restart }),
             other => panic!("an unexpected message: {other:?}"),

@@ -65,6 +65,14 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.orphans.remove(&object);
+        if let SharedValue::Failed(failure) = &value
+            && failure.kind == FailureKind::Lost
+            && self.directory.is_with_maker(object)
+        {
+            // It knows nothing of the task any more. Others may have a copy, or know more.
+            self.directory.forget_maker(object);
+            return self.on_value_lost(now, object, failure.clone(), out);
+        }
         let waiting = self.directory.resolve(object, value);
         self.tell_value(object, waiting, out);
         let freed = self.directory.collect(vec![object]);
@@ -84,6 +92,17 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let freed = self.directory.release(object, from);
+        self.free(now, freed, out);
+    }
+
+    pub(super) fn on_left_to_others(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let freed = self.directory.leave(object, from);
         self.free(now, freed, out);
     }
 
@@ -240,6 +259,9 @@ impl Node {
                 self.send(peer, FromNode::Freed { object, count }, out);
             }
             self.memory.forget(now, object, out);
+        }
+        for (object, maker) in freed.makers {
+            self.send(maker, FromNode::Freed { object, count: 0 }, out);
         }
         for actor in freed.actors {
             self.actors.uncontain(actor);

@@ -1,15 +1,18 @@
 //! Finished tasks that stay on record: how to make their values again, within a bound of bytes.
 
-use super::{Input, Out, Record, Route, Stage, Submitter, SubmitterEffect};
+use super::{Input, LaneIndex, Out, Record, Route, Stage, Submitter, SubmitterEffect};
 use aktis_protocol::TaskKey;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The finished tasks with payloads on record, in the order in which they finished.
 #[derive(Default)]
 pub(super) struct Lineage {
-    /// Oldest first. Those that went for another reason than their age stay in here until it is swept: taking one
-    /// out of the middle would touch its neighbours, which costs more than all else that is done for lineage.
-    finished: VecDeque<TaskKey>,
+    /// Oldest first, with the attempt that finished. Those that went for another reason than their age, or are run again,
+    /// stay in here until it is swept: taking one out of the middle would touch its neighbours, which costs more than all
+    /// else that is done for lineage.
+    finished: VecDeque<(TaskKey, u32)>,
+    /// Tasks that were finished and are run again.
+    pub(super) repeated: BTreeSet<TaskKey>,
     kept: usize,
     bytes: usize,
 }
@@ -29,8 +32,15 @@ pub enum Repeat {
         /// So often.
         runs: u32,
     },
+    /// It is a call of an actor: these are not run again.
+    Call,
     /// What would be needed is not on record any more.
     Forgotten,
+}
+
+/// Whether a place in the list is that of a task which is kept since then.
+fn is_current<P>(record: Option<&Record<P>>, attempt: u32) -> bool {
+    record.is_some_and(|record| record.is_kept() && record.attempt == attempt)
 }
 
 impl Lineage {
@@ -44,24 +54,40 @@ impl<P> Submitter<P> {
     pub(super) fn remember(&mut self, key: TaskKey, out: &mut Out<P>) {
         let Some(record) = self.tasks.get_mut(key) else { return };
         let producers = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.producers));
+        let place = (key, record.attempt);
         self.lineage.bytes += record.bytes as usize;
         self.lineage.kept += 1;
         if self.lineage.finished.len() >= 2 * self.lineage.kept + GONE_MAX {
             let tasks = &self.tasks;
-            self.lineage.finished.retain(|&key| tasks.get(key).is_some_and(Record::is_kept));
+            self.lineage.finished.retain(|&(key, attempt)| is_current(tasks.get(key), attempt));
         }
-        self.lineage.finished.push_back(key);
+        self.lineage.finished.push_back(place);
         if let Some(producers) = producers.filter(|producers| !producers.is_empty()) {
             self.keep_producers(key, producers);
         }
+        self.evict_oldest(out);
+    }
+
+    /// Drops the payloads of the oldest beyond the bound. One that is run again needs its own.
+    fn evict_oldest(&mut self, out: &mut Out<P>) {
         while self.lineage.bytes > self.config.lineage_bytes_max {
-            let Some(oldest) = self.lineage.finished.pop_front() else { break };
-            self.discount(oldest);
-            self.evict(oldest, out);
+            let Some((oldest, attempt)) = self.lineage.finished.pop_front() else { break };
+            if is_current(self.tasks.get(oldest), attempt) {
+                self.discount(oldest);
+                self.evict(oldest, out);
+            }
         }
     }
 
-    /// Producers that are on record with a payload stay while `key` does; the others cannot help.
+    /// The payload of a finished task has so many bytes more than was said.
+    pub fn on_payload_grown(&mut self, key: TaskKey, bytes: u32, out: &mut Out<P>) {
+        let Some(record) = self.tasks.get_mut(key).filter(|record| record.is_kept()) else { return };
+        record.bytes = record.bytes.saturating_add(bytes);
+        self.lineage.bytes += bytes as usize;
+        self.evict_oldest(out);
+    }
+
+    /// Producers that are on record stay while `key` does.
     fn keep_producers(&mut self, key: TaskKey, mut producers: Vec<TaskKey>) {
         producers.retain(|&producer| match self.tasks.get_mut(producer) {
             Some(record) => {
@@ -78,17 +104,43 @@ impl<P> Submitter<P> {
     /// Whether a task can be run again, for values of it that were lost.
     pub fn repeat(&self, key: TaskKey) -> Repeat {
         let Some(record) = self.tasks.get(key) else { return Repeat::Forgotten };
-        let is_open = |lane| self.lane_failure(lane).is_none();
         match (record.stage, record.route) {
-            (Stage::Finished, Route::Lane(lane)) if record.payload.is_some() && is_open(lane) => {
-                match record.retries {
-                    0 => Repeat::NoRetryLeft { runs: record.attempt + 1 },
-                    _ => Repeat::Possible,
-                }
+            (Stage::Finished, Route::Actor(_)) => Repeat::Call,
+            (Stage::Finished, Route::Lane(_)) if record.payload.is_none() => Repeat::Forgotten,
+            (Stage::Finished, Route::Lane(_)) if record.retries == 0 => {
+                Repeat::NoRetryLeft { runs: record.attempt + 1 }
             }
-            (Stage::Finished, _) => Repeat::Forgotten,
+            (Stage::Finished, Route::Lane(_)) => Repeat::Possible,
             _ => Repeat::UnderWay,
         }
+    }
+
+    /// The tasks that have to run again so that the values of this one are made again, each after those whose values it
+    /// needs. `lost_inputs` gives the tasks that have made what a task needs and what is gone. If one cannot run again,
+    /// gives that, and why.
+    pub fn steps_to(
+        &self,
+        key: TaskKey,
+        mut lost_inputs: impl FnMut(TaskKey) -> Vec<TaskKey>,
+    ) -> Result<Vec<TaskKey>, (TaskKey, Repeat)> {
+        let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());
+        // Deeper ones first; a task whose producers are dealt with is there a second time. A worklist, since chains may be
+        // as long as a user likes.
+        let mut open = vec![(key, false)];
+        while let Some((key, is_ready)) = open.pop() {
+            if is_ready {
+                steps.push(key);
+            } else if seen.insert(key) {
+                match self.repeat(key) {
+                    Repeat::Possible => {}
+                    Repeat::UnderWay => continue,
+                    refusal => return Err((key, refusal)),
+                }
+                open.push((key, true));
+                open.extend(lost_inputs(key).into_iter().map(|producer| (producer, false)));
+            }
+        }
+        Ok(steps)
     }
 
     /// The tasks of this submitter that have made inputs of a finished one, and are on record.
@@ -104,17 +156,18 @@ impl<P> Submitter<P> {
         }
     }
 
-    /// Values of a finished task were lost, and somebody wants them: it is run again, if it can be. `inputs` are those
-    /// made by tasks of this submitter, and those that are missing.
-    pub fn on_values_lost(&mut self, key: TaskKey, inputs: &[Input], out: &mut Out<P>) {
+    /// Values of a finished task were lost, and somebody wants them: it is run again, if it can be, from this lane, which is
+    /// open. `inputs` are those made by tasks of this submitter, and those that are missing.
+    pub fn on_values_lost(&mut self, key: TaskKey, lane: LaneIndex, inputs: &[Input], out: &mut Out<P>) {
         if self.repeat(key) != Repeat::Possible {
             return;
         }
         self.discount(key);
         let Some(record) = self.tasks.get_mut(key) else { return };
-        let Route::Lane(lane) = record.route else { return };
+        record.route = Route::Lane(lane);
         record.try_again();
         record.missing = 0;
+        self.lineage.repeated.insert(key);
         let producers = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.producers));
         self.unfinished += 1;
         self.connect(key, inputs);
@@ -148,7 +201,7 @@ impl<P> Submitter<P> {
             self.lineage.bytes -= record.bytes as usize;
             self.lineage.kept -= 1;
             // Most go in the order in which they came.
-            if self.lineage.finished.front() == Some(&key) {
+            if self.lineage.finished.front() == Some(&(key, record.attempt)) {
                 self.lineage.finished.pop_front();
             }
         }

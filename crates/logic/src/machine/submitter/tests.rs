@@ -453,3 +453,88 @@ fn cancelled_tasks_do_not_pile_up_behind_an_input_that_never_comes() {
     story.machine.on_elsewhere_resolved(ObjectId::default(), false, &mut story.out);
     assert_eq!(story.send_all(), [last]);
 }
+
+/// A finished task, whose result nobody but tasks refers to any more.
+fn finished(story: &mut Story, name: &'static str, inputs: &[Input]) -> TaskKey {
+    let key = story.submit(name, inputs);
+    story.send_all();
+    story.returned(key, false);
+    key
+}
+
+#[test]
+fn what_is_run_again_comes_after_all_that_it_needs() {
+    let mut story = Story::new(LINEAGE);
+    let a = finished(&mut story, "a", &[]);
+    let b = finished(&mut story, "b", &[Input::Task(a)]);
+    let t = finished(&mut story, "t", &[Input::Task(a), Input::Task(b)]);
+    let machine = &story.machine;
+    let all = |key| machine.producers(key).to_vec();
+    assert_eq!(machine.steps_to(t, all), Ok(vec![a, b, t]));
+    assert_eq!(machine.steps_to(t, |_| Vec::new()), Ok(vec![t]));
+    let lane = story.lane;
+    for key in [a, b, t] {
+        let inputs: Vec<_> = story.machine.producers(key).iter().copied().map(Input::Task).collect();
+        story.machine.on_values_lost(key, lane, &inputs, &mut story.out);
+        story.machine.check();
+    }
+    for key in [a, b, t] {
+        assert_eq!(story.send_all(), [key], "one after another");
+        story.returned(key, false);
+    }
+    let all = |key| story.machine.producers(key).to_vec();
+    assert_eq!(story.machine.steps_to(t, all), Err((t, Repeat::NoRetryLeft { runs: 2 })));
+}
+
+#[test]
+fn what_is_run_again_keeps_what_it_needs_however_much_is_finished_meanwhile() {
+    let mut story = Story::new(SubmitterConfig { lineage_bytes_max: 250, ..LINEAGE });
+    let a = finished(&mut story, "a", &[]);
+    let b = finished(&mut story, "b", &[Input::Task(a)]);
+    let lane = story.lane;
+    story.machine.on_values_lost(a, lane, &[], &mut story.out);
+    story.machine.on_values_lost(b, lane, &[Input::Task(a)], &mut story.out);
+    for _ in 0..5 {
+        let other = story.submit("other", &[]);
+        while let Some(key) = story.machine.next_in_lane(lane) {
+            story.machine.on_sent(lane, key, 0);
+        }
+        story.returned(other, false);
+    }
+    assert!(story.machine.record(a).is_some_and(|record| record.payload().is_some()));
+    story.returned(a, false);
+    assert_eq!(story.send_all(), [b]);
+    story.returned(b, false);
+    assert_eq!((story.machine.unfinished(), story.machine.lineage_bytes()), (0, 200));
+    // The values of arguments that it keeps count, too.
+    story.machine.on_payload_grown(b, 100, &mut story.out);
+    story.machine.check();
+    assert_eq!(story.machine.lineage_bytes(), 200);
+    assert_eq!(story.machine.repeat(a), Repeat::Forgotten);
+}
+
+#[test]
+fn a_deadline_does_not_end_what_was_done_in_time_and_is_run_again() {
+    let mut story = Story::new(LINEAGE);
+    let a = finished(&mut story, "a", &[]);
+    let lane = story.lane;
+    story.machine.on_values_lost(a, lane, &[], &mut story.out);
+    assert_eq!(story.machine.on_deadline_passed(a, "1s", &mut story.out), Cancelled::TooLate);
+    assert_eq!(story.send_all(), [a]);
+    story.returned(a, false);
+    assert!(story.failed().is_empty());
+}
+
+#[test]
+fn tasks_to_whose_results_arguments_refer_stay_on_record_and_are_not_waited_for() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    let b = story.submit("b", &[Input::Inside(a)]);
+    assert_eq!(story.send_all(), [a, b]);
+    story.returned(b, false);
+    story.returned(a, false);
+    story.drop_handle(a);
+    assert_eq!(story.machine.repeat(a), Repeat::Possible);
+    story.drop_handle(b);
+    assert_eq!(story.machine.on_record(), 0);
+}

@@ -1,0 +1,134 @@
+//! Objects whose only copy died with another node: who is asked for them, and in which order.
+
+use aktis_logic::machine::node::{
+    Guest, Node, NodeConfig, NodeEffect, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT,
+};
+use aktis_logic::{Machine, Time};
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, Labels, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId,
+    TaskId,
+};
+
+const DRIVER: ProcessSlot = ProcessSlot(0);
+/// Longer than other nodes may take to say that they know an object.
+const LONG_MICROSECONDS: u64 = 4_000_000;
+
+/// A node of a cluster with a driver.
+struct Story {
+    node: Node,
+    now: u64,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let program = ProgramConfig { program: ProgramId::default(), shared_worker: false };
+        let mut node = Node::new(NodeConfig {
+            node: NodeId::of_session(SessionId(1)),
+            labels: Labels::new(),
+            resources: Resources::none(),
+            store_bytes: 1 << 20,
+            entries_max: 16,
+            spill_bytes_max: 0,
+            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
+            driver: Some(program),
+        });
+        node.join_cluster();
+        node.start(Time(0), &mut Vec::new());
+        Self { node, now: 0 }
+    }
+
+    fn step(&mut self, input: NodeInput) -> Vec<NodeEffect> {
+        let mut out = Vec::new();
+        self.node.step(Time(self.now), input, &mut out);
+        self.node.check();
+        out
+    }
+
+    /// What is sent to whom when somebody says something.
+    fn hear(&mut self, from: ProcessSlot, message: ToNode) -> Vec<(ProcessSlot, FromNode)> {
+        sent(self.step(NodeInput::Received { from, message }))
+    }
+
+    /// Another node comes.
+    fn peer(&mut self) -> ProcessSlot {
+        let admitted = self.step(NodeInput::Attached { guest: Guest::Peer, pid: 8 });
+        let place = admitted.iter().find_map(|effect| match effect {
+            NodeEffect::Admit { process } => Some(*process),
+            _ => None,
+        });
+        let peer = place.expect("there is a place");
+        self.hear(peer, ToNode::Started);
+        peer
+    }
+}
+
+fn sent(effects: Vec<NodeEffect>) -> Vec<(ProcessSlot, FromNode)> {
+    let message = |effect| match effect {
+        NodeEffect::Send { to, message } => Some((to, message)),
+        _ => None,
+    };
+    effects.into_iter().filter_map(message).collect()
+}
+
+fn object() -> ObjectId {
+    TaskId::root(SessionId(1)).child(1).returns(0)
+}
+
+fn failed(kind: FailureKind) -> SharedValue {
+    SharedValue::Failed(Failure::new(kind, "words"))
+}
+
+/// A result of the driver's task is on a node that dies; another one lives. The driver asks for it, and is asked to make it
+/// again.
+fn lost_result(story: &mut Story) -> ProcessSlot {
+    let (object, dead, other) = (object(), story.peer(), story.peer());
+    story.hear(dead, ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true });
+    story.step(NodeInput::ProcessLeft { process: dead, cause: DeathCause::default() });
+    let asked = story.hear(DRIVER, ToNode::Subscribed { object });
+    assert_eq!(asked, [(DRIVER, FromNode::Rebuild { object })]);
+    other
+}
+
+#[test]
+fn a_maker_that_cannot_make_a_value_again_says_why_and_that_is_all() {
+    let (mut story, object) = (Story::begin(), object());
+    lost_result(&mut story);
+    let value = failed(FailureKind::NotRebuilt);
+    let told = story.hear(DRIVER, ToNode::Resolved { object, value: value.clone() });
+    assert_eq!(told, [(DRIVER, FromNode::ObjectResolved { object, value })]);
+}
+
+#[test]
+fn a_value_of_which_its_maker_knows_nothing_is_sought_on_other_nodes() {
+    let (mut story, object) = (Story::begin(), object());
+    let other = lost_result(&mut story);
+    let told = story.hear(DRIVER, ToNode::Resolved { object, value: failed(FailureKind::Lost) });
+    assert_eq!(told, [(other, FromNode::Sought { object })]);
+    // Nobody has it.
+    story.now += LONG_MICROSECONDS;
+    let told = sent(story.step(NodeInput::Ticked));
+    let is_told = |(to, message): &(ProcessSlot, FromNode)| match message {
+        FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. } => {
+            *to == DRIVER && failure.kind == FailureKind::Lost
+        }
+        _ => false,
+    };
+    assert!(told.iter().any(is_told), "{told:?}");
+}
+
+#[test]
+fn a_maker_without_references_is_asked_while_others_have_some_and_told_when_nobody_has() {
+    let (mut story, object) = (Story::begin(), object());
+    let (dead, holder) = (story.peer(), story.peer());
+    story.hear(dead, ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true });
+    story.hear(holder, ToNode::Held { object });
+    assert_eq!(story.hear(DRIVER, ToNode::LeftToOthers { object }), []);
+    story.step(NodeInput::ProcessLeft { process: dead, cause: DeathCause::default() });
+    let asked = story.hear(holder, ToNode::Subscribed { object });
+    assert_eq!(asked, [(DRIVER, FromNode::Rebuild { object })]);
+    let told = story.hear(DRIVER, ToNode::Resolved { object, value: failed(FailureKind::NotRebuilt) });
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = story.hear(holder, ToNode::Released { object });
+    assert_eq!(told, [(DRIVER, FromNode::Freed { object, count: 0 })]);
+}
