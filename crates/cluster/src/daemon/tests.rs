@@ -25,7 +25,7 @@ fn function(name: &str) -> FunctionId {
 fn the_placer_learns_how_long_each_function_runs() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = Daemon::start(DaemonConfig {
-        directory: directory.path().to_owned(),
+        directory: directory.path().join("head"),
         role: Role::Head,
         listen: None,
         resources: [(resources::CPU.to_owned(), Amount::ONE)].into(),
