@@ -148,7 +148,7 @@ def _files(path: str, excluded: Iterable[str]) -> Iterator[tuple[str, str]]:
     base = os.path.basename(path)
 
     def is_wanted(name: str) -> bool:
-        inside = os.path.relpath(name, base)
+        inside = name.removeprefix(f"{base}/")
         last = os.path.basename(name)
         return last not in ALWAYS_EXCLUDED and not any(
             fnmatch(inside, pattern) or fnmatch(last, pattern) for pattern in patterns

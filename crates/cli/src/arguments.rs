@@ -3,8 +3,8 @@
 use crate::failed::Failed;
 use crate::values;
 use aktis_protocol::admin::{
-    IdPrefix, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace, OnNode, TaskRow,
-    TaskState,
+    IdPrefix, JobRow, JobState, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace,
+    OnNode, TaskRow, TaskState,
 };
 use aktis_protocol::state::{ActorRow, ActorState, ObjectRow, WorkerRow, WorkerState};
 use aktis_protocol::{Amount, limits};
@@ -143,7 +143,7 @@ pub(crate) struct Start {
     pub(crate) background: bool,
 }
 
-/// Show what there is: tasks, actors, objects, nodes or workers
+/// Show what there is: tasks, actors, objects, nodes, workers or jobs
 #[derive(Args, Debug)]
 #[command(after_help = "\
 What there is, and its states:
@@ -152,7 +152,8 @@ What there is, and its states:
   actors   actors that somebody can still reach: pending, alive, restarting, dead
   objects  objects in the stores of the nodes: writing, memory, disk, elsewhere
   nodes    nodes of the cluster: joining, alive, silent, dead
-  workers  worker processes: starting, idle, busy, leaving")]
+  workers  worker processes: starting, idle, busy, leaving
+  jobs     programs that use the cluster, or have: running, ended, lost (with their node)")]
 pub(crate) struct List {
     /// What to show
     pub(crate) what: What,
@@ -183,6 +184,7 @@ pub(crate) enum What {
     Objects,
     Nodes,
     Workers,
+    Jobs,
 }
 
 impl What {
@@ -194,6 +196,7 @@ impl What {
             Self::Objects => ("objects", ListKind::Objects, ObjectPlace::WORDS),
             Self::Nodes => ("nodes", ListKind::Nodes, NodeState::WORDS),
             Self::Workers => ("workers", ListKind::Workers, WorkerState::WORDS),
+            Self::Jobs => ("jobs", ListKind::Jobs, JobState::WORDS),
         }
     }
 
@@ -205,6 +208,7 @@ impl What {
             Self::Objects => OnNode::<ObjectRow>::FIELDS,
             Self::Nodes => NodeRow::FIELDS,
             Self::Workers => OnNode::<WorkerRow>::FIELDS,
+            Self::Jobs => OnNode::<JobRow>::FIELDS,
         }
     }
 }

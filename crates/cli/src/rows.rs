@@ -1,7 +1,7 @@
 //! What the daemon tells, as records.
 
 use crate::record::Record;
-use aktis_protocol::admin::{LogLine, LogStream, NodeRow, OnNode, Rows, TaskRow};
+use aktis_protocol::admin::{JobRow, LogLine, LogStream, NodeRow, OnNode, Rows, TaskRow};
 use aktis_protocol::state::{ActorRow, ObjectRow, ResourceRow, StoreRow, WorkerRow};
 use aktis_protocol::{Amount, NodeId, Resources, resources};
 use serde_json::{Map, Value, json};
@@ -17,6 +17,7 @@ pub(crate) fn records(rows: &Rows) -> (&'static str, Vec<Record>) {
         Rows::Objects(rows) => ("objects", rows.iter().map(object).collect()),
         Rows::Nodes(rows) => ("nodes", rows.iter().map(node).collect()),
         Rows::Workers(rows) => ("workers", rows.iter().map(worker).collect()),
+        Rows::Jobs(rows) => ("jobs", rows.iter().map(job).collect()),
     }
 }
 
@@ -74,6 +75,19 @@ fn worker(OnNode { node, row }: &OnNode<WorkerRow>) -> Record {
         .field("resources", amounts(&row.resources))
         .column("RESOURCES", resources_text(&row.resources))
         .both("actor", "ACTOR", actor)
+}
+
+fn job(OnNode { node, row }: &OnNode<JobRow>) -> Record {
+    Record::default()
+        .both("id", "ID", format!("{:016x}", row.job))
+        .both("state", "STATE", row.state.word())
+        .field("node", node.to_string())
+        .column("NODE", short(*node))
+        .both("pid", "PID", row.pid)
+        .field("program", row.program.to_string())
+        .field("began_unix_milliseconds", row.began_unix_milliseconds)
+        .field("ended_unix_milliseconds", row.ended_unix_milliseconds)
+        .both("command", "COMMAND", row.command.as_str())
 }
 
 /// A node.

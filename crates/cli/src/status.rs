@@ -7,7 +7,8 @@ use crate::{rows, show, table};
 use aktis_protocol::Amount;
 use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeState};
 use aktis_protocol::state::ResourceRow;
-use serde_json::{Map, Value};
+use aktis_protocol::tables::Counts;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -37,6 +38,19 @@ fn record(status: &ClusterStatus) -> Record {
         .field("resources", resources)
         .records("nodes", status.nodes.iter().map(rows::node).collect())
         .records("demand", status.demand.iter().map(demand).collect())
+        .field("kept", status.kept.as_ref().map(kept))
+}
+
+/// What the control process keeps, for programs.
+fn kept(counts: &Counts) -> Value {
+    json!({
+        "tasks": counts.tasks,
+        "task_bytes": counts.task_bytes,
+        "objects": counts.objects,
+        "rows": counts.rows,
+        "row_bytes": counts.row_bytes,
+        "events": counts.events,
+    })
 }
 
 fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {

@@ -1,9 +1,11 @@
 //! What the node hands up: tasks and actors that want a place on another node, and objects that are copied from one.
 
 mod fetchers;
+pub(crate) mod jobs;
 mod names;
 mod places;
 mod questions;
+mod records;
 mod speeds;
 mod stand_in;
 
@@ -17,10 +19,12 @@ use aktis_protocol::placement::{Demand, NodeReport, ToPlacer};
 use aktis_protocol::{FunctionId, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use fetchers::{Fetch, Fetchers};
+use jobs::Jobs;
 use names::Names;
 use parking_lot::Mutex;
 use places::Places;
 use questions::{AskedFor, Asker, Questions};
+use records::Tables;
 use speeds::Speeds;
 use stand_in::StandIn;
 use std::sync::mpsc::channel;
@@ -51,6 +55,8 @@ pub(crate) struct Elsewhere {
     names: Mutex<Names>,
     speeds: Mutex<Speeds>,
     questions: Mutex<Questions>,
+    tables: Mutex<Tables>,
+    jobs: Mutex<Jobs>,
     /// While the control process is away.
     stand_in: Mutex<Option<StandIn>>,
 }
@@ -69,6 +75,8 @@ impl Elsewhere {
             names: Mutex::default(),
             speeds: Mutex::default(),
             questions: Mutex::default(),
+            tables: Mutex::default(),
+            jobs: Mutex::default(),
             stand_in: Mutex::default(),
         });
         let (effects, handed_up) = channel();
@@ -77,8 +85,11 @@ impl Elsewhere {
         }));
         let other = elsewhere.clone();
         let _ = std::thread::Builder::new().name("aktis-elsewhere".into()).spawn(move || {
-            for effect in handed_up {
-                other.carry_out(effect);
+            while let Ok(first) = handed_up.recv() {
+                other.carry_out(first);
+                // All that is there, and then what it has changed: so batches make themselves.
+                handed_up.try_iter().for_each(|effect| other.carry_out(effect));
+                other.flush_tables();
             }
         });
         elsewhere
@@ -125,6 +136,10 @@ impl Elsewhere {
             NodeEffect::SeekNames { to, request } => {
                 self.ask_control(Asker::new(AskedFor::Names, to, request), Question::Names);
             }
+            NodeEffect::JobBegan { process, pid, program } => self.begin_job(process, pid, program),
+            NodeEffect::JobEnded { process } => self.end_job(process),
+            NodeEffect::ChangeTables { change } => self.change_tables(change),
+            NodeEffect::SeekRecord { object } => self.seek_record(object),
             NodeEffect::AskKey { to, request, question } => {
                 self.ask_control(Asker::new(AskedFor::Key, to, request), Question::Key(question));
             }
@@ -160,6 +175,11 @@ impl Elsewhere {
         self.say_unsaid_names();
         self.ask_again();
         self.host.feed(NodeInput::PlacerCame);
+    }
+
+    /// The cluster has given this node up, and it has joined anew.
+    pub(crate) fn on_membership_lost(&self) {
+        self.host.feed(NodeInput::MembershipLost);
     }
 
     /// Time has passed.

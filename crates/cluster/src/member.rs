@@ -50,6 +50,8 @@ struct State {
     welcomes: u64,
     /// The membership, which outlives its links.
     epoch: Option<Epoch>,
+    /// The membership before, if that is over.
+    last_epoch: Option<Epoch>,
     /// Since when the control process is away.
     away_since: Option<Instant>,
     /// Why the last attempt to reach it has failed.
@@ -260,6 +262,7 @@ impl Member {
     fn on_welcome(self: &Arc<Self>, epoch: Epoch, nodes: &[NodeInfo]) {
         let mut state = self.state.lock();
         let held = state.epoch.replace(epoch);
+        let is_new = state.last_epoch.replace(epoch).is_some_and(|last| last != epoch);
         state.welcomed = true;
         state.welcomes += 1;
         state.away_since = None;
@@ -272,6 +275,9 @@ impl Member {
         }
         self.neighbours.on_members(nodes);
         self.elsewhere.on_control_back();
+        if is_new {
+            self.elsewhere.on_membership_lost();
+        }
         self.changed.notify_all();
     }
 }

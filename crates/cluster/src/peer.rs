@@ -447,6 +447,8 @@ impl Drop for Peer {
     /// Also if the thread panicked: nobody waits for what it would have done, and nothing is kept for the other side.
     fn drop(&mut self) {
         self.doorway.queue.lock().take();
+        // Before anything is let go of: others may look for it.
+        self.bridge.send(ToNode::NodeGone);
         let sought = std::mem::take(&mut *self.doorway.sought.lock());
         let lent = self.doorway.lent.lock().end();
         drop((sought, lent));

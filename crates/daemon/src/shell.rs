@@ -473,6 +473,10 @@ impl Shell {
             | NodeEffect::FreeName { .. }
             | NodeEffect::SeekName { .. }
             | NodeEffect::SeekNames { .. }
+            | NodeEffect::JobBegan { .. }
+            | NodeEffect::JobEnded { .. }
+            | NodeEffect::ChangeTables { .. }
+            | NodeEffect::SeekRecord { .. }
             | NodeEffect::AskKey { .. } => self.hand_up(effect),
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });

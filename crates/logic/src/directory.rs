@@ -1,7 +1,7 @@
 //! Objects that more than one process may know: their values, who holds them, and what they contain.
 //!
 //! Invariants:
-//! 1. An object is known while a process holds it, a container holds it, or somebody waits for its value.
+//! 1. An object is known while a process holds it, a container holds it, somebody waits for its value, or it lingers.
 //! 2. The containers of an object are exactly the known objects that list it among their contents.
 //! 3. `held` is the reverse of all holders.
 //! 4. Nobody waits for a value that is there.
@@ -36,6 +36,8 @@ struct Object {
     objects: BTreeSet<ObjectId>,
     actors: BTreeSet<ActorId>,
     subscribers: BTreeSet<ProcessSlot>,
+    /// Whether it stays for a while though nobody holds it.
+    lingers: bool,
 }
 
 impl Object {
@@ -49,11 +51,12 @@ impl Object {
             objects: BTreeSet::new(),
             actors: BTreeSet::new(),
             subscribers: BTreeSet::new(),
+            lingers: false,
         }
     }
 
     fn is_unreachable(&self) -> bool {
-        self.holders.is_empty() && self.containers == 0 && self.subscribers.is_empty()
+        self.holders.is_empty() && self.containers == 0 && self.subscribers.is_empty() && !self.lingers
     }
 }
 
@@ -113,6 +116,8 @@ impl Directory {
         if let Some(known) = self.objects.get_mut(&object) {
             known.holders.remove(&process);
             known.subscribers.remove(&process);
+            // Who has no reference any more has forgotten the task, too, unless it has said otherwise.
+            known.maker = known.maker.filter(|maker| *maker != process || known.is_left);
         }
         if let Some(held) = self.held.get_mut(&process) {
             held.remove(&object);
@@ -215,6 +220,32 @@ impl Directory {
         known.map(|known| std::mem::take(&mut known.subscribers).into_iter().collect()).unwrap_or_default()
     }
 
+    /// Those who wait for the value.
+    pub fn subscribers(&self, object: ObjectId) -> impl Iterator<Item = ProcessSlot> {
+        self.objects.get(&object).into_iter().flat_map(|known| known.subscribers.iter().copied())
+    }
+
+    /// The objects that a process holds.
+    pub fn held_by(&self, process: ProcessSlot) -> Vec<ObjectId> {
+        self.held.get(&process).into_iter().flatten().copied().collect()
+    }
+
+    /// A known object stays for a while though nobody holds it, or does so no more: then it is to be collected.
+    pub fn set_lingering(&mut self, object: ObjectId, lingers: bool) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.lingers = lingers;
+        }
+    }
+
+    /// Whoever was to say the value of an object does not.
+    pub fn disown(&mut self, object: ObjectId) {
+        if let Some(known) = self.objects.get_mut(&object)
+            && matches!(known.value, Value::Pending { .. })
+        {
+            known.value = Value::Pending { owner: None };
+        }
+    }
+
     /// Whether its value is known to hold references.
     pub fn contains_something(&self, object: ObjectId) -> bool {
         self.objects.get(&object).is_some_and(|known| !(known.objects.is_empty() && known.actors.is_empty()))
@@ -255,6 +286,13 @@ impl Directory {
         }
         let known = self.entry(container);
         actors.into_iter().filter(|&actor| known.actors.insert(actor)).collect()
+    }
+
+    /// `process` wants to know the value, which is lost: it waits while it is sought.
+    pub fn await_lost(&mut self, object: ObjectId, process: ProcessSlot) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.subscribers.insert(process);
+        }
     }
 
     /// `process` wants to know the value: here it is, or the process is remembered.

@@ -107,7 +107,10 @@ fn a_value_of_which_its_maker_knows_nothing_is_sought_on_other_nodes() {
     assert_eq!(told, [(other, FromNode::Sought { object })]);
     // Nobody has it.
     story.now += LONG_MICROSECONDS;
-    let told = sent(story.step(NodeInput::Ticked));
+    let asked = story.step(NodeInput::Ticked);
+    assert!(matches!(asked[..], [NodeEffect::SeekRecord { .. }]), "{asked:?}");
+    // And the cluster knows nothing of its task.
+    let told = sent(story.step(NodeInput::RecordFound { object, found: None }));
     let is_told = |(to, message): &(ProcessSlot, FromNode)| match message {
         FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. } => {
             *to == DRIVER && failure.kind == FailureKind::Lost

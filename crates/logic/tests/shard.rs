@@ -335,10 +335,15 @@ fn lineage_outlives_its_recorder_while_its_objects_are_known() {
     let recorded =
         |number, returns| Change::TaskRecorded { task: task(number), returns, record: vec![number as u8] };
     let second_of_1 = task(1).returns(1);
-    story.tell(A, [recorded(1, 2), recorded(2, 1), recorded(3, 1), held(2), held(3)]);
-    story.tell(B, [Change::Held { object: second_of_1 }, recorded(4, 1)]);
-    story.tell(A, [Change::TaskForgotten { task: task(3) }]);
+    let forgotten = |number| Change::TaskForgotten { task: task(number) };
+    story.tell(A, [recorded(1, 2), recorded(2, 1), recorded(3, 1), recorded(5, 1), held(2)]);
+    story.tell(B, [Change::Held { object: second_of_1 }, recorded(4, 1), held(5), forgotten(3)]);
+    assert_eq!(story.task(3), Some(vec![3]), "it is not B's");
+    story.tell(A, [forgotten(3), forgotten(5)]);
     assert_eq!((story.task(1), story.task(3)), (Some(vec![1]), None));
+    assert_eq!(story.task(5), Some(vec![5]), "B holds what it makes");
+    story.tell(B, [Change::Released { object: task(5).returns(0) }]);
+    assert_eq!(story.task(5), None);
     story.leave(A);
     assert_eq!((story.task(1), story.task(2)), (Some(vec![1]), None), "nobody can ask for the object of 2");
     story.tell(B, [Change::Released { object: second_of_1 }]);

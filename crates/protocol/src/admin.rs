@@ -17,7 +17,8 @@ pub use crate::state::DemandRow;
 pub use between::{Account, AccountKind, LogPart, NodeAnswer, NodeQuestion, NodeStatus};
 pub use prefix::IdPrefix;
 pub use rows::{
-    ClusterStatus, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow, TaskState,
+    ClusterStatus, JobRow, JobState, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow,
+    TaskState,
 };
 
 use crate::ids::NodeId;
@@ -101,6 +102,8 @@ pub enum ListKind {
     Nodes,
     /// Worker processes.
     Workers,
+    /// Programs that use the cluster, or have.
+    Jobs,
 }
 
 /// Which rows are asked for. All conditions must hold.

@@ -12,6 +12,7 @@ use crate::ids::{
     ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId, TaskKey,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
+use crate::lineage::RecordedTask;
 use crate::questions::{ProcessAnswer, ProcessQuestion};
 use crate::resources::Shape;
 use crate::state::{StateKind, StateRows};
@@ -173,6 +174,11 @@ pub enum ToNode {
         /// The actors inside.
         actors: Vec<ActorId>,
     },
+    /// Tasks of the sender whose results others may ask for from now on: how they can be run again without the sender.
+    Recorded {
+        /// The tasks.
+        tasks: Vec<RecordedTask>,
+    },
     /// Tell the sender when `object` has a value. Answer: [`FromNode::ObjectResolved`].
     Subscribed {
         /// The object.
@@ -201,6 +207,13 @@ pub enum ToNode {
         holder: ProcessSlot,
         /// Whether it was named by this; else it had been before.
         named: bool,
+    },
+    /// The node that the sender stands for is gone: the sender lets go of all that it holds for it, and then ends.
+    NodeGone,
+    /// The node that the sender stands for does not know an object that it was asked for by [`FromNode::Sought`].
+    NotKnown {
+        /// The object.
+        object: ObjectId,
     },
     /// Is there such an object here? If so, the sender holds it from now on. Answer: [`FromNode::LookedUp`].
     LookupWanted {
@@ -458,6 +471,14 @@ pub enum FromNode {
     Rebuild {
         /// The object.
         object: ObjectId,
+    },
+    /// The value of this object, which you wait for, is lost, and so is the process that submitted its task: run the task
+    /// as your own, and say with [`ToNode::Resolved`] what comes of it.
+    Adopt {
+        /// The object.
+        object: ObjectId,
+        /// How: a [`Lineage`](crate::lineage::Lineage), encoded.
+        lineage: Vec<u8>,
     },
     /// Say the value of this object: you have promised to.
     ValueWanted {

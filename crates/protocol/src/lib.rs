@@ -12,6 +12,7 @@ pub mod hot;
 pub mod ids;
 pub mod keys;
 pub mod limits;
+pub mod lineage;
 pub mod member;
 pub mod output;
 pub mod peer;

@@ -34,6 +34,12 @@ pub const SHARDS_MAX: usize = 1 << SHARD_BITS;
 pub const THREADS_MAX: usize = 512;
 /// Bytes of lineage (specifications of finished tasks) that one process keeps; the oldest go first.
 pub const LINEAGE_BYTES_MAX: usize = 256 << 20;
+/// Programs that have left a node and are still listed.
+pub const JOBS_KEPT: usize = 100;
+/// Most bytes of what a process tells others about how one task can be run again; what takes more is known to it alone.
+pub const TOLD_LINEAGE_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of what a node keeps about how tasks can be run again without those who submitted them; the oldest go.
+pub const NODE_LINEAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of one control message between a process and its node.
 pub const CONTROL_MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of one message between a node and its template process.

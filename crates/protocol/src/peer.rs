@@ -213,13 +213,18 @@ pub enum Frame {
         /// Its value.
         value: PeerValue,
     },
-    /// Do you know this object? If so, answer [`Frame::Known`].
+    /// Do you know this object? Answer: [`Frame::Known`] or [`Frame::Unknown`].
     Sought {
         /// The object.
         object: ObjectId,
     },
     /// I know this object, and hold it for you.
     Known {
+        /// The object.
+        object: ObjectId,
+    },
+    /// I do not know this object.
+    Unknown {
         /// The object.
         object: ObjectId,
     },

@@ -131,8 +131,8 @@ pub enum Change {
         /// The object.
         object: ObjectId,
     },
-    /// How the objects of a task are made. It stays until the sender forgets it; after the sender's node has left, until
-    /// none of those objects is known.
+    /// How the objects of a task are made. It stays until the sender forgets it, or its node has left, and then until none
+    /// of those objects is known. The last sender of it counts.
     TaskRecorded {
         /// The task.
         task: TaskId,
@@ -141,7 +141,7 @@ pub enum Change {
         /// What those need who run it again.
         record: Vec<u8>,
     },
-    /// The task need not be run again.
+    /// The sender's node does not need the record any more. That of another sender stays.
     TaskForgotten {
         /// The task.
         task: TaskId,

@@ -5,7 +5,9 @@ use crate::failure;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
 use aktis_cluster::admin::{Client, ClientError};
-use aktis_protocol::admin::{ListKind, ListQuery, NodeRow, NodeState, Rows, TaskKind, TaskRow, TaskState};
+use aktis_protocol::admin::{
+    JobRow, ListKind, ListQuery, NodeRow, NodeState, OnNode, Rows, TaskKind, TaskRow, TaskState,
+};
 use aktis_protocol::state::{
     ActorRow, ActorState, GroupRow, ObjectRow, StateKind, StateRows, StoreRow, WorkerRole, WorkerRow,
     WorkerState,
@@ -98,6 +100,7 @@ fn cluster_rows<'py>(
         "actors" => ListKind::Actors,
         "objects" => ListKind::Objects,
         "nodes" | "store" => ListKind::Nodes,
+        "jobs" => ListKind::Jobs,
         _ => return Ok(false),
     };
     let query = ListQuery {
@@ -129,10 +132,24 @@ fn cluster_rows<'py>(
             let here = rows.iter().filter(|row| !row.row.elsewhere);
             add(list, here, |row| object(py, row.node.to_words()[0], &row.row))?;
         }
+        Rows::Jobs(rows) => add(list, rows.iter(), |row| job(py, row))?,
         Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| store(py, &row.store))?,
         Rows::Nodes(rows) => add(list, rows.iter(), |row| cluster_node(py, row))?,
     }
     Ok(true)
+}
+
+fn job<'py>(py: Python<'py>, job: &OnNode<JobRow>) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("id", format!("{:016x}", job.row.job))?;
+    row.set_item("node", node_id(py, job.node.to_words()[0]))?;
+    row.set_item("command", &job.row.command)?;
+    row.set_item("program", job.row.program.to_string())?;
+    row.set_item("pid", job.row.pid)?;
+    row.set_item("state", job.row.state.word())?;
+    row.set_item("began", job.row.began_unix_milliseconds)?;
+    row.set_item("ended", job.row.ended_unix_milliseconds)?;
+    Ok(row)
 }
 
 fn cluster_node<'py>(py: Python<'py>, node: &NodeRow) -> PyResult<Bound<'py, PyDict>> {

@@ -33,7 +33,7 @@ mod table;
 mod value;
 
 pub use arguments::{Arguments, Released, Resolved};
-pub(crate) use arguments::{ForeignItem, foreign_items};
+pub(crate) use arguments::{ForeignItem, ToldItem, foreign_items, told_items};
 pub use buffer::Buffer;
 pub use context::{
     deserialize_actor, deserialize_buffer, deserialize_handle, serialize_actor, serialize_buffer,

@@ -161,8 +161,22 @@ impl Handle {
 
     /// To be called when the reference is written into a value: others may then ask for the object.
     pub fn escape(&self) {
-        if let Some(runtime) = self.entry.runtime() {
-            runtime.escape_object(&self.entry);
+        Self::escape_all(std::slice::from_ref(self));
+    }
+
+    /// The same, for all references in one value.
+    pub fn escape_all(handles: &[Self]) {
+        let mut tasks = Vec::new();
+        for handle in handles {
+            let Some(runtime) = handle.entry.runtime() else { continue };
+            if runtime.escape_object(&handle.entry) && runtime.tells_lineage() {
+                tasks.extend(handle.entry.key());
+            }
+        }
+        let runtime = handles.iter().find_map(|handle| handle.entry.runtime());
+        if let Some(runtime) = runtime.filter(|_| !tasks.is_empty()) {
+            tasks.dedup();
+            runtime.tell_lineage(&tasks);
         }
     }
 

@@ -3,6 +3,7 @@
 //! `api` puts types on top of this; nothing here knows what a user's value is, only its bytes.
 
 mod actors;
+mod adoption;
 mod alarms;
 mod attached;
 pub mod bridge;

@@ -241,6 +241,7 @@ impl Inner {
                 self.on_object_resolved(object, Outcome::from_shared(value));
             }
             FromNode::Rebuild { object } => self.on_rebuild(object),
+            FromNode::Adopt { object, lineage } => self.on_adopt(object, lineage),
             FromNode::ActorChanged { actor, place } => self.on_actor_changed(actor, place),
             FromNode::ProcessDied { process, cause } => self.on_process_died(process, &cause),
             FromNode::TaskLost { process, key, attempt, cause } => {

@@ -316,10 +316,10 @@ impl Inner {
         }
     }
 
-    /// A reference is written into a value: the node must know the object.
-    pub(crate) fn escape_object(&self, entry: &Arc<Entry>) {
+    /// A reference is written into a value: the node must know the object. False if it does already.
+    pub(crate) fn escape_object(&self, entry: &Arc<Entry>) -> bool {
         if !entry.set_escaped() {
-            return;
+            return false;
         }
         let object = entry.id;
         let mut known = self.known.lock();
@@ -328,6 +328,7 @@ impl Inner {
         self.outbox.push(ToNode::Escaped { object, value: entry.escape_value() });
         drop(known);
         self.flush_outbox();
+        true
     }
 
     /// The last reference to an object that the node knows is gone.

@@ -266,7 +266,11 @@ impl Inner {
 
     /// A reference to a value that another process has made, which is about to be needed.
     fn ask_for(self: &Arc<Self>, object: ObjectId) -> Handle {
-        let handle = self.hold_object(object);
+        self.ask_for_held(self.hold_object(object))
+    }
+
+    /// A reference by which the value is waited for, which is about to be needed.
+    pub(crate) fn ask_for_held(self: &Arc<Self>, handle: Handle) -> Handle {
         self.announce(&handle.entry);
         match self.is_gone(&handle.entry) {
             true => Handle { entry: self.renew(&handle.entry) },

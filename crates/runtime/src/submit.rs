@@ -329,6 +329,17 @@ impl Shell {
         }
     }
 
+    /// What a task needs, wherever its inputs are; nothing if that is gone.
+    pub(crate) fn definition_of(&self, key: TaskKey) -> Option<Shape> {
+        let Route::Lane(lane) = self.machine.record(key)?.route() else { return None };
+        let definition = match self.reopen(lane) {
+            Reopen::Open(lane) => self.lanes[lane.place()].definition.clone(),
+            Reopen::Wanted(shape) => shape,
+            Reopen::Gone => return None,
+        };
+        Some(Shape { near: None, ..(*definition).clone() })
+    }
+
     /// Takes a task for a thread of this process that holds a lease of this shape and waits for it; nothing if
     /// it has another shape, cannot run now, or somebody has it.
     pub(crate) fn take(
@@ -451,7 +462,8 @@ impl Inner {
             number: if stream { ahead } else { 0 },
         };
         let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);
-        let key = self.record_in(shard, task, Route::Lane(lane), payload, count, retries, |shell, later| {
+        let route = Route::Lane(lane);
+        let key = self.record_in(shard, task, route, payload, count, (retries, 0), |shell, later| {
             shell.flush_lane(self, lane, later);
         });
         if let Some(allowed) = options.deadline {
@@ -471,18 +483,20 @@ impl Inner {
         retries: u32,
         flush: impl FnOnce(&mut Shell, &mut Later),
     ) -> TaskKey {
-        self.record_in(self.submitter.first(), task, route, payload, returns, retries, flush)
+        let attempt = payload.returns.attempts_before();
+        self.record_in(self.submitter.first(), task, route, payload, returns, (retries, attempt), flush)
     }
 
+    /// Gives a task or call to the machine, with how often it may be run again, and was sent before.
     #[expect(clippy::too_many_arguments, reason = "what a submission consists of")]
-    fn record_in(
+    pub(crate) fn record_in(
         self: &Arc<Self>,
         shard: &Shard,
         task: TaskId,
         route: Route,
         payload: Payload,
         returns: u32,
-        retries: u32,
+        (retries, attempt): (u32, u32),
         flush: impl FnOnce(&mut Shell, &mut Later),
     ) -> TaskKey {
         let inputs: Vec<Handle> = payload.arguments.handles().to_vec();
@@ -490,7 +504,6 @@ impl Inner {
         // Before the lock is taken: this flushes the outbox.
         inputs.iter().for_each(|handle| self.announce(&handle.entry));
         let bytes = (payload.arguments.size_bytes() + size_of::<Payload>()) as u32;
-        let attempt = payload.returns.attempts_before();
         let submission = Submission { task, route, returns, retries, attempt, bytes, payload };
         let mut later = Later::default();
         let mut shell = shard.lock();

@@ -252,7 +252,9 @@ impl Inner {
 
     fn spin_inside(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
         let mut last_progress = None;
-        let spin = SPIN / SPIN_PARTS * self.pump.spin_part();
+        // In a worker, who sleeps gives its CPU away, which is worth some patience.
+        let parts = if self.executor.is_some() { SPIN_PARTS } else { self.pump.spin_part() };
+        let spin = SPIN / SPIN_PARTS * parts;
         loop {
             for _ in 0..ROUNDS {
                 if done() {

@@ -332,6 +332,10 @@ impl World {
                 | NodeEffect::FreeName { .. }
                 | NodeEffect::SeekName { .. }
                 | NodeEffect::SeekNames { .. }
+                | NodeEffect::JobBegan { .. }
+                | NodeEffect::JobEnded { .. }
+                | NodeEffect::ChangeTables { .. }
+                | NodeEffect::SeekRecord { .. }
                 | NodeEffect::AskKey { .. } => unreachable!("this node is the only one"),
                 NodeEffect::FreeSpilled { .. } => {}
             }

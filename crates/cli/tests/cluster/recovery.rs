@@ -6,10 +6,10 @@ use aktis::Error;
 use aktis::prelude::*;
 use std::path::Path;
 
-const BYTES: usize = 2 << 20;
+pub(crate) const BYTES: usize = 2 << 20;
 
 /// Notes that a task has run.
-fn note(board: &str, name: &str) {
+pub(crate) fn note(board: &str, name: &str) {
     let place = Path::new(board).join(format!("{name}-{}", std::process::id()));
     let unique = (0..).map(|number| place.with_extension(number.to_string()));
     let created = |path: &std::path::PathBuf| std::fs::File::create_new(path).is_ok();
@@ -17,19 +17,19 @@ fn note(board: &str, name: &str) {
 }
 
 /// How often tasks have run whose notes begin like this.
-fn runs(cluster: &Cluster, name: &str) -> usize {
+pub(crate) fn runs(cluster: &Cluster, name: &str) -> usize {
     let begins = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(name);
     std::fs::read_dir(cluster.board()).expect("a directory").flatten().filter(begins).count()
 }
 
 #[remote]
-fn fill(board: String, number: u8) -> Vec<u8> {
+pub(crate) fn fill(board: String, number: u8) -> Vec<u8> {
     note(&board, &format!("fill-{number}"));
     vec![number; BYTES]
 }
 
 #[remote]
-fn increased(board: String, bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn increased(board: String, bytes: Vec<u8>) -> Vec<u8> {
     note(&board, "increased");
     bytes.into_iter().map(|byte| byte + 1).collect()
 }
@@ -57,7 +57,7 @@ fn repeated(number: u64) -> Vec<u8> {
 }
 
 #[remote]
-fn first(bytes: Vec<u8>) -> u8 {
+pub(crate) fn first(bytes: Vec<u8>) -> u8 {
     bytes[0]
 }
 
@@ -78,7 +78,7 @@ fn keeps(board: String) -> aktis::Result<Vec<ObjectRef<Vec<u8>>>> {
 }
 
 /// Waits until all have values.
-fn all_ready<T>(session: &Session, objects: Vec<ObjectRef<T>>) -> Vec<ObjectRef<T>> {
+pub(crate) fn all_ready<T>(session: &Session, objects: Vec<ObjectRef<T>>) -> Vec<ObjectRef<T>> {
     let count = objects.len();
     let (ready, rest) = session.wait(objects, count, PATIENCE).unwrap();
     assert!(rest.is_empty());

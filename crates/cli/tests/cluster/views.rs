@@ -30,6 +30,36 @@ fn node_of(machine: &Machine) -> String {
 }
 
 #[test]
+fn programs_are_told_while_they_run_and_after_they_have_ended() {
+    let mut cluster = Cluster::new(1, &[1]);
+    let first = cluster.head().session();
+    let second = cluster.machines[1].session();
+    let node = node_of(&cluster.machines[1]);
+    let states = |machine: &Machine| -> Vec<Value> {
+        rows(machine, &["jobs"]).iter().map(|row| row["state"].clone()).collect()
+    };
+    for machine in &cluster.machines {
+        until("both run", || states(machine) == ["running", "running"]);
+        let on_member = rows(machine, &["jobs", "--node", &node]);
+        let [job] = &on_member[..] else { panic!("one job: {on_member:#?}") };
+        assert_eq!(job["pid"], std::process::id());
+        assert!(job["command"].as_str().unwrap().contains("cluster"), "{job}");
+        assert!(
+            job["began_unix_milliseconds"].as_u64().unwrap() > 0 && job["ended_unix_milliseconds"].is_null()
+        );
+    }
+    first.shutdown();
+    until("the first has ended", || states(cluster.head()) == ["ended", "running"]);
+    // What is told outlives the machine, and the control process.
+    cluster.machines[1].kill();
+    until("the second is lost with its machine", || states(cluster.head()) == ["ended", "lost"]);
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    until("it is there again", || states(cluster.head()) == ["ended", "lost"]);
+    drop(second);
+}
+
+#[test]
 fn what_there_is_is_told_by_every_machine() {
     let cluster = Cluster::new(0, &[2, 2]);
     let session = cluster.head().session();

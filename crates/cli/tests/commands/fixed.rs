@@ -3,13 +3,16 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    ClusterStatus, DemandRow, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogLine, LogQuery,
-    LogStream, NodeRow, NodeState, OnNode, Rows, StopScope, TaskKind, TaskRow, TaskState,
+    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, ListKind, ListQuery, Listing, LogLine,
+    LogQuery, LogStream, NodeRow, NodeState, OnNode, Rows, StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{
     ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
 };
-use aktis_protocol::{ActorId, Amount, EntryRef, NodeId, ObjectId, ProcessSlot, Resources, TaskId};
+use aktis_protocol::tables::Counts;
+use aktis_protocol::{
+    ActorId, Amount, EntryRef, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, TaskId,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,6 +69,7 @@ impl Fixed {
                     reason: "none has TPU".into(),
                 },
             ],
+            kept: Some(Counts { rows: 5, row_bytes: 400, objects: 1, tasks: 2, task_bytes: 300, events: 9 }),
         };
         Self::Answers { status, silent: Vec::new() }
     }
@@ -112,6 +116,7 @@ impl Admin for Fixed {
             ListKind::Objects => wrap(query.select(objects()), Rows::Objects),
             ListKind::Nodes => wrap(query.select(status.nodes.clone()), Rows::Nodes),
             ListKind::Workers => wrap(query.select(workers()), Rows::Workers),
+            ListKind::Jobs => wrap(query.select(jobs()), Rows::Jobs),
         };
         Ok(Listing { rows, left_out, silent: silent.to_vec() })
     }
@@ -139,6 +144,26 @@ impl Admin for Fixed {
 
 fn wrap<Row>((rows, left_out): (Vec<Row>, u64), kind: fn(Vec<Row>) -> Rows) -> (Rows, u64) {
     (kind(rows), left_out)
+}
+
+fn jobs() -> Vec<OnNode<JobRow>> {
+    let job = |node, number, ended_unix_milliseconds, state| {
+        let row = JobRow {
+            job: number << 12,
+            program: ProgramId::from_words([number, 0]),
+            command: format!("./train --epochs {number}"),
+            pid: 5000 + number as u32,
+            began_unix_milliseconds: 1_700_000_000_000 + number,
+            ended_unix_milliseconds,
+            state,
+        };
+        OnNode { node, row }
+    };
+    vec![
+        job(HEAD, 1, None, JobState::Running),
+        job(MEMBER, 2, Some(1_700_000_009_000), JobState::Ended),
+        job(DEAD, 3, Some(1_700_000_010_000), JobState::Lost),
+    ]
 }
 
 fn nodes() -> Vec<NodeRow> {

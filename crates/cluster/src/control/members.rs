@@ -5,7 +5,7 @@
 //! the control process.
 
 use super::send;
-use super::state::State;
+use super::state::{State, records_go};
 use super::tables::node_in;
 use aktis_io::Link;
 use aktis_logic::Time;
@@ -13,7 +13,7 @@ use aktis_logic::machine::placer::PlacerInput;
 use aktis_protocol::control::decode;
 use aktis_protocol::member::{FromControl, NamedActor};
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::tables::{Notice, Table};
+use aktis_protocol::tables::{Notice, Sender, Table};
 use aktis_protocol::{Epoch, Labels, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -137,7 +137,10 @@ impl State {
         // First: who is in no table never leaves it, and would keep its names.
         self.on_names_told(node, None, Vec::new());
         if let Some(tables) = &self.tables {
-            tables.forget_node(node, epoch);
+            let sender = Sender { node, epoch: epoch.0 };
+            tables.forget_node(sender);
+            tables.end_jobs(node);
+            self.left.push_back((records_go(now), sender));
         }
         self.step(now, PlacerInput::NodeLeft { node });
     }

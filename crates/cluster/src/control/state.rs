@@ -12,6 +12,8 @@ use aktis_logic::membership::Membership;
 use aktis_logic::{Machine, Time};
 use aktis_protocol::NodeId;
 use aktis_protocol::member::{FromControl, ToControl};
+use aktis_protocol::tables::Sender;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// See the module.
@@ -20,8 +22,19 @@ pub(super) struct State {
     pub(super) placer: Placer,
     pub(super) members: Members,
     pub(super) names: Names,
+    /// Nodes whose memberships are over, and when their records go.
+    pub(super) left: VecDeque<(Time, Sender)>,
     /// `None` at the end.
     pub(super) tables: Option<Tables>,
+}
+
+/// How long what a node has told of objects and tasks stays after its membership: until those have said so who still hold
+/// what it made.
+const RECORDS_KEPT_MICROSECONDS: u64 = 10_000_000;
+
+/// When the records of a node go whose membership ends now.
+pub(super) fn records_go(now: Time) -> Time {
+    Time(now.0 + RECORDS_KEPT_MICROSECONDS)
 }
 
 impl State {
@@ -36,7 +49,14 @@ impl State {
         }
         let (names, left) = Names::new(found.names, &found.nodes);
         tables.free_names(left.iter().map(String::as_str));
-        Ok(Self { membership, placer, members: Members::new(found.nodes), names, tables: Some(tables) })
+        Ok(Self {
+            membership,
+            placer,
+            members: Members::new(found.nodes),
+            names,
+            left: found.left.into_iter().map(|sender| (records_go(clock.now()), sender)).collect(),
+            tables: Some(tables),
+        })
     }
 
     /// Has all written that was changed; nothing is changed any more.
@@ -71,13 +91,17 @@ impl State {
         for (node, epoch) in self.membership.lapse(now) {
             self.on_left(now, node, epoch);
         }
+        while let Some((_, sender)) = self.left.pop_front_if(|(due, _)| *due <= now) {
+            self.tables.iter().for_each(|tables| tables.forget_records(sender));
+        }
         if self.placer.next_wakeup().is_some_and(|due| due <= now) {
             self.step(now, PlacerInput::Ticked);
         }
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
-        [self.membership.next_wakeup(), self.placer.next_wakeup()].into_iter().flatten().min()
+        let left = self.left.front().map(|(due, _)| *due);
+        [self.membership.next_wakeup(), self.placer.next_wakeup(), left].into_iter().flatten().min()
     }
 
     pub(super) fn step(&mut self, now: Time, input: PlacerInput) {

@@ -1,15 +1,18 @@
-//! What the control process keeps on disk: nodes, names of actors, and what nodes have it keep.
+//! What the control process keeps on disk: nodes, names of actors, and what nodes have it keep: keys, jobs, and how tasks
+//! can be run again without the nodes that submitted them.
 //!
 //! | table | key | value |
 //! |---|---|---|
 //! | nodes | the node's id | [`NodeInfo`] |
 //! | nodes | `epoch` | the next epoch |
+//! | nodes | `left/` and a number | a [`Sender`] whose membership is over, and whose records are still kept |
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
 //! | all others | as those say who write them | |
 
 use super::clock::Clock;
 use super::files::Files;
 use super::{ControlError, names::Home};
+use crate::elsewhere::jobs::on_node_left;
 use aktis_io::durable::{
     ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
 };
@@ -23,6 +26,7 @@ use std::sync::mpsc::channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const EPOCH_KEY: &str = "epoch";
+const LEFT_PREFIX: &str = "left/";
 const NAME_PREFIX: &str = "name/";
 /// Names that are longer are granted to nobody.
 pub(super) const NAME_BYTES_MAX: usize = limits::KEY_BYTES_MAX - NAME_PREFIX.len();
@@ -33,7 +37,7 @@ const SHARDS_MAX: usize = 16;
 /// See the module.
 pub(super) struct Tables {
     store: ControlStore,
-    writer: StoreWriter,
+    writer: Arc<StoreWriter>,
     /// Says which nodes are members, when that is on disk.
     _nodes: Subscription,
 }
@@ -44,6 +48,8 @@ pub(super) struct Found {
     pub(super) names: Vec<(String, Home)>,
     /// Higher than all that were given.
     pub(super) next_epoch: Epoch,
+    /// Those whose memberships are over, and whose records are still kept.
+    pub(super) left: Vec<Sender>,
 }
 
 impl Tables {
@@ -61,7 +67,7 @@ impl Tables {
         let found = find(&store, &path)?;
         // This life of the control process gets an epoch like any node's.
         let life = found.next_epoch;
-        let writer = store.writer(Sender { node: own, epoch: life.0 });
+        let writer = Arc::new(store.writer(Sender { node: own, epoch: life.0 }));
         let found = Found { next_epoch: Epoch(life.0 + 1), ..found };
         let clock = clock.clone();
         let all = Filter::Rows { table: Table::Nodes, prefix: Key(Vec::new()) };
@@ -83,12 +89,43 @@ impl Tables {
         ]);
     }
 
-    /// A membership is over.
-    pub(super) fn forget_node(&self, node: NodeId, epoch: Epoch) {
-        let text = format!("its membership with epoch {} is over", epoch.0);
+    /// A membership is over. What the node has told of objects and tasks stays until [`Self::forget_records`].
+    pub(super) fn forget_node(&self, sender: Sender) {
+        let Sender { node, epoch } = sender;
+        let text = format!("its membership with epoch {epoch} is over");
         let gone = Change::RowDeleted { table: Table::Nodes, key: node.into() };
-        self.change(vec![gone, event(node.into(), &text)]);
-        self.store.node_left(Sender { node, epoch: epoch.0 }, |_| ());
+        let (table, key, value) = (Table::Nodes, left_key(sender), encode(&sender));
+        let left = Change::RowPut { table, key, value, overwrite: true };
+        self.change(vec![gone, left, event(node.into(), &text)]);
+    }
+
+    /// The programs of a node that has left are lost.
+    pub(super) fn end_jobs(&self, node: NodeId) {
+        let query = Query::Rows {
+            table: Table::Jobs,
+            prefix: Key(Vec::new()),
+            after: None,
+            limit: limits::ANSWER_ROWS_MAX,
+            values: true,
+        };
+        let writer = self.writer.clone();
+        self.store.query(query, move |answer| {
+            let Ok(Answer::Rows { rows, .. }) = answer else { return };
+            let changes = on_node_left(node, rows);
+            if !changes.is_empty() {
+                writer.apply(changes, |_| ());
+            }
+        });
+    }
+
+    /// What a node has told of objects and tasks, and nobody has claimed since it left, goes.
+    pub(super) fn forget_records(&self, sender: Sender) {
+        let writer = self.writer.clone();
+        self.store.node_left(sender, move |_| {
+            // Not before: if this process dies meanwhile, the next one has to do it.
+            let done = Change::RowDeleted { table: Table::Nodes, key: left_key(sender) };
+            writer.apply(vec![done], |_| ());
+        });
     }
 
     /// An actor has a name; `done` is told whether that is kept.
@@ -137,6 +174,11 @@ fn event(subject: Key, text: &str) -> Change {
     Change::EventNoted(Event { at_microseconds, subject, text: text.to_owned() })
 }
 
+/// Epochs are given once.
+fn left_key(sender: Sender) -> Key {
+    Key([LEFT_PREFIX.as_bytes(), &sender.epoch.to_be_bytes()].concat())
+}
+
 fn name_key(name: &str) -> Key {
     Key([NAME_PREFIX.as_bytes(), name.as_bytes()].concat())
 }
@@ -151,12 +193,14 @@ pub(super) fn node_in(key: &Key) -> Option<NodeId> {
 
 fn find(store: &ControlStore, path: &Path) -> Result<Found, ControlError> {
     let unreadable = |what| ControlError::Row { path: path.to_owned(), what };
-    let mut found = Found { nodes: Vec::new(), names: Vec::new(), next_epoch: Epoch(1) };
+    let mut found = Found { nodes: Vec::new(), names: Vec::new(), next_epoch: Epoch(1), left: Vec::new() };
     for (key, value) in rows(store, path, Table::Nodes)? {
         if node_in(&key).is_some() {
             found.nodes.push(decode(&value).map_err(|_| unreadable("a node"))?);
         } else if key == EPOCH_KEY.into() {
             found.next_epoch = decode(&value).map_err(|_| unreadable("the epoch"))?;
+        } else if key.0.starts_with(LEFT_PREFIX.as_bytes()) {
+            found.left.push(decode(&value).map_err(|_| unreadable("a node that has left"))?);
         }
     }
     for (key, value) in rows(store, path, Table::Actors)? {
@@ -196,7 +240,7 @@ fn rows(store: &ControlStore, path: &Path, table: Table) -> Result<Vec<(Key, Vec
 struct Events(Arc<Clock>);
 
 impl StoreEvents for Events {
-    /// No node has its objects recorded here yet.
+    /// Nodes tell of what they hold, and free copies by themselves.
     fn free(&self, _object: ObjectId, _on: &[NodeId]) {}
 
     fn on_stopped(&self, error: &DurableError) {

@@ -10,6 +10,7 @@ use aktis_protocol::admin::{
 use aktis_protocol::limits::LOG_LINES_MAX;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::state::ResourceRow;
+use aktis_protocol::tables::{Answer, Counts, Query};
 use aktis_protocol::{Amount, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,11 @@ use std::time::{Duration, Instant};
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks whether they are gone.
 const STOP_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long the control process may take to say how much it keeps.
+const COUNTS_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to say which programs there are.
+const JOBS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers from the parts of a daemon.
 pub(super) struct Answers(pub(super) Arc<Parts>);
@@ -59,6 +65,15 @@ impl Parts {
             });
         }
         statuses
+    }
+
+    /// How much the control process keeps, if it says so.
+    fn kept(&self) -> Option<Counts> {
+        self.member.away().is_none().then_some(())?;
+        match self.elsewhere.query_tables(Query::Counts, COUNTS_PATIENCE)? {
+            Answer::Counts(counts) => Some(counts),
+            _ => None,
+        }
     }
 
     /// What the whole cluster knows about something.
@@ -131,6 +146,7 @@ impl Admin for Answers {
             nodes,
             drivers,
             demand: merge::demands(demand, &totals),
+            kept: parts.kept(),
         })
     }
 
@@ -151,6 +167,14 @@ impl Admin for Answers {
         if query.what == ListKind::Nodes {
             let (rows, left_out) = query.select(self.0.statuses().into_iter().map(|status| status.row));
             return Ok(Listing { rows: Rows::Nodes(rows), left_out, silent: Vec::new() });
+        }
+        if query.what == ListKind::Jobs {
+            let jobs = self.0.elsewhere.all_jobs(JOBS_PATIENCE).ok_or_else(|| {
+                Refusal::new("the control process, which knows the programs of the cluster, does not answer")
+                    .with_hint("`aktis status` says whether it is down")
+            })?;
+            let (rows, left_out) = query.select(jobs);
+            return Ok(Listing { rows: Rows::Jobs(rows), left_out, silent: Vec::new() });
         }
         let mut parts = vec![self.0.own_list(query)?];
         let mut told = self.0.ask(&NodeQuestion::List(query.clone()));

@@ -86,6 +86,10 @@ impl Parts {
                 let (rows, left_out) = query.select(self.on_this_node(rows));
                 (Rows::Workers(rows), left_out + more)
             }
+            ListKind::Jobs => {
+                let (rows, left_out) = query.select(self.elsewhere.own_jobs());
+                (Rows::Jobs(rows), left_out)
+            }
             ListKind::Actors => {
                 let (rows, more) = self.actors()?;
                 let (rows, left_out) = for_others(query).select(self.on_this_node(rows));

@@ -106,8 +106,9 @@ mod tests {
     #[test]
     fn no_copy_waits_for_another() {
         let fetchers = Arc::new(Fetchers::default());
+        // A thread that goes on with another order does what it did before.
+        let (all, (done, dones)) = (Arc::new(Barrier::new(9)), channel());
         for _ in 0..3 {
-            let (all, (done, dones)) = (Arc::new(Barrier::new(9)), channel());
             for offset in 0..8 {
                 let (all, done) = (all.clone(), done.clone());
                 let carry_out = move |fetch: Fetch| {

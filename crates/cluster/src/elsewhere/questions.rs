@@ -11,7 +11,8 @@ use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::control::RequestId;
 use aktis_protocol::limits::BATCHES_UNANSWERED_MAX;
 use aktis_protocol::member::{Question, Reply, ToControl};
-use aktis_protocol::{Failure, FailureKind, ProcessSlot};
+use aktis_protocol::tables::Answer;
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -41,11 +42,22 @@ pub(super) enum AskedFor {
     Names,
     /// A small value.
     Key,
+    /// Changes that nobody waits for.
+    Changes,
+    /// How the task of an object can be run again.
+    Record(ObjectId),
+    /// Somebody in this process who waits.
+    Somebody(u64),
 }
 
 impl Asker {
     pub(super) fn new(about: AskedFor, to: ProcessSlot, request: RequestId) -> Self {
         Self { about, to, request }
+    }
+
+    /// A question that no process has asked.
+    pub(super) fn of(about: AskedFor) -> Self {
+        Self { about, to: ProcessSlot::default(), request: 0 }
     }
 }
 
@@ -143,8 +155,17 @@ impl Elsewhere {
                 let Asker { to, request, .. } = asker;
                 self.host.feed(NodeInput::KeyAnswered { to, request, answer });
             }
-            // No process asks for that.
-            Reply::Table(_) => {}
+            Reply::Table(answer) => self.on_table(&asker, Some(answer)),
+        }
+    }
+
+    /// The tables have answered, or will not.
+    fn on_table(&self, asker: &Asker, answer: Option<Answer>) {
+        match asker.about {
+            AskedFor::Changes => self.on_changed(answer.is_some()),
+            AskedFor::Record(object) => self.on_record(object, answer),
+            AskedFor::Somebody(number) => self.on_told(number, answer),
+            AskedFor::Name | AskedFor::Names | AskedFor::Key => {}
         }
     }
 
@@ -171,6 +192,7 @@ impl Elsewhere {
                 let answer = Err(Failure::new(FailureKind::Refused, format!("{why}\n{hint}")));
                 self.host.feed(NodeInput::KeyAnswered { to, request, answer });
             }
+            AskedFor::Changes | AskedFor::Record(_) | AskedFor::Somebody(_) => self.on_table(asker, None),
         }
     }
 }

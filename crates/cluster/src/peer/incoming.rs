@@ -65,6 +65,7 @@ impl Peer {
             Frame::Value { object, value } => self.on_value(object, value),
             Frame::Sought { object } => self.on_sought(object),
             Frame::Known { object } => self.on_known(object),
+            Frame::Unknown { object } => self.on_unknown(object),
             Frame::Released { object, count } => self.on_released(object, count),
             Frame::HostActor { spec, arguments, incarnation } => {
                 self.put_off(PutOff::Actor { spec, arguments, incarnation });

@@ -186,9 +186,12 @@ impl Peer {
 
     /// The other side seeks an object.
     pub(super) fn on_sought(&mut self, object: ObjectId) {
-        if let Ok(Some(handle)) = self.bridge.look_up(object) {
-            self.lend(object, handle);
-            self.wire.send(&Frame::Known { object });
+        match self.bridge.look_up(object) {
+            Ok(Some(handle)) => {
+                self.lend(object, handle);
+                self.wire.send(&Frame::Known { object });
+            }
+            _ => self.wire.send(&Frame::Unknown { object }),
         }
     }
 
@@ -219,6 +222,11 @@ impl Peer {
         self.bridge.send(ToNode::Promised { object, holder: self.me(), found: true });
         // Whoever seeks it holds it.
         drop(self.bridge.hold(object));
+    }
+
+    /// The other side does not know an object that somebody here seeks.
+    pub(super) fn on_unknown(&mut self, object: ObjectId) {
+        self.bridge.send(ToNode::NotKnown { object });
     }
 
     /// Nobody here knows the object any more.

@@ -10,6 +10,7 @@
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
+//! - `losses` and `records`: values that are gone, how they are found or made again, and by whom;
 //! - `keys`: small values under names;
 //! - `peers`: other nodes, each of which is a process here;
 //! - `places` and `parts`: what may run where, and what this node has of groups that are on several;
@@ -29,6 +30,7 @@ mod groups;
 mod keys;
 mod lanes;
 mod leases;
+mod losses;
 mod memory;
 mod messages;
 mod names;
@@ -38,6 +40,7 @@ mod peers;
 mod places;
 mod processes;
 mod programs;
+mod records;
 mod report;
 mod roster;
 mod shapes;
@@ -89,6 +92,8 @@ pub struct Node {
     directory: Directory,
     /// Objects that somebody asks for and nobody has promised, and when they count as lost.
     orphans: BTreeMap<ObjectId, Time>,
+    losses: losses::Losses,
+    records: records::Records,
     actors: actors::Actors,
     groups: groups::Groups,
     keys: keys::Keys,
@@ -115,6 +120,8 @@ impl Node {
             warm_due: false,
             directory: Directory::default(),
             orphans: BTreeMap::new(),
+            losses: losses::Losses::default(),
+            records: records::Records::default(),
             actors: actors::Actors::default(),
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
@@ -163,19 +170,22 @@ impl Node {
                 self.memory.on_restore_wanted(now, from, request, object, out);
             }
             ToNode::Escaped { object, value } => self.on_escaped(from, object, value, out),
-            ToNode::Resolved { object, value } => self.on_resolved(now, object, value, out),
-            ToNode::Held { object } => self.on_held(from, object),
+            ToNode::Resolved { object, value } => self.on_resolved(now, from, object, value, out),
+            ToNode::Held { object } => self.on_held(from, object, out),
             ToNode::Released { object } => self.on_released(now, from, object, out),
             ToNode::LeftToOthers { object } => self.on_left_to_others(now, from, object, out),
             ToNode::Contains { container, holder, objects, actors } => {
                 self.on_contains(now, container, holder, objects, actors, out);
             }
+            ToNode::Recorded { tasks } => self.on_recorded(tasks, out),
             ToNode::Subscribed { object } => self.on_subscribed(now, from, object, out),
             ToNode::Promised { object, holder, found } => self.on_promised(from, object, holder, found, out),
             ToNode::Imported { request, object, bytes, holder, named } => {
                 let import = peers::Imported { object, bytes, holder, named };
                 self.on_imported(from, request, import, out);
             }
+            ToNode::NodeGone => self.linger(now, from),
+            ToNode::NotKnown { object } => self.on_not_known(now, from, object, out),
             ToNode::LookupWanted { request, object } => self.on_lookup_wanted(from, request, object, out),
             ToNode::OriginWanted { request, object } => {
                 let peer = self.origin_of(object);
@@ -261,6 +271,8 @@ impl Machine for Node {
                 self.on_names_found(to, request, names, left_out, out);
             }
             NodeInput::KeyAnswered { to, request, answer } => self.on_key_answered(to, request, answer, out),
+            NodeInput::RecordFound { object, found } => self.on_record_found(now, object, found, out),
+            NodeInput::MembershipLost => self.on_membership_lost(out),
             NodeInput::Ticked => {}
         }
         self.on_time(now, out);
@@ -275,6 +287,7 @@ impl Machine for Node {
             .chain(self.program_deadlines())
             .chain(self.groups.deadlines())
             .chain(orphans)
+            .chain(self.losses.deadlines())
             .chain(self.places.deadlines())
             .chain(self.memory.next_wakeup())
             .min()
@@ -293,6 +306,8 @@ impl Machine for Node {
         self.check_programs();
         self.keys.check();
         self.check_peers();
+        self.check_losses();
+        self.check_records();
         self.check_places();
         self.check_names();
         for (from, to) in &self.channels {
@@ -317,5 +332,6 @@ impl Node {
         self.on_processes_due(now, out);
         self.hand_back_actors(now, out);
         self.on_orphans_due(now, out);
+        self.on_lingering_due(now, out);
     }
 }

@@ -147,6 +147,11 @@ impl<P> Record<P> {
         self.attempt
     }
 
+    /// How often it may be run again.
+    pub fn retries(&self) -> u32 {
+        self.retries
+    }
+
     /// How many values it returns.
     pub fn returns(&self) -> u32 {
         self.returns

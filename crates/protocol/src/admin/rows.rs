@@ -1,9 +1,10 @@
 //! Rows about a whole cluster: those of its nodes with the node's id added, and rows that only a cluster has.
 
-use crate::ids::{ActorId, NodeId, TaskId};
+use crate::ids::{ActorId, NodeId, ProgramId, TaskId};
 use crate::state::{
     ActorRow, ActorState, DemandRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
 };
+use crate::tables::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,6 +39,8 @@ pub enum Rows {
     Nodes(Vec<NodeRow>),
     /// Worker processes.
     Workers(Vec<OnNode<WorkerRow>>),
+    /// Programs that use the cluster, or have.
+    Jobs(Vec<OnNode<JobRow>>),
 }
 
 /// A row that a node gave about itself.
@@ -64,6 +67,8 @@ pub struct ClusterStatus {
     pub drivers: u32,
     /// What tasks and actors wait for, and why.
     pub demand: Vec<DemandRow>,
+    /// How much the control process keeps; nothing if it has not said so.
+    pub kept: Option<Counts>,
 }
 
 /// A node of a cluster.
@@ -105,6 +110,36 @@ pub enum NodeState {
     Silent,
     /// It is gone.
     Dead,
+}
+
+/// A program that uses the cluster, or has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Its number: those that began later have higher ones.
+    pub job: u64,
+    /// What it is.
+    pub program: ProgramId,
+    /// The command that it was started with.
+    pub command: String,
+    /// Its process.
+    pub pid: u32,
+    /// When it attached, in milliseconds since 1970.
+    pub began_unix_milliseconds: u64,
+    /// When it left, if it has.
+    pub ended_unix_milliseconds: Option<u64>,
+    /// How far it is.
+    pub state: JobState,
+}
+
+/// How far a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// It is attached.
+    Running,
+    /// It has left, or its process has ended.
+    Ended,
+    /// Its node is gone.
+    Lost,
 }
 
 /// A task or call of an actor.
@@ -223,6 +258,7 @@ macro_rules! words {
 }
 
 words!(NodeState { Joining = "joining", Alive = "alive", Silent = "silent", Dead = "dead" });
+words!(JobState { Running = "running", Ended = "ended", Lost = "lost" });
 words!(TaskKind { Function = "function", Constructor = "constructor", Method = "method" });
 words!(TaskState {
     Waiting = "waiting",
@@ -321,6 +357,12 @@ known!(ObjectRow, |row| row.place().word(), None, {
     "id" = text(row.object),
     "bytes" = text(row.bytes),
     "pinned" = text(row.pinned),
+});
+known!(JobRow, |row| row.state.word(), Some(&row.command), {
+    "id" = text(format!("{:016x}", row.job)),
+    "command" = text(&row.command),
+    "program" = text(row.program),
+    "pid" = text(row.pid),
 });
 known!(WorkerRow, |row| row.state.word(), None, {
     "process" = text(row.process.0),

@@ -264,6 +264,24 @@ impl Arguments {
         Some(out)
     }
 
+    /// The arguments as another process can use them: values that travel are in their place, and all else by its id.
+    pub(crate) fn told(&self) -> Vec<u8> {
+        let (mut out, handles) = (Vec::with_capacity(self.bytes.len()), self.handles());
+        for item in self.items() {
+            match item {
+                Item::Value(bytes) => push_value(&mut out, bytes),
+                Item::Stored(stored) => push_placeholder(&mut out, HANDLE, 0, stored.object),
+                Item::Handle(index, object) | Item::Own(index, object) => {
+                    match handles.get(index as usize).and_then(|handle| handle.entry.outcome()) {
+                        Some(Outcome::Inline(value)) => push_value(&mut out, value.bytes()),
+                        _ => push_placeholder(&mut out, HANDLE, index, object),
+                    }
+                }
+            }
+        }
+        out
+    }
+
     /// How many bytes the arguments keep, references aside.
     pub fn size_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -313,6 +331,30 @@ pub(crate) fn foreign_items(bytes: &[u8]) -> Result<Vec<ForeignItem<'_>>, String
             Item::Value(value) => ForeignItem::Value(value),
             Item::Stored(stored) => ForeignItem::Stored(stored),
             Item::Handle(..) | Item::Own(..) => return Err("a reference was not resolved".to_owned()),
+        });
+    }
+    match position == bytes.len() {
+        true => Ok(items),
+        false => Err("the arguments are cut off".to_owned()),
+    }
+}
+
+/// One argument of a call that another process has told of.
+pub(crate) enum ToldItem<'a> {
+    /// Its encoded value.
+    Value(&'a [u8]),
+    /// It is the value of this object.
+    Object(ObjectId),
+}
+
+/// What [`Arguments::told`] has given.
+pub(crate) fn told_items(bytes: &[u8]) -> Result<Vec<ToldItem<'_>>, String> {
+    let (mut items, mut position) = (Vec::new(), 0);
+    while let Some(item) = Item::read(bytes, &mut position) {
+        items.push(match item {
+            Item::Value(value) => ToldItem::Value(value),
+            Item::Handle(_, object) | Item::Own(_, object) => ToldItem::Object(object),
+            Item::Stored(_) => return Err("an argument lies where only its own node finds it".to_owned()),
         });
     }
     match position == bytes.len() {

@@ -32,7 +32,7 @@ pub(super) fn encode_onto<T: Serialize + ?Sized, S: Sink>(
         return Err(failed(value, &error));
     }
     if let Some(attachments) = &attachments {
-        attachments.handles.iter().for_each(Handle::escape);
+        Handle::escape_all(&attachments.handles);
         attachments.actors.iter().for_each(ActorHandle::escape);
     }
     Ok(attachments)
@@ -74,7 +74,7 @@ impl Encoded {
         if buffers.is_empty() && handles.is_empty() && actors.is_empty() {
             return Self { bytes, attachments: None };
         }
-        handles.iter().for_each(Handle::escape);
+        Handle::escape_all(&handles);
         actors.iter().for_each(ActorHandle::escape);
         Self { bytes, attachments: Some(Box::new(Attachments { buffers, handles, actors })) }
     }

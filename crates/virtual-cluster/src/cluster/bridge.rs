@@ -224,7 +224,12 @@ impl Site {
                     self.hold(other, object);
                     self.lend(other, object);
                     self.post(other, Parcel::Frame(Frame::Known { object }));
+                } else {
+                    self.post(other, Parcel::Frame(Frame::Unknown { object }));
                 }
+            }
+            Frame::Unknown { object } => {
+                self.say_for(other, ToNode::NotKnown { object });
             }
             Frame::Known { object } => {
                 self.note(other, object, true);

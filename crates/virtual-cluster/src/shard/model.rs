@@ -134,7 +134,10 @@ impl Model {
                 self.tasks.insert(task, (Some(node), returns, record));
             }
             Change::TaskForgotten { task } => {
-                self.tasks.remove(&task);
+                if let Some((recorder, ..)) = self.tasks.get_mut(&task) {
+                    *recorder = recorder.filter(|recorder| *recorder != node);
+                }
+                self.settle_tasks();
             }
             Change::EventNoted(event) => self.events.push(event),
         }
@@ -144,6 +147,10 @@ impl Model {
     /// What nobody has or holds is forgotten, and lineage that nobody can ask for.
     fn settle(&mut self) {
         self.objects.retain(|_, object| !object.copies.is_empty() || !object.holders.is_empty());
+        self.settle_tasks();
+    }
+
+    fn settle_tasks(&mut self) {
         let objects = &self.objects;
         self.tasks.retain(|task, (recorder, returns, _)| {
             recorder.is_some() || (0..*returns).any(|index| objects.contains_key(&task.returns(index)))

@@ -1,5 +1,6 @@
 //! Lanes and channels opened, demand reported, leases returned.
 
+use super::leases::Held;
 use super::roster::{Role, Stage};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
@@ -7,7 +8,7 @@ use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, Lease, RequestId};
 use aktis_protocol::{
-    Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits,
+    Amount, Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits, resources,
 };
 
 impl Node {
@@ -162,6 +163,17 @@ impl Node {
         self.serve(now, out);
     }
 
+    /// Who has got the last lease with a CPU that is in use, and for which shape, apart from this process.
+    fn last_granted(&self, apart_from: ProcessSlot) -> Option<(ProcessSlot, ShapeId)> {
+        let has_cpu = |lease: &Held| lease.allocation.resources().get(resources::CPU) != Amount::ZERO;
+        let listens = |process| self.roster.is_live(process) && !self.roster.is_starting(process);
+        let in_use = |lease: &&Held| {
+            lease.holder != apart_from && listens(lease.holder) && lease.lent.is_none() && has_cpu(lease)
+        };
+        let leases = self.leases.leases.values().filter(in_use);
+        leases.max_by_key(|lease| lease.granted_at).map(|lease| (lease.holder, lease.shape))
+    }
+
     pub(super) fn on_lease_blocked(
         &mut self,
         now: Time,
@@ -179,10 +191,16 @@ impl Node {
                 let in_debt = self.stock.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
                 let shape = held.shape;
-                // What runs goes on, but nothing more is to run on CPUs that are not there.
-                if in_debt && self.leases.asked(from, shape) == 0 {
-                    self.leases.ask_back(now, from, shape);
-                    self.send(from, FromNode::LeaseRevoked { shape }, out);
+                // What runs goes on, but nothing more is to run on CPUs that are not there. Which task ends first, this one or
+                // the one that has got the CPU meanwhile, is not known.
+                if in_debt {
+                    let last = self.last_granted(from);
+                    for (holder, shape) in [(from, shape)].into_iter().chain(last) {
+                        if self.leases.asked(holder, shape) == 0 {
+                            self.leases.ask_back(now, holder, shape);
+                            self.send(holder, FromNode::LeaseRevoked { shape }, out);
+                        }
+                    }
                 }
             }
             _ => return,

@@ -4,7 +4,9 @@ use super::{EntryState, SpillRefusal, Verdict};
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
+use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::tables::Change;
 use aktis_protocol::{
     ActorId, DeathCause, EntryRef, Failure, FunctionId, GroupPlace, Labels, LaneId, Near, NodeId, ObjectId,
     ProcessSlot, ProgramId, Resources, Shape, ShapeId, Strategy,
@@ -136,6 +138,15 @@ pub enum NodeInput {
     },
     /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
     PlacesLost,
+    /// How the task of this object can be run again, if the cluster knows.
+    RecordFound {
+        /// The object.
+        object: ObjectId,
+        /// How.
+        found: Option<RecordedTask>,
+    },
+    /// The cluster has given this node up meanwhile, and it has joined anew.
+    MembershipLost,
     /// Time has passed.
     Ticked,
 }
@@ -337,6 +348,30 @@ pub enum NodeEffect {
         to: ProcessSlot,
         /// His question.
         request: RequestId,
+    },
+    /// A driver has attached: the cluster keeps that.
+    JobBegan {
+        /// Its place.
+        process: ProcessSlot,
+        /// Its process id.
+        pid: u32,
+        /// What it is.
+        program: ProgramId,
+    },
+    /// A driver has left.
+    JobEnded {
+        /// Its place.
+        process: ProcessSlot,
+    },
+    /// Have the cluster keep or forget something about tasks and objects. Nobody waits for it.
+    ChangeTables {
+        /// What.
+        change: Change,
+    },
+    /// Ask the cluster how the task of this object can be run again; answered by `RecordFound`.
+    SeekRecord {
+        /// The object.
+        object: ObjectId,
     },
     /// Ask the cluster about a key; answered by `KeyAnswered`.
     AskKey {

@@ -10,9 +10,6 @@ use aktis_protocol::{ActorId, DeathCause, EntryRef, Failure, FailureKind, Object
 /// that runs again may promise it again.
 const ORPHAN_MICROSECONDS_MAX: u64 = 1_000_000;
 
-/// How long other nodes may take to say that they know an object.
-const SEARCH_MICROSECONDS_MAX: u64 = 3_000_000;
-
 impl Node {
     pub(super) fn on_sealed(
         &mut self,
@@ -53,6 +50,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.orphans.remove(&object);
+        self.losses.end_search(object);
         let waiting = self.directory.escape(object, from, value);
         self.tell_value(object, waiting, out);
     }
@@ -60,10 +58,17 @@ impl Node {
     pub(super) fn on_resolved(
         &mut self,
         now: Time,
+        from: ProcessSlot,
         object: ObjectId,
         value: SharedValue,
         out: &mut Effects<NodeEffect>,
     ) {
+        if let SharedValue::Failed(failure) = &value
+            && failure.kind == FailureKind::Lost
+            && self.on_said_lost(now, from, object, failure, out)
+        {
+            return;
+        }
         self.orphans.remove(&object);
         if let SharedValue::Failed(failure) = &value
             && failure.kind == FailureKind::Lost
@@ -73,14 +78,16 @@ impl Node {
             self.directory.forget_maker(object);
             return self.on_value_lost(now, object, failure.clone(), out);
         }
+        self.losses.end_search(object);
         let waiting = self.directory.resolve(object, value);
         self.tell_value(object, waiting, out);
         let freed = self.directory.collect(vec![object]);
         self.free(now, freed, out);
     }
 
-    pub(super) fn on_held(&mut self, from: ProcessSlot, object: ObjectId) {
+    pub(super) fn on_held(&mut self, from: ProcessSlot, object: ObjectId, out: &mut Effects<NodeEffect>) {
         self.directory.hold(object, from);
+        self.note_abroad(object, from, out);
         self.memory.touch(object);
     }
 
@@ -135,68 +142,21 @@ impl Node {
         self.note_stored_value(object, out);
         self.note_lost_value(object);
         if self.directory.is_lost(object) {
-            self.make_again(now, object, out);
+            // Whoever waits may be the one who makes it again.
+            self.directory.await_lost(object, from);
+            return self.make_again(now, object, out);
         }
         if let Some(value) = self.directory.subscribe(object, from) {
             return self.send(from, FromNode::ObjectResolved { object, value }, out);
         }
         if self.directory.value(object) != Some(&Value::Pending { owner: None }) {
-            self.ask_peers(object, out);
-        } else if !self.orphans.contains_key(&object) {
-            let sought = self.ask_peers(object, out);
-            let patience = if sought { SEARCH_MICROSECONDS_MAX } else { ORPHAN_MICROSECONDS_MAX };
-            self.orphans.insert(object, Time(now.0 + patience));
-        }
-    }
-
-    /// Somebody asks for an object whose copies are all gone.
-    fn note_lost_value(&mut self, object: ObjectId) {
-        let stored = |value: &Value| matches!(value, Value::Known(SharedValue::Stored { .. }));
-        if self.directory.value(object).is_some_and(stored) && self.memory.copies.readable(object).is_empty()
-        {
-            let text = format!("object {object} is not in the store any more");
-            self.directory.lose(object, Failure::new(FailureKind::Lost, text));
-        }
-    }
-
-    /// The value of an object is gone from where it was, or whoever was to say it is. If somebody waits for it, it is
-    /// made again, if it can be.
-    pub(super) fn on_value_lost(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        failure: Failure,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        self.directory.lose(object, failure);
-        self.note_stored_value(object, out);
-        if self.directory.is_awaited(object) && self.directory.is_lost(object) {
-            self.make_again(now, object, out);
-        }
-        if matches!(self.directory.value(object), Some(Value::Known(_))) {
-            let waiting = self.directory.take_subscribers(object);
-            self.tell_value(object, waiting, out);
-            let freed = self.directory.collect(vec![object]);
-            self.free(now, freed, out);
-        }
-    }
-
-    /// Has the value of a lost object made again: by the process that submitted its task; else by the node that has
-    /// named it; else it is sought on all nodes, which may have copies.
-    fn make_again(&mut self, now: Time, object: ObjectId, out: &mut Effects<NodeEffect>) {
-        if let Some(maker) = self.directory.maker(object).filter(|maker| !self.is_peer(*maker)) {
-            self.directory.promise(object, maker);
-            return self.send(maker, FromNode::Rebuild { object }, out);
-        }
-        if let Some(peer) = self.peers.namer(object) {
-            self.directory.promise(object, peer);
-            self.peers.ask_again(object);
-            return self.send(peer, FromNode::ValueWanted { object }, out);
-        }
-        if self.roster.live().any(|process| self.is_peer(process)) {
-            self.directory.seek(object);
-            self.ask_peers(object, out);
-            self.orphans.insert(object, Time(now.0 + SEARCH_MICROSECONDS_MAX));
+            self.ask_namer(object, out);
+        } else if self.losses.is_sought(object) || self.orphans.contains_key(&object) {
+            // It is sought already.
+        } else if self.roster.live().any(|process| self.is_peer(process)) {
+            self.seek_unknown(now, object, out);
+        } else {
+            self.orphans.insert(object, Time(now.0 + ORPHAN_MICROSECONDS_MAX));
         }
     }
 
@@ -209,16 +169,10 @@ impl Node {
         }
         if let Some(&entry) = self.memory.copies.readable(object).first() {
             let contains = self.directory.contains_something(object);
+            self.losses.end_search(object);
+            self.orphans.remove(&object);
             let waiting = self.directory.resolve(object, SharedValue::Stored { entry, contains });
             self.tell_value(object, waiting, out);
-        }
-    }
-
-    pub(super) fn on_orphans_due(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        for (object, _) in self.orphans.extract_if(.., |_, due| *due <= now).collect::<Vec<_>>() {
-            let text =
-                format!("the object {object} is unknown: every process that could say its value is dead");
-            self.on_resolved(now, object, SharedValue::Failed(Failure::new(FailureKind::Lost, text)), out);
         }
     }
 
@@ -236,6 +190,7 @@ impl Node {
         let owed = self.directory.owed_by(dead);
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);
+        self.forget_silent(now, dead, out);
         for object in owed {
             let text = format!("the process that was to make it died: {cause}");
             self.on_value_lost(now, object, Failure::new(FailureKind::Lost, text), out);
@@ -245,16 +200,23 @@ impl Node {
         }
     }
 
-    fn tell_value(&mut self, object: ObjectId, to: Vec<ProcessSlot>, out: &mut Effects<NodeEffect>) {
+    pub(super) fn tell_value(
+        &mut self,
+        object: ObjectId,
+        to: Vec<ProcessSlot>,
+        out: &mut Effects<NodeEffect>,
+    ) {
         let Some(Value::Known(value)) = self.directory.value(object) else { return };
         for process in to {
             self.send(process, FromNode::ObjectResolved { object, value: value.clone() }, out);
         }
     }
 
-    fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
+    pub(super) fn free(&mut self, now: Time, freed: Freed, out: &mut Effects<NodeEffect>) {
         for object in freed.objects {
             self.orphans.remove(&object);
+            self.losses.forget_object(object);
+            self.forget_record(object, out);
             if let Some((peer, count)) = self.peers.forget_object(object) {
                 self.send(peer, FromNode::Freed { object, count }, out);
             }

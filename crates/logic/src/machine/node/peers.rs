@@ -11,7 +11,7 @@ use crate::directory::Value;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, RequestId, SharedValue};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ObjectId, ProcessSlot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An object whose value another node can say.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,12 @@ impl Peers {
     /// The process that has named the object, if one has.
     pub(super) fn namer(&self, object: ObjectId) -> Option<ProcessSlot> {
         self.imports.get(&object).map(|import| import.peer)
+    }
+
+    /// The objects that a process has named.
+    pub(super) fn named_by(&self, peer: ProcessSlot) -> Vec<ObjectId> {
+        let named = self.imports.iter().filter(|(_, import)| import.peer == peer);
+        named.map(|(object, _)| *object).collect()
     }
 
     /// The one who has named the object is asked for its value, perhaps once more.
@@ -90,6 +96,7 @@ impl Node {
             return self.send(from, FromNode::Freed { object, count: 1 }, out);
         }
         self.orphans.remove(&object);
+        self.losses.end_search(object);
         let asked = self.directory.is_awaited(object);
         self.peers.imports.insert(object, Import { peer: from, asked, named: 1 });
         if asked {
@@ -135,6 +142,7 @@ impl Node {
             false => self.directory.hold_as_maker(object, holder),
         }
         self.orphans.remove(&object);
+        self.losses.end_search(object);
         if self.memory.is_with(entry, from) {
             self.note_import(from, object, named, out);
         } else {
@@ -177,6 +185,7 @@ impl Node {
         };
         if known {
             self.directory.hold(object, from);
+            self.note_abroad(object, from, out);
         }
         self.send(from, FromNode::LookedUp { request, known }, out);
     }
@@ -193,26 +202,28 @@ impl Node {
         }
     }
 
-    /// Somebody waits for a value: another node is asked for it, if it can say it, or all are, if nobody here knows who
-    /// can. Gives whether somebody was asked.
-    pub(super) fn ask_peers(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) -> bool {
-        if let Some(import) = self.peers.imports.get_mut(&object)
-            && self.directory.value(object) == Some(&Value::Pending { owner: Some(import.peer) })
-        {
+    /// Somebody waits for a value: the node that has promised it is asked for it, once.
+    pub(super) fn ask_namer(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
+        let Some(import) = self.peers.imports.get_mut(&object) else { return };
+        if self.directory.value(object) == Some(&Value::Pending { owner: Some(import.peer) }) {
             let (peer, asked) = (import.peer, std::mem::replace(&mut import.asked, true));
             if !asked {
                 self.send(peer, FromNode::ValueWanted { object }, out);
             }
-            return true;
         }
-        if self.directory.value(object) != Some(&Value::Pending { owner: None }) {
-            return false;
-        }
-        let peers: Vec<_> = self.roster.live().filter(|&process| self.is_peer(process)).collect();
+    }
+
+    /// Nobody here knows who can say a value: all other nodes are asked. Gives them.
+    pub(super) fn ask_others(
+        &self,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) -> BTreeSet<ProcessSlot> {
+        let peers: BTreeSet<_> = self.roster.live().filter(|&process| self.is_peer(process)).collect();
         for &peer in &peers {
             self.send(peer, FromNode::Sought { object }, out);
         }
-        !peers.is_empty()
+        peers
     }
 
     pub(super) fn on_actor_lost(

@@ -138,16 +138,26 @@ impl Node {
         }
         self.leases.silence(dead);
         let orphaned_groups = self.groups.forget_process(dead);
+        let named = self.peers.named_by(dead);
+        if role == Role::Peer {
+            self.linger(now, dead);
+        }
         let lost = self.memory.on_process_died(now, dead, out);
         self.on_holder_died(now, dead, cause, out);
         for (object, failure) in lost {
             self.on_value_lost(now, object, failure, out);
         }
+        self.on_namer_died(now, named, out);
         self.on_host_died(now, dead, cause, out);
         self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {
             Role::Shared(program) => self.on_shared_died(now, program, starting, cause, out),
-            Role::Driver(program) => self.on_driver_died(now, program),
+            Role::Driver(program) => {
+                if self.places.is_clustered() {
+                    out.push(NodeEffect::JobEnded { process: dead });
+                }
+                self.on_driver_died(now, program);
+            }
             Role::TaskRunner(shape) if starting => {
                 self.leases.start_failures.entry(shape).or_default().add(now, cause.to_string());
             }

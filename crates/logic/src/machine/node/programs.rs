@@ -169,6 +169,9 @@ impl Node {
         self.on_worker_spawned(process, pid);
         out.push(NodeEffect::Admit { process });
         if let Guest::Driver(program) = guest {
+            if self.places.is_clustered() {
+                out.push(NodeEffect::JobBegan { process, pid, program });
+            }
             self.on_driver_added(now, program, out);
         }
     }

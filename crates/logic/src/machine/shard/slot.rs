@@ -171,8 +171,16 @@ impl Slot {
         self.tasks.insert(task, Task { recorder: Some(recorder), returns, record: record.into() });
     }
 
+    /// `node` need not keep a task on record, if it is the one who does; others may hold what it makes.
+    pub(super) fn give_up_task(&mut self, task: TaskId, node: NodeIndex, counts: &mut Counts) {
+        if let Some(known) = self.tasks.get_mut(&task).filter(|known| known.recorder == Some(node)) {
+            known.recorder = None;
+            self.settle_task(task, counts);
+        }
+    }
+
     /// Forgets a task's record.
-    pub(super) fn forget_task(&mut self, task: TaskId, counts: &mut Counts) {
+    fn forget_task(&mut self, task: TaskId, counts: &mut Counts) {
         if let Some(old) = self.tasks.remove(&task) {
             counts.tasks -= 1;
             counts.task_bytes -= old.record.len() as u64;

@@ -132,7 +132,7 @@ impl Tables {
                 Touched::Nothing
             }
             Change::TaskForgotten { task } => {
-                slot.forget_task(*task, counts);
+                slot.give_up_task(*task, node, counts);
                 Touched::Nothing
             }
             Change::EventNoted(event) => {

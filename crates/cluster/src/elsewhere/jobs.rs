@@ -1,0 +1,141 @@
+//! The programs that use this node: rows in the tables of the cluster, which outlive the programs and the node.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | jobs | the job's number | [`Job`] |
+
+use super::Elsewhere;
+use aktis_protocol::admin::{JobRow, JobState, OnNode};
+use aktis_protocol::control::{decode, encode};
+use aktis_protocol::limits::{ANSWER_ROWS_MAX, JOBS_KEPT};
+use aktis_protocol::tables::{Answer, Change, Key, Query, Table};
+use aktis_protocol::{NodeId, ProcessSlot, ProgramId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A row of the table.
+pub(crate) type Job = OnNode<JobRow>;
+
+/// Bytes of a command that are kept.
+const COMMAND_BYTES_MAX: usize = 200;
+
+/// The lowest bits of a job's number tell its node, so that two nodes do not give the same.
+const NODE_BITS: u32 = 12;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Jobs {
+    running: BTreeMap<ProcessSlot, JobRow>,
+    /// The numbers of those that have left, the oldest first.
+    ended: VecDeque<u64>,
+    last: u64,
+}
+
+/// The key of a job.
+pub(crate) fn job_key(job: u64) -> Key {
+    Key(job.to_be_bytes().to_vec())
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// How people would start the program of a process.
+fn command_of(pid: u32) -> String {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
+    let mut text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    text.truncate(text.floor_char_boundary(COMMAND_BYTES_MAX));
+    text
+}
+
+impl Elsewhere {
+    pub(super) fn begin_job(&self, process: ProcessSlot, pid: u32, program: ProgramId) {
+        let (now, mut jobs) = (since_1970(), self.jobs.lock());
+        let number = (now.as_micros() as u64) << NODE_BITS | self.me.to_words()[0] & ((1 << NODE_BITS) - 1);
+        // Two that come in the same microsecond are numbered in turn.
+        jobs.last = number.max(jobs.last + (1 << NODE_BITS));
+        let row = JobRow {
+            job: jobs.last,
+            program,
+            command: command_of(pid),
+            pid,
+            began_unix_milliseconds: now.as_millis() as u64,
+            ended_unix_milliseconds: None,
+            state: JobState::Running,
+        };
+        jobs.running.insert(process, row.clone());
+        drop(jobs);
+        self.put_job(row);
+    }
+
+    pub(super) fn end_job(&self, process: ProcessSlot) {
+        let mut jobs = self.jobs.lock();
+        let Some(row) = jobs.running.remove(&process) else { return };
+        jobs.ended.push_back(row.job);
+        let oldest = if jobs.ended.len() > JOBS_KEPT { jobs.ended.pop_front() } else { None };
+        drop(jobs);
+        let ended = Some(since_1970().as_millis() as u64);
+        self.put_job(JobRow { ended_unix_milliseconds: ended, state: JobState::Ended, ..row });
+        if let Some(job) = oldest {
+            self.change_tables(Change::RowDeleted { table: Table::Jobs, key: job_key(job) });
+        }
+    }
+
+    fn put_job(&self, row: JobRow) {
+        let (key, value) = (job_key(row.job), encode(&OnNode { node: self.me, row }));
+        self.change_tables(Change::RowPut { table: Table::Jobs, key, value, overwrite: true });
+    }
+
+    /// The programs that are attached to this node.
+    pub(crate) fn own_jobs(&self) -> Vec<Job> {
+        let node = self.me;
+        self.jobs.lock().running.values().map(|row| OnNode { node, row: row.clone() }).collect()
+    }
+
+    /// The programs of the whole cluster, the oldest first, as the tables know them; nothing if they do not answer.
+    pub(crate) fn all_jobs(&self, patience: Duration) -> Option<Vec<Job>> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let (table, prefix, limit) = (Table::Jobs, Key(Vec::new()), ANSWER_ROWS_MAX);
+            let query = Query::Rows { table, prefix, after, limit, values: true };
+            let Answer::Rows { rows, more } = self.query_tables(query, patience)? else { return None };
+            after = rows.last().map(|(key, _)| key.clone());
+            all.extend(rows.iter().filter_map(|(_, value)| decode::<Job>(value).ok()));
+            if !more {
+                break;
+            }
+        }
+        // What this node knows of its own programs may not be on disk yet.
+        for own in self.own_jobs() {
+            if !all.iter().any(|job| job.row.job == own.row.job) {
+                all.push(own);
+            }
+        }
+        Some(all)
+    }
+}
+
+/// The rows of a node that has left: its programs are lost with it, and the oldest of all that have ended go.
+pub(crate) fn on_node_left(node: NodeId, rows: Vec<(Key, Vec<u8>)>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut ended = Vec::new();
+    for (key, value) in rows {
+        let Ok(mut job) = decode::<Job>(&value) else { continue };
+        if job.node == node && job.row.state == JobState::Running {
+            job.row.ended_unix_milliseconds = Some(since_1970().as_millis() as u64);
+            job.row.state = JobState::Lost;
+            let (key, value) = (key.clone(), encode(&job));
+            changes.push(Change::RowPut { table: Table::Jobs, key, value, overwrite: true });
+        }
+        if job.node == node {
+            ended.push(key);
+        }
+    }
+    // Nobody else takes them away.
+    let surplus = ended.len().saturating_sub(JOBS_KEPT);
+    let gone = ended.into_iter().take(surplus);
+    changes.extend(gone.map(|key| Change::RowDeleted { table: Table::Jobs, key }));
+    changes
+}
