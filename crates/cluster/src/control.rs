@@ -190,6 +190,14 @@ impl Control {
         self.shared.clock.wait_for_end()
     }
 
+    /// How long tasks run that have this in common, as the placer believes.
+    #[cfg(test)]
+    pub(crate) fn expectation(&self, likeness: aktis_protocol::FunctionId) -> Option<u64> {
+        let state = self.shared.state.lock();
+        let sketch = state.placer.estimates().sketch(likeness)?;
+        sketch.expectation().map(|expected| expected.mean_microseconds)
+    }
+
     /// What other threads can stop it with, without keeping it alive.
     pub fn stopper(&self) -> ControlStopper {
         ControlStopper(self.shared.clock.clone())

@@ -468,3 +468,6 @@ fn offered(config: &DaemonConfig) -> Resources {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,7 +117,9 @@ impl Elsewhere {
                     self.host.feed(NodeInput::Restored { entry, outcome: Err(why) });
                 }
             }
-            NodeEffect::Place { shape, definition, count } => self.place_tasks(shape, definition, count),
+            NodeEffect::Place { shape, definition, count, function } => {
+                self.place_tasks(shape, definition, count, function);
+            }
             NodeEffect::PlaceActor { actor, needs, group, strategy, near, priority } => {
                 let (inputs, function) = (self.inputs(near), FunctionId::default());
                 let demand = Demand { needs, group, strategy, count: 1, priority, function, inputs };

@@ -200,7 +200,8 @@ impl Member {
                 send(&link, &ToControl::Heartbeat { epoch });
             }
             let report = self.elsewhere.report();
-            if last_report.as_ref() != Some(&(welcomes, report.clone())) {
+            let has_run = !report.run_times.is_empty();
+            if has_run || last_report.as_ref() != Some(&(welcomes, report.clone())) {
                 self.send_placer(ToPlacer::Reported { report: report.clone() });
                 last_report = Some((welcomes, report));
             }

@@ -29,6 +29,7 @@ mod output;
 mod peer;
 pub mod programs;
 mod questions;
+mod run_times;
 mod shell;
 mod spawn;
 pub mod template;

@@ -19,6 +19,7 @@ use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
 use crate::programs::Launch;
 use crate::questions::{QuestionId, Questions};
+use crate::run_times::{self, Measured};
 use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
@@ -72,6 +73,7 @@ pub(crate) struct Shell {
     arrived: Vec<GuestProcess>,
     template_news: Vec<TemplateNews>,
     demand: Demand,
+    measured: Measured,
     disk: Disk,
     populator: Populator,
     spawn_orders: VecDeque<SpawnOrder>,
@@ -142,6 +144,7 @@ impl Shell {
             arrived: Vec::new(),
             template_news: Vec::new(),
             demand: Demand::default(),
+            measured: Measured::default(),
             disk: Disk::new(arena.clone(), spill_directory, bell),
             populator: Populator::new(arena.clone()),
             spawn_orders: VecDeque::new(),
@@ -482,10 +485,16 @@ impl Shell {
     }
 
     /// How the node stands, for the placer.
-    pub(crate) fn report(&self) -> NodeReport {
-        let running =
-            |process| self.control.cells(process).iter().filter(|cell| cell.get().is_some()).count();
-        self.machine.report(running)
+    pub(crate) fn report(&mut self) -> NodeReport {
+        let control = &self.control;
+        let running = |process| {
+            let cells = control.cells(process).iter();
+            cells.filter_map(|cell| Some(cell.get()?.likeness)).collect::<Vec<_>>()
+        };
+        let lanes = control.lane_consumers();
+        let report = self.machine.report(running, |shape| run_times::waiting(&lanes, shape));
+        let run_times = self.measured.take(control, self.peers.keys().copied());
+        NodeReport { run_times, ..report }
     }
 
     /// The copy of an object that is served to other nodes, and who else has it if this node has none.
@@ -512,7 +521,10 @@ impl Shell {
     }
 
     /// A node without others hands nothing up.
-    fn hand_up(&self, effect: NodeEffect) {
+    fn hand_up(&self, mut effect: NodeEffect) {
+        if let NodeEffect::Place { shape, function, .. } = &mut effect {
+            *function = run_times::usual(&run_times::waiting(&self.control.lane_consumers(), *shape));
+        }
         if let Some(elsewhere) = &self.elsewhere {
             elsewhere(effect);
         }

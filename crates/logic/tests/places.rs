@@ -10,8 +10,8 @@ use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
-    ActorId, Amount, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, Near, NodeId,
-    ProcessSlot, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
+    ActorId, Amount, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, Near,
+    NodeId, ProcessSlot, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
 };
 use support::{ME, Scene};
 
@@ -343,4 +343,21 @@ fn people_are_told_once_what_no_node_can_run() {
     assert_eq!(warnings(&alone.wait(1), DRIVER), [] as [&str; 0]);
     let (_, effects) = alone.submit(DRIVER, large(2), 1);
     assert_eq!(warnings(&effects, DRIVER), [] as [&str; 0], "it waits for others at most");
+}
+
+#[test]
+fn queues_are_reported_by_what_waits_in_them() {
+    let mut story = Story::begin();
+    let (long, short) = (FunctionId(1), FunctionId(2));
+    story.submit(DRIVER, with(Strategy::Default), 9);
+    story.submit(DRIVER, with(Strategy::Spread), 5);
+    let report = story.scene.node.report(
+        |process| if process == WORKER { vec![short] } else { Vec::new() },
+        |_| vec![long, short, long, long],
+    );
+    let rows: Vec<_> = report.queues.iter().map(|row| (row.function, row.queued, row.running)).collect();
+    assert_eq!(rows, [(long, 7, 0), (short, 2, 1)], "nobody waits here for what others run");
+    let blind = story.scene.node.report(|_| Vec::new(), |_| Vec::new());
+    let rows: Vec<_> = blind.queues.iter().map(|row| (row.function, row.queued, row.running)).collect();
+    assert_eq!(rows, [(FunctionId::default(), 9, 0)]);
 }

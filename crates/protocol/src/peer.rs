@@ -85,6 +85,8 @@ pub struct PeerCall {
     pub stream_ahead: u32,
     /// How many values it returns.
     pub returns: u32,
+    /// Which of the things that the function does, if it does several.
+    pub kind: u32,
     /// What it is given.
     pub arguments: Vec<PeerArgument>,
 }
@@ -433,7 +435,7 @@ mod tests {
         let call = |returns, bytes: usize| {
             let arguments = vec![PeerArgument::Value { bytes: vec![0; bytes], inside: Inside::default() }];
             let (task, function) = (TaskId::default(), FunctionId::default());
-            let call = PeerCall { task, function, attempt: 0, stream_ahead: 0, returns, arguments };
+            let call = PeerCall { task, function, attempt: 0, stream_ahead: 0, returns, kind: 0, arguments };
             Frame::Task { ticket: Ticket(1), shape: ShapeId(1), call }
         };
         assert_eq!(call(limits::TASK_RETURNS_MAX, limits::TASK_PAYLOAD_BYTES_MAX).check(), Ok(()));

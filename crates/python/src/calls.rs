@@ -8,7 +8,7 @@ use crate::strategy::Wanted;
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, retired, session};
-use aktis_protocol::{Amount, GroupId, GroupPlace, Resources, Shape, limits};
+use aktis_protocol::{Amount, FunctionId, GroupId, GroupPlace, Resources, Shape, limits};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -307,6 +307,7 @@ impl TaskCaller {
             name: Some(name.into()),
             stream_ahead: (stream_ahead > 0).then_some(stream_ahead),
             deadline: deadline.and_then(time_allowed),
+            kind: FunctionId::of(name, "").0 as u32,
         };
         let own = export.get().name == name;
         Ok(Self {

@@ -269,6 +269,7 @@ impl Inner {
             name: options.name.clone(),
             verb: Verb::Call,
             group: options.group,
+            kind: 0,
             number: if stream { ahead } else { 0 },
         };
         // A stream that was partly consumed cannot begin anew without repeating items.
@@ -337,6 +338,7 @@ impl Inner {
             name: None,
             verb: Verb::Release,
             group: 0,
+            kind: 0,
             number: 0,
         };
         self.record_call(self.next_task(), actor.index, payload, 0, 0);

@@ -155,6 +155,8 @@ impl Inner {
             name: task.name.as_deref().map(Arc::from),
             verb: Verb::Task,
             group: 0,
+            // Not on record: it tells run times apart, and nothing else.
+            kind: 0,
             number: 0,
         };
         let shard = self.submitter.first();

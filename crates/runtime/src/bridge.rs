@@ -244,7 +244,7 @@ impl Bridge {
             let submitter = lane.submitter();
             lane.claim(me, |header, arguments| {
                 if let Some(cell) = cell {
-                    cell.set(submitter, header.key, header.attempt);
+                    cell.set(submitter, header.key, header.attempt, header.likeness());
                 }
                 Claimed { submitter, header: *header, arguments: arguments.to_vec() }
             })
@@ -321,6 +321,7 @@ impl Bridge {
             name: None,
             verb,
             group,
+            kind: call.kind,
             number: call.stream_ahead,
         }
     }

@@ -19,6 +19,8 @@ pub struct TaskOptions {
     pub stream_ahead: Option<u32>,
     /// How long after its submission it is cancelled, if it is not done.
     pub deadline: Option<Duration>,
+    /// Which of the things that the function does, if it does several: how long they run is told apart by this.
+    pub kind: u32,
 }
 
 impl TaskOptions {

@@ -51,6 +51,8 @@ pub(crate) struct Payload {
     pub(crate) verb: Verb,
     /// For a call: the group that it is counted in.
     pub(crate) group: u16,
+    /// For a task: which of the things that its function does.
+    pub(crate) kind: u32,
     /// For a stream: how far ahead it may be. For a creation: how many calls may run at once.
     pub(crate) number: u32,
 }
@@ -65,6 +67,7 @@ impl Payload {
             name: None,
             verb: Verb::Create,
             group: 0,
+            kind: 0,
             number: concurrency.max(1),
         }
     }
@@ -100,7 +103,7 @@ impl Payload {
             attempt: record.attempt(),
             stream_ahead: self.number,
             returns: record.returns(),
-            reserved: 0,
+            kind: self.kind,
         }
     }
 

@@ -458,6 +458,7 @@ impl Inner {
             name: options.name.clone(),
             verb: Verb::Task,
             group: 0,
+            kind: options.kind,
             number: if stream { ahead } else { 0 },
         };
         let retries = options.retries.unwrap_or(limits::TASK_RETRIES_DEFAULT);

@@ -7,9 +7,10 @@ use crate::channel::{self, Receiver, Sender};
 use crate::doorbell::Doorbell;
 use crate::lane::{self, LaneConsumer, LaneHead, LaneProducer};
 use crate::map::{Mapping, Shared};
+use crate::samples::{self, SAMPLES_KEPT, Sample, SampleCount, SampleSlot};
 use crate::timeline::{self, RUNS_KEPT, Run, RunCount, RunSlot};
 use aktis_protocol::limits::{LANES_MAX, PROCESSES_MAX, SHAPES_MAX, THREADS_MAX};
-use aktis_protocol::{LaneId, ProcessSlot, ShapeId, TaskKey};
+use aktis_protocol::{FunctionId, LaneId, ProcessSlot, ShapeId, TaskKey};
 use parking_lot::Mutex;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
@@ -28,7 +29,9 @@ const LANES: usize = SHAPES + SHAPES_MAX * size_of::<ShapePage>();
 const CHANNELS: usize = LANES + LANES_MAX * size_of::<LaneHead>();
 const RUN_COUNTS: usize = (CHANNELS + PROCESSES_MAX * PROCESSES_MAX * 8).next_multiple_of(PAGE);
 const RUNS: usize = RUN_COUNTS + PROCESSES_MAX * size_of::<RunCount>();
-const HEAP: usize = (RUNS + PROCESSES_MAX * RUNS_KEPT * size_of::<RunSlot>()).next_multiple_of(PAGE);
+const SAMPLE_COUNTS: usize = (RUNS + PROCESSES_MAX * RUNS_KEPT * size_of::<RunSlot>()).next_multiple_of(PAGE);
+const SAMPLES: usize = SAMPLE_COUNTS + PROCESSES_MAX * size_of::<SampleCount>();
+const HEAP: usize = (SAMPLES + PROCESSES_MAX * SAMPLES_KEPT * size_of::<SampleSlot>()).next_multiple_of(PAGE);
 const SEGMENT_BYTES: usize = 4 << 30;
 
 const LANE_BYTES: usize = lane::RING_BYTES.next_multiple_of(PAGE);
@@ -80,6 +83,8 @@ pub struct Cell {
     submitter: AtomicU32,
     attempt: AtomicU32,
     key: AtomicU64,
+    /// What its run time is told by.
+    likeness: AtomicU64,
 }
 
 // SAFETY: made of atomics alone.
@@ -95,15 +100,18 @@ pub struct Running {
     pub key: TaskKey,
     /// How often it was started before.
     pub attempt: u32,
+    /// What its run time is told by.
+    pub likeness: FunctionId,
 }
 
 impl Cell {
     /// Says that the thread runs this task of this submitter, which was started so often before.
     #[inline]
-    pub fn set(&self, submitter: ProcessSlot, key: TaskKey, attempt: u32) {
+    pub fn set(&self, submitter: ProcessSlot, key: TaskKey, attempt: u32, likeness: FunctionId) {
         let word = u64::from(key.index) << 32 | u64::from(key.generation);
         self.key.store(word, Ordering::Relaxed);
         self.attempt.store(attempt, Ordering::Relaxed);
+        self.likeness.store(likeness.0, Ordering::Relaxed);
         self.submitter.store(submitter.0 + 1, Ordering::Release);
     }
 
@@ -119,7 +127,8 @@ impl Cell {
         let submitter = ProcessSlot(self.submitter.load(Ordering::Acquire).checked_sub(1)?);
         let word = self.key.load(Ordering::Relaxed);
         let key = TaskKey { index: (word >> 32) as u32, generation: word as u32 };
-        Some(Running { submitter, key, attempt: self.attempt.load(Ordering::Relaxed) })
+        let attempt = self.attempt.load(Ordering::Relaxed);
+        Some(Running { submitter, key, attempt, likeness: FunctionId(self.likeness.load(Ordering::Relaxed)) })
     }
 }
 
@@ -264,6 +273,31 @@ impl Control {
         let rings = (0..PROCESSES_MAX as u32).map(|place| self.run_ring(ProcessSlot(place)));
         let used = rings.filter(|(count, _)| !timeline::is_empty(count));
         used.flat_map(|(_, slots)| timeline::all(self.mapping.slice(slots, RUNS_KEPT))).collect()
+    }
+
+    // How long things ran.
+
+    fn sample_ring(&self, process: ProcessSlot) -> (&SampleCount, usize) {
+        let place = process.0 as usize;
+        let slots = SAMPLES + place * SAMPLES_KEPT * size_of::<SampleSlot>();
+        (self.mapping.at(SAMPLE_COUNTS + place * size_of::<SampleCount>()), slots)
+    }
+
+    /// Records how long this process has run something.
+    #[inline]
+    pub fn add_sample(&self, sample: Sample) {
+        let (count, slots) = self.sample_ring(self.me);
+        samples::add(count, self.mapping.slice(slots, SAMPLES_KEPT), sample);
+    }
+
+    /// How long a process, and those before it in its place, have run things since so many were recorded; and how many are
+    /// recorded now.
+    pub fn samples_since(&self, process: ProcessSlot, seen: u64) -> (Vec<Sample>, u64) {
+        let (count, slots) = self.sample_ring(process);
+        match samples::count(count) {
+            now if now == seen => (Vec::new(), now),
+            now => (samples::between(self.mapping.slice(slots, SAMPLES_KEPT), seen, now), now),
+        }
     }
 
     // Channels.

@@ -5,14 +5,15 @@
 //! 2. A claim is one compare-and-swap in the slot that names the claimant: whatever instant it is killed
 //!    at, the slot or its running cell tells which task it had. The head is a hint that anybody may move on.
 //! 3. A claimant copies the task out, writes its running cell, and only then gives the slot back.
+//! 4. The head of a task is written as atomic words, so that anybody may look at what waits, and then whether it still does.
 
 use crate::map::{Mapping, Shared};
 use aktis_protocol::hot::TaskHeader;
 use aktis_protocol::limits::TASK_PAYLOAD_BYTES_MAX;
-use aktis_protocol::{ProcessSlot, ShapeId, TaskKey};
+use aktis_protocol::{FunctionId, ProcessSlot, ShapeId, TaskKey};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Tasks that fit into a lane; the submitter keeps the rest.
@@ -25,6 +26,7 @@ const _: () = assert!(TASK_PAYLOAD_BYTES_MAX <= LANE_PAYLOAD_BYTES / 4);
 const SLOT_BYTES: usize = 128;
 const SLOT_HEADER: usize = 8;
 const SLOT_LENGTHS: usize = SLOT_HEADER + size_of::<TaskHeader>();
+const HEADER_WORDS: usize = size_of::<TaskHeader>() / 8;
 const SLOT_INLINE: usize = SLOT_LENGTHS + 8;
 const INLINE_BYTES: usize = SLOT_BYTES - SLOT_INLINE;
 
@@ -104,6 +106,27 @@ impl Place {
         let bytes = self.mapping.bytes(slot + SLOT_HEADER, size_of::<TaskHeader>());
         TaskHeader::read_from_bytes(bytes).expect("the slot holds a header")
     }
+
+    #[inline]
+    fn words(&self, slot: usize) -> &[AtomicU64] {
+        self.mapping.slice(slot + SLOT_HEADER, HEADER_WORDS)
+    }
+
+    /// What waits at this position, unless it was claimed meanwhile.
+    fn look(&self, position: u64) -> Option<FunctionId> {
+        let slot = self.slot(position);
+        let waits = || self.state(slot).load(Ordering::Acquire) == state(position, READY);
+        if !waits() {
+            return None;
+        }
+        let mut words = [0; HEADER_WORDS];
+        for (value, word) in words.iter_mut().zip(self.words(slot)) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+        let header: TaskHeader = zerocopy::transmute!(words);
+        waits().then(|| header.likeness())
+    }
 }
 
 /// The submitter's end.
@@ -149,7 +172,10 @@ impl LaneProducer {
             (self.place.payloads() + start, [payload.len() as u32, start as u32])
         };
         let mapping = &self.place.mapping;
-        mapping.write(slot + SLOT_HEADER, header.as_bytes());
+        let words: [u64; HEADER_WORDS] = zerocopy::transmute!(*header);
+        for (word, value) in self.place.words(slot).iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
         mapping.write(slot + SLOT_LENGTHS, lengths.as_bytes());
         mapping.write(at, payload);
         self.place.state(slot).store(state(position, READY), Ordering::Release);
@@ -268,6 +294,14 @@ impl LaneConsumer {
         self.place.head().queued() == 0
     }
 
+    /// What waits, by what its run time is told by: of the tasks in the lane this many at most, spread evenly.
+    pub fn look(&self, count: u64) -> Vec<FunctionId> {
+        let head = self.place.head();
+        let (first, end) = (head.head.load(Ordering::Acquire), head.tail.load(Ordering::Acquire));
+        let step = end.saturating_sub(first).div_ceil(count.max(1)).max(1);
+        (first..end).step_by(step as usize).filter_map(|position| self.place.look(position)).collect()
+    }
+
     /// Claims the oldest task for `worker`, if there is one. `take` copies it out and writes the running
     /// cell; the slot is given back when it returns.
     #[inline]
@@ -334,7 +368,7 @@ mod tests {
             attempt: 0,
             stream_ahead: 0,
             returns: 1,
-            reserved: 0,
+            kind: 0,
         }
     }
 
@@ -428,5 +462,26 @@ mod tests {
         assert_eq!(producer.reclaim(ProcessSlot(5)), [(TaskKey { index: 0, generation: 0 }, 0)]);
         assert!(producer.push(&header(0), b"x").is_some());
         assert_eq!(consumer.claim(ProcessSlot(6), |header, _| header.key.index), Some(1));
+    }
+
+    #[test]
+    fn whoever_looks_sees_what_waits_and_nothing_else() {
+        let (mut producer, consumer) = lane();
+        assert_eq!(consumer.look(8), []);
+        for index in 0..100 {
+            let function = FunctionId(u64::from(index < 50));
+            producer.push(&TaskHeader { function, kind: index / 50, ..header(index) }, b"").unwrap();
+        }
+        let likeness = |index: u32| {
+            let function = FunctionId(u64::from(index < 50));
+            TaskHeader { function, kind: index / 50, ..header(index) }.likeness()
+        };
+        assert_eq!(consumer.look(4), [0, 25, 50, 75].map(likeness));
+        assert_ne!(likeness(0), likeness(99));
+        for _ in 0..98 {
+            consumer.claim(ProcessSlot(1), |_, _| ()).unwrap();
+        }
+        producer.cancel(99);
+        assert_eq!(consumer.look(8), [likeness(98)]);
     }
 }

@@ -68,7 +68,7 @@ fn work_once(
     let cell = &control.cells(control.me())[thread];
     let claimed = lane.claim(control.me(), |header, bytes| {
         assert_eq!(bytes, payload(header.key.index), "a task arrives whole");
-        cell.set(lane.submitter(), header.key, header.attempt);
+        cell.set(lane.submitter(), header.key, header.attempt, header.likeness());
         header.key
     });
     if let Some(key) = claimed {
@@ -194,7 +194,7 @@ impl Submitter {
             attempt: key.generation,
             stream_ahead: 0,
             returns: 1,
-            reserved: 0,
+            kind: 0,
         };
         let sent = self.lane.push(&header, &payload(key.index)).is_some();
         if sent {

@@ -8,7 +8,7 @@ use crate::arguments::PEER;
 use crate::cores::{OnCore, Placement};
 use crate::isolation::die_with_parent;
 use crate::samples::microseconds;
-use aktis_protocol::{ProcessSlot, TaskKey};
+use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
 use aktis_store::Control;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -129,7 +129,8 @@ impl End {
     fn give(&self, round: u32) -> Result<(), Failure> {
         match self {
             Self::Words { control, me, other, sleeps } => {
-                control.cells(*me)[0].set(*me, TaskKey { index: round, generation: 0 }, 0);
+                let key = TaskKey { index: round, generation: 0 };
+                control.cells(*me)[0].set(*me, key, 0, FunctionId::default());
                 if *sleeps {
                     control.wake_process(*other);
                 }

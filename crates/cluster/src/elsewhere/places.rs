@@ -4,7 +4,7 @@ use super::Elsewhere;
 use aktis_logic::machine::node::{NodeInput, Verdict};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{Demand, FromPlacer, Input, ToPlacer};
-use aktis_protocol::{ActorId, Near, NodeId, Shape, ShapeId};
+use aktis_protocol::{ActorId, FunctionId, Near, NodeId, Shape, ShapeId};
 use std::collections::{BTreeSet, HashMap};
 
 /// Requests of the placer with this bit are about actors, others about shapes.
@@ -23,10 +23,10 @@ pub(super) struct Places {
 }
 
 impl Elsewhere {
-    pub(super) fn place_tasks(&self, shape: ShapeId, definition: Shape, count: u32) {
+    pub(super) fn place_tasks(&self, shape: ShapeId, definition: Shape, count: u32, function: FunctionId) {
         let Shape { resources: needs, group, strategy, near, priority, .. } = definition;
         let inputs = self.inputs(near);
-        let demand = Demand { needs, group, strategy, count, priority, inputs, ..Demand::default() };
+        let demand = Demand { needs, group, strategy, count, priority, function, inputs };
         if !self.tell_placer(ToPlacer::PlaceWanted { request: shape.0, demand }) {
             self.on_verdict(shape.0, Verdict::Unknown, 0);
         }

@@ -84,10 +84,10 @@ impl Peer {
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((submitter, header.key), ticket);
         let (from, key, actor, lease_held) = (Some(submitter), header.key, None, Some(lease));
-        let TaskHeader { task, function, attempt, stream_ahead, returns, .. } = header;
+        let TaskHeader { task, function, attempt, stream_ahead, returns, kind, .. } = header;
         let sent = Sent { from, key, attempt, actor, lease: lease_held, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
         let Some(call) = self.call_to_send(ticket, &arguments, call) else { return };
         self.wire.send(&Frame::Task { ticket, shape: lease.0, call });
     }
@@ -100,7 +100,8 @@ impl Peer {
         let &CallHeader { task, function, attempt, stream_ahead, returns, .. } = header;
         let sent = Sent { from: Some(from), key, attempt, actor, lease, cell, returns_left, streams };
         self.sent.insert(ticket, sent);
-        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, arguments };
+        let kind = 0;
+        let call = |arguments| PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
         let Some(call) = self.call_to_send(ticket, arguments, call) else { return };
         let (actor, group, aways) = (header.actor, header.group as u16, self.actors.aways_heard);
         self.wire.send(&Frame::Call { ticket, actor, group, aways, call });

@@ -79,6 +79,8 @@ pub(crate) struct Executor {
 const ASIDE: usize = usize::MAX;
 /// Below this average, waking another thread costs more than running the work oneself.
 const SHORT_NANOSECONDS: u64 = 2_000;
+/// Work that takes longer than this on average is measured all the time.
+const LONG_NANOSECONDS: u64 = 20_000;
 
 thread_local! {
     /// Whether this thread is a runner that takes in messages in order to run what they bring.
@@ -374,6 +376,12 @@ impl Executor {
         let average = self.run_nanoseconds.load(Ordering::Relaxed);
         let next = average - average / 8 + nanoseconds.min(8_000_000) / 8;
         self.run_nanoseconds.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether work takes so long that it costs next to nothing to measure all of it.
+    #[inline]
+    pub(crate) fn runs_long(&self) -> bool {
+        self.run_nanoseconds.load(Ordering::Relaxed) > LONG_NANOSECONDS
     }
 
     /// Whether work takes long enough for another thread to be worth waking.

@@ -9,8 +9,8 @@ use crate::worker::nested;
 use crate::worker::run;
 use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
-use aktis_protocol::{ProcessSlot, TaskKey};
-use aktis_store::LaneConsumer;
+use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
+use aktis_store::{LaneConsumer, Sample};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -368,7 +368,7 @@ impl Runner<'_> {
         let mut first = Some(first);
         let mut live = || {
             if let Some(runnable) = first.take() {
-                self.timed(|runner| runner.run(runnable));
+                self.timed(None, |runner| runner.run(runnable));
             }
             self.live()
         };
@@ -415,7 +415,7 @@ impl Runner<'_> {
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
             if self.entered {
-                self.timed(|runner| runner.run(runnable));
+                self.timed(None, |runner| runner.run(runnable));
             } else {
                 self.enter(runnable);
             }
@@ -424,14 +424,19 @@ impl Runner<'_> {
         self.run_task() || drained
     }
 
-    /// Runs something; now and then measures how long it takes.
-    fn timed(&mut self, run: impl FnOnce(&mut Self)) {
-        let count = self.state.finished();
-        let start = count.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
+    /// Runs something; measures how long it takes, of short things now and then. If it is a task, the node is told.
+    fn timed(&mut self, task: Option<FunctionId>, run: impl FnOnce(&mut Self)) {
+        let is_due = self.state.finished().is_multiple_of(SAMPLE_EVERY) || self.executor.runs_long();
+        let start = is_due.then(Instant::now);
         run(self);
         self.state.count_finished();
         if let Some(start) = start {
-            self.executor.note_run(start.elapsed().as_nanos() as u64);
+            let took = start.elapsed();
+            self.executor.note_run(took.as_nanos() as u64);
+            if let Some(likeness) = task {
+                let microseconds = took.as_micros() as u64;
+                self.runtime.control.add_sample(Sample { likeness, microseconds });
+            }
         }
     }
 
@@ -477,7 +482,8 @@ impl Runner<'_> {
                 self.turn = self.turn.wrapping_add(offset + 1);
                 self.executor.leave_to_others(self.runtime, &lanes, held.shape);
                 let submitter = lane.submitter();
-                self.timed(|runner| runner.execute(submitter, header, payload, held));
+                let likeness = header.likeness();
+                self.timed(Some(likeness), |runner| runner.execute(submitter, header, payload, held));
                 return true;
             }
         }
@@ -489,7 +495,7 @@ impl Runner<'_> {
     fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, TaskBytes)> {
         let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
         lane.claim(self.runtime.me, |header, payload| {
-            cell.set(lane.submitter(), header.key, header.attempt);
+            cell.set(lane.submitter(), header.key, header.attempt, header.likeness());
             (*header, TaskBytes::copy(payload))
         })
     }

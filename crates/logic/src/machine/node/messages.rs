@@ -8,8 +8,8 @@ use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::tables::Change;
 use aktis_protocol::{
-    ActorId, DeathCause, EntryRef, Failure, GroupPlace, Labels, LaneId, Near, NodeId, ObjectId, ProcessSlot,
-    ProgramId, Resources, Shape, ShapeId, Strategy,
+    ActorId, DeathCause, EntryRef, Failure, FunctionId, GroupPlace, Labels, LaneId, Near, NodeId, ObjectId,
+    ProcessSlot, ProgramId, Resources, Shape, ShapeId, Strategy,
 };
 
 /// What the node is told.
@@ -316,6 +316,8 @@ pub enum NodeEffect {
         definition: Shape,
         /// How many tasks wait.
         count: u32,
+        /// What most of them run, for the caller to fill in: the machine does not see tasks.
+        function: FunctionId,
     },
     /// Claim a name for an actor of this node, in the whole cluster; answered by `NameClaimed`.
     ClaimName {

@@ -19,8 +19,8 @@ use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::rules_text;
 use aktis_protocol::{
-    ActorId, Failure, FailureKind, GroupPlace, LabelRule, Labels, LaneId, Near, NodeId, ProcessSlot, ShapeId,
-    Strategy,
+    ActorId, Failure, FailureKind, FunctionId, GroupPlace, LabelRule, Labels, LaneId, Near, NodeId,
+    ProcessSlot, ShapeId, Strategy,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -382,7 +382,8 @@ impl Node {
         let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
         if is_due {
             let count = wanted.min(u64::from(u32::MAX)) as u32;
-            out.push(NodeEffect::Place { shape, definition: definition.clone(), count });
+            let (definition, function) = (definition.clone(), FunctionId::default());
+            out.push(NodeEffect::Place { shape, definition, count, function });
         }
         self.places.shapes.insert(shape, if is_due { HandUp::Asked } else { hand_up });
     }

@@ -6,51 +6,77 @@ use crate::ledger::{Allocation, Source};
 use aktis_protocol::placement::{NodeReport, QueueRow};
 use aktis_protocol::{FunctionId, GroupPlace, ProcessSlot, ShapeId, limits};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What runs or waits, by its shape and by what its run time is told by.
+type Counts = BTreeMap<(ShapeId, FunctionId), u32>;
 
 impl Node {
-    /// What is free and what is queued. `running` says how many tasks a process runs now: leases that it does not use
-    /// are as good as free, since they are given back when asked for.
-    pub fn report(&self, running: impl Fn(ProcessSlot) -> usize) -> NodeReport {
+    /// What is free and what is queued. `running` says what a process runs now: leases that it does not use are as good as
+    /// free, since they are given back when asked for. `waiting` says what some of the tasks of a shape run that wait.
+    pub fn report(
+        &self,
+        running: impl Fn(ProcessSlot) -> Vec<FunctionId>,
+        waiting: impl Fn(ShapeId) -> Vec<FunctionId>,
+    ) -> NodeReport {
         let mut available = self.stock.node().available().clone();
         let mut usable = self.stock.node().total().clone();
         let is_node = |allocation: &&Allocation| allocation.source() == Source::Node;
         let kept = self.actors.allocations().chain(self.groups.allocations()).filter(is_node);
         kept.for_each(|allocation| usable.take_up_to(allocation.resources(), 1));
-        let mut used: BTreeMap<ProcessSlot, usize> = BTreeMap::new();
-        let mut in_use: BTreeMap<ShapeId, u32> = BTreeMap::new();
+        let mut used: BTreeMap<ProcessSlot, Vec<FunctionId>> = BTreeMap::new();
+        let mut in_use = Counts::new();
         for lease in self.leases.leases.values().filter(|lease| !self.is_peer(lease.holder)) {
             let left = used.entry(lease.holder).or_insert_with(|| running(lease.holder));
-            if *left > 0 {
-                *left -= 1;
-                *in_use.entry(lease.shape).or_default() += 1;
+            if let Some(function) = left.pop() {
+                *in_use.entry((lease.shape, function)).or_default() += 1;
             } else if lease.allocation.source() == Source::Node {
                 available.add(lease.allocation.resources());
             }
         }
-        NodeReport { available, usable, queues: self.queue_rows(&in_use), ..NodeReport::default() }
+        let queues = self.queue_rows(&in_use, waiting);
+        NodeReport { available, usable, queues, ..NodeReport::default() }
     }
 
-    fn queue_rows(&self, in_use: &BTreeMap<ShapeId, u32>) -> Vec<QueueRow> {
-        let row = |shape: ShapeId| {
-            let definition = self.leases.find_shape(shape)?;
-            let queued = match self.stance_of_shape(shape) {
-                Stance::Here | Stance::Only => self.leases.queued(shape).min(u64::from(u32::MAX)) as u32,
-                // Nobody waits for those here.
-                Stance::Ask | Stance::Never => 0,
-            };
-            let running = in_use.get(&shape).copied().unwrap_or(0);
-            let (needs, group) = (definition.resources.clone(), definition.group);
-            (queued + running > 0).then(|| QueueRow {
-                needs,
-                group,
-                function: FunctionId::default(),
+    /// Tasks that wait here, those of a shape shared out as a part of them says.
+    fn queued(&self, waiting: impl Fn(ShapeId) -> Vec<FunctionId>) -> Counts {
+        let mut queued = Counts::new();
+        for shape in self.leases.known_shapes() {
+            // Nobody waits here for what others run.
+            let is_here = matches!(self.stance_of_shape(shape), Stance::Here | Stance::Only);
+            let count = if is_here { self.leases.queued(shape).min(u64::from(u32::MAX)) as u32 } else { 0 };
+            if count == 0 {
+                continue;
+            }
+            let mut seen = waiting(shape);
+            if seen.is_empty() {
+                seen.push(FunctionId::default());
+            }
+            let (each, rest) = (count / seen.len() as u32, count as usize % seen.len());
+            for (place, function) in seen.into_iter().enumerate() {
+                *queued.entry((shape, function)).or_default() += each + u32::from(place < rest);
+            }
+        }
+        queued.retain(|_, count| *count > 0);
+        queued
+    }
+
+    fn queue_rows(&self, in_use: &Counts, waiting: impl Fn(ShapeId) -> Vec<FunctionId>) -> Vec<QueueRow> {
+        let queued = self.queued(waiting);
+        let known: BTreeSet<(ShapeId, FunctionId)> = queued.keys().chain(in_use.keys()).copied().collect();
+        let row = |key: (ShapeId, FunctionId)| {
+            let definition = self.leases.find_shape(key.0)?;
+            let count = |counts: &Counts| counts.get(&key).copied().unwrap_or(0);
+            Some(QueueRow {
+                needs: definition.resources.clone(),
+                group: definition.group,
+                function: key.1,
                 priority: definition.priority,
-                queued,
-                running,
+                queued: count(&queued),
+                running: count(in_use),
             })
         };
-        let mut rows: Vec<QueueRow> = self.leases.known_shapes().filter_map(row).collect();
+        let mut rows: Vec<QueueRow> = known.into_iter().filter_map(row).collect();
         // What actors have of the node is not usable; what they have of groups is known by this alone.
         let of_groups = self.actors.allocations().filter_map(|allocation| match allocation.source() {
             Source::Bundle(group, bundle) => {

@@ -190,19 +190,20 @@ impl Known {
         let competing = |row: &&QueueRow| {
             row.group.map(|place| place.group) == group && row.needs.shares_any(&demand.needs)
         };
+        // What a demand is of is known in part; all that is like it at home is its own.
+        let mut own = if home { demand.count } else { 0 };
         for row in self.view.rows.iter().filter(competing) {
             let row_slots = slots_of(&row.needs);
             if row_slots == 0 {
                 continue;
             }
-            let own = home
-                && (row.function, row.priority) == (demand.function, demand.priority)
-                && row.needs == demand.needs;
             // Nodes run the most urgent of what waits there first.
             let is_behind = row.priority < demand.priority;
             behind += u64::from(if is_behind { row.queued } else { 0 });
-            let queued = row.queued.saturating_sub(if own { demand.count } else { 0 });
-            let queued = if is_behind { 0 } else { queued };
+            let is_own = row.needs == demand.needs && row.priority == demand.priority;
+            let mine = if is_own { own.min(row.queued) } else { 0 };
+            own -= mine;
+            let queued = if is_behind { 0 } else { row.queued - mine };
             let run = expectation(estimates, row.function);
             wait.add(run, u64::from(queued), row_slots);
             ahead += u64::from(queued);

@@ -1,0 +1,52 @@
+//! What the placer learns from the tasks that run on a node.
+
+use super::{Daemon, DaemonConfig, Role};
+use aktis::prelude::*;
+use aktis_protocol::{Amount, FunctionId, resources};
+use aktis_runtime::registry::FUNCTIONS;
+use std::time::{Duration, Instant};
+
+const NAP: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[remote]
+fn nap() {
+    std::thread::sleep(NAP);
+}
+
+#[remote]
+fn blink() {}
+
+fn function(name: &str) -> FunctionId {
+    FUNCTIONS.iter().find(|function| function.name.ends_with(name)).expect("it is a remote function").id
+}
+
+#[test]
+fn the_placer_learns_how_long_each_function_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(DaemonConfig {
+        directory: directory.path().join("head"),
+        role: Role::Head,
+        listen: None,
+        resources: [(resources::CPU.to_owned(), Amount::ONE)].into(),
+        labels: Default::default(),
+        store_bytes: Some(64 << 20),
+        spill_directory: None,
+        spill_bytes_max: None,
+    })
+    .expect("a daemon");
+    let address = daemon.attach_directory();
+    let session = Session::connect(address.to_str().expect("text")).expect("a session");
+    let _entered = session.enter();
+    let expected =
+        |name| daemon.control.lock().as_ref().and_then(|control| control.expectation(function(name)));
+    let deadline = Instant::now() + PATIENCE;
+    // Of short tasks, some are measured.
+    while expected("nap").is_none() || expected("blink").is_none() {
+        assert!(Instant::now() < deadline, "nap: {:?}, blink: {:?}", expected("nap"), expected("blink"));
+        nap::remote().get_timeout(PATIENCE).expect("it runs");
+        (0..32).for_each(|_| blink::remote().get_timeout(PATIENCE).expect("it runs"));
+    }
+    let (long, short) = (expected("nap").expect("known"), expected("blink").expect("known"));
+    assert!(long > NAP.as_micros() as u64 * 3 / 4 && long > short, "nap: {long}, blink: {short}");
+}
