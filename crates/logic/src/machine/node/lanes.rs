@@ -163,15 +163,41 @@ impl Node {
         self.serve(now, out);
     }
 
-    /// Who has got the last lease with a CPU that is in use, and for which shape, apart from this process.
-    fn last_granted(&self, apart_from: ProcessSlot) -> Option<(ProcessSlot, ShapeId)> {
+    /// The last lease with a CPU that is in use, apart from those of this process.
+    fn last_granted(&self, apart_from: ProcessSlot) -> Option<(LeaseId, ProcessSlot, ShapeId)> {
         let has_cpu = |lease: &Held| lease.allocation.resources().get(resources::CPU) != Amount::ZERO;
-        let listens = |process| self.roster.is_live(process) && !self.roster.is_starting(process);
-        let in_use = |lease: &&Held| {
-            lease.holder != apart_from && listens(lease.holder) && lease.lent.is_none() && has_cpu(lease)
+        // Who is started with GPUs keeps those that were chosen for it.
+        let gives = |lease: &Held| match self.roster.is_starting(lease.holder) {
+            true => lease.allocation.gpus().is_empty(),
+            false => self.roster.is_live(lease.holder),
         };
-        let leases = self.leases.leases.values().filter(in_use);
-        leases.max_by_key(|lease| lease.granted_at).map(|lease| (lease.holder, lease.shape))
+        let in_use = |lease: &Held| {
+            lease.holder != apart_from && lease.lent.is_none() && has_cpu(lease) && gives(lease)
+        };
+        let leases = self.leases.leases.iter().filter(|(_, lease)| in_use(lease));
+        leases.max_by_key(|(_, lease)| lease.granted_at).map(|(&id, lease)| (id, lease.holder, lease.shape))
+    }
+
+    /// There are less CPUs than are in use, since this process has taken its own back: nothing more is to run on CPUs that
+    /// are not there, though what runs goes on. Which task ends first, this one or the one that has got the CPU meanwhile,
+    /// is not known.
+    fn ask_for_debt(&mut self, now: Time, from: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let mut asked = vec![(from, shape)];
+        if let Some((lease, holder, shape)) = self.last_granted(from) {
+            if !self.roster.is_starting(holder) {
+                asked.push((holder, shape));
+            } else if let Some(held) = self.leases.remove(lease, holder) {
+                // It does not know of it yet, and gets another when it has started and there is a CPU for it.
+                self.stock.release(held.allocation);
+                return;
+            }
+        }
+        for (holder, shape) in asked {
+            if self.leases.asked(holder, shape) == 0 {
+                self.leases.ask_back(now, holder, shape);
+                self.send(holder, FromNode::LeaseRevoked { shape }, out);
+            }
+        }
     }
 
     pub(super) fn on_lease_blocked(
@@ -191,16 +217,8 @@ impl Node {
                 let in_debt = self.stock.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
                 let shape = held.shape;
-                // What runs goes on, but nothing more is to run on CPUs that are not there. Which task ends first, this one or
-                // the one that has got the CPU meanwhile, is not known.
                 if in_debt {
-                    let last = self.last_granted(from);
-                    for (holder, shape) in [(from, shape)].into_iter().chain(last) {
-                        if self.leases.asked(holder, shape) == 0 {
-                            self.leases.ask_back(now, holder, shape);
-                            self.send(holder, FromNode::LeaseRevoked { shape }, out);
-                        }
-                    }
+                    self.ask_for_debt(now, from, shape, out);
                 }
             }
             _ => return,
