@@ -6,7 +6,7 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// An actor that lives here for the other side.
 struct Hosted {
@@ -24,7 +24,7 @@ struct Expected {
 }
 
 /// An actor in the care of this node that the other one knows.
-struct Lent {
+pub(super) struct Lent {
     handle: ActorHandle,
     /// How often it was named to the other side.
     named: u64,
@@ -87,13 +87,11 @@ impl Said {
 pub(super) struct ActorsAcross {
     /// Which life of each actor that the other node hosts for this one.
     pub(super) hosted_there: HashMap<ActorId, u32>,
-    /// Those of them that have been constructed.
-    started_there: HashSet<ActorId>,
     hosted_here: HashMap<ActorId, Hosted>,
     expected: Vec<Expected>,
-    lent: HashMap<ActorId, Lent>,
+    pub(super) lent: HashMap<ActorId, Lent>,
     /// Actors that the other side has named, and how often.
-    imports: HashMap<ActorId, u64>,
+    pub(super) imports: HashMap<ActorId, u64>,
     /// Actors of the other side that were found by their names, and what follows.
     sought: HashMap<ActorId, Vec<Box<dyn FnOnce() + Send>>>,
     /// How often something was said to be away.
@@ -105,28 +103,22 @@ pub(super) struct ActorsAcross {
 impl Peer {
     // Actors in the care of this side.
 
-    /// The other side is about to learn of an actor; whether it is kept for it.
-    pub(super) fn name_actor(&mut self, actor: ActorId) -> bool {
-        // One that is still to be constructed there may be named there before it is known.
-        let awaited =
-            self.actors.hosted_there.contains_key(&actor) && !self.actors.started_there.contains(&actor);
-        if self.is_between_us(actor) && !awaited {
-            return false;
-        }
+    /// The other side is about to learn of an actor, which is kept until that has let go of it. Also if it lives on one side
+    /// for the other: that may not have begun there yet, or be over.
+    pub(super) fn name_actor(&mut self, actor: ActorId) {
         if let Some(lent) = self.actors.lent.get_mut(&actor) {
             lent.named += 1;
-            return true;
+            return;
         }
         let handle = self.bridge.adopt_actor(actor);
         self.bridge.look_at(&handle);
         self.actors.lent.insert(actor, Lent { handle, named: 1, said: Said::Away, away_at: 0 });
-        true
     }
 
     /// The other side wants to know an actor, and expects to be told when it takes calls.
     pub(super) fn on_actor_sought(&mut self, actor: ActorId) {
-        let held = self.name_actor(actor);
-        self.wire.send(&Frame::ActorKnown { actor, held });
+        self.name_actor(actor);
+        self.wire.send(&Frame::ActorKnown { actor });
         self.say_again(actor);
     }
 
@@ -202,27 +194,14 @@ impl Peer {
         self.actors.lent.get(&actor).filter(|lent| lent.away_at <= aways).map(|lent| lent.handle.clone())
     }
 
-    /// Whether one side hosts the actor for the other: then both know it anyway, and neither holds it for the other.
-    fn is_between_us(&self, actor: ActorId) -> bool {
-        self.actors.hosted_there.contains_key(&actor)
-            || self.hosts(actor)
-            || self.actors.expected.iter().any(|expected| expected.spec.actor == actor)
-    }
-
     // Actors in the care of the other side, known here by their handles.
 
-    /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
+    /// The other side has named an actor: it is reached through this process, unless it lives on one side for the other. The
+    /// caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        if self.hosts(actor) {
-            // The other side may not have heard that it lives here by now.
-            self.wire.send(&Frame::ActorReleased { actor, count: 1 });
-        } else if !self.actors.hosted_there.contains_key(&actor) {
-            // One that is still expected is not known here yet, either.
-            self.import_actor(actor);
+        if self.hosts(actor) || self.actors.hosted_there.contains_key(&actor) {
+            return self.wire.send(&Frame::ActorReleased { actor, count: 1 });
         }
-    }
-
-    fn import_actor(&mut self, actor: ActorId) {
         *self.actors.imports.entry(actor).or_default() += 1;
         self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
     }
@@ -233,14 +212,9 @@ impl Peer {
         self.wire.send(&Frame::ActorSought { actor });
     }
 
-    /// The other side holds the actor for this one, or need not.
-    pub(super) fn on_actor_known(&mut self, actor: ActorId, held: bool) {
-        match (held, self.is_between_us(actor)) {
-            (true, false) => self.import_actor(actor),
-            // It is to live here after all.
-            (true, true) => self.wire.send(&Frame::ActorReleased { actor, count: 1 }),
-            (false, _) => {}
-        }
+    /// The other side has named an actor that was sought.
+    pub(super) fn on_actor_known(&mut self, actor: ActorId) {
+        self.note_actor(actor);
         let adopted = self.bridge.adopt_actor(actor);
         self.actors.sought.remove(&actor).into_iter().flatten().for_each(|then| then());
         // Whoever has found it holds it by now.
@@ -289,8 +263,6 @@ impl Peer {
     }
 
     pub(super) fn on_host_actor(&mut self, spec: ActorSpec, arguments: &[PeerArgument], incarnation: u32) {
-        // So far it was known here by its handles: from now on it lives here.
-        self.release_actor(spec.actor);
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         arguments.handles().iter().for_each(|handle| {
@@ -315,9 +287,10 @@ impl Peer {
             }
             let Expected { spec, arguments, incarnation } = expected;
             let actor = spec.actor;
-            self.release_actor(actor);
             match self.bridge.host_actor(spec, arguments) {
                 Ok(handle) => {
+                    // So far it was known here by its handles: from now on it lives here.
+                    self.release_actor(actor);
                     self.actors.hosted_here.insert(actor, Hosted { handle, incarnation, told: false });
                 }
                 Err(error) => {
@@ -379,9 +352,6 @@ impl Peer {
     // Actors that live there for this side.
 
     pub(super) fn on_actor_started(&mut self, actor: ActorId, incarnation: u32) {
-        if self.actors.hosted_there.get(&actor) == Some(&incarnation) {
-            self.actors.started_there.insert(actor);
-        }
         self.bridge.send(ToNode::ActorStarted { actor, incarnation });
     }
 
@@ -403,7 +373,6 @@ impl Peer {
             return false;
         }
         self.actors.hosted_there.remove(&actor);
-        self.actors.started_there.remove(&actor);
         self.forget_calls(actor);
         true
     }
