@@ -5,6 +5,7 @@ use crate::estimate;
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{
     Demand, Input, LabelRule, LabelTest, Labels, LinkRow, NodeReport, QueueRow, RunTimes, Strategy,
+    Unreachable,
 };
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
@@ -270,6 +271,44 @@ fn large_inputs_draw_tasks_to_them_until_the_queue_there_is_longer_than_the_way(
     };
     talk.say(2, ToPlacer::Reported { report });
     assert_eq!(talk.want(1, 4, local(1)), [], "the link is slow: to wait is better");
+}
+
+#[test]
+fn what_cannot_be_sent_to_a_node_goes_to_another_or_says_why_until_it_can() {
+    // The first has no CPUs of its own; of two nodes, one dials.
+    let mut talk = Talk::with(&[cpus(0), cpus(8), cpus(1)]);
+    let row = |number| Unreachable { node: node(number), reason: "at 10.0.0.1:7000: no route".to_owned() };
+    let four = || Demand { needs: cpus(4), ..demand(1) };
+    let cut_off = |units, numbers: &[u64]| NodeReport {
+        available: cpus(units),
+        usable: cpus(units),
+        unreachable: numbers.iter().map(|number| row(*number)).collect(),
+        ..NodeReport::default()
+    };
+    talk.say(2, ToPlacer::Reported { report: cut_off(8, &[1]) });
+    assert_eq!(talk.want(1, 1, demand(1)), [(3, 1)], "the larger one is out of reach");
+    talk.want(1, 2, four());
+    let (first, second) = (node(1), node(2));
+    let why = format!("node {second} cannot reach node {first} at 10.0.0.1:7000: no route");
+    assert_eq!(talk.reasons(), [format!("node {second} could take it, but {why}")]);
+    assert_eq!(talk.want(3, 3, four()), [(2, 1)], "others can reach it");
+    talk.say(2, ToPlacer::Reported { report: cut_off(8, &[]) });
+    talk.pass(limits::NODE_REPORT_MICROSECONDS + LOOK);
+    assert_eq!(talk.placed(2), [(2, 1)]);
+}
+
+#[test]
+fn who_cannot_reach_a_node_keeps_nobody_else_from_it() {
+    let mut talk = Talk::with(&[cpus(0), cpus(1), cpus(0), cpus(4)]);
+    let unreachable = vec![Unreachable { node: node(4), reason: String::new() }];
+    talk.learn();
+    talk.report(2, cpus(0), busy(LONG, 100, 1));
+    talk.say(1, ToPlacer::Reported { report: NodeReport { unreachable, ..NodeReport::default() } });
+    talk.report(4, cpus(0), busy(LONG, 100, 4));
+    assert_eq!((talk.want(1, 1, demand(1)), talk.want(3, 1, demand(1))), (vec![], vec![]));
+    talk.report(4, cpus(4), Vec::new());
+    talk.pass(LOOK);
+    assert_eq!(talk.placed(1), [(4, 1)]);
 }
 
 #[test]
