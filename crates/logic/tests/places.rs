@@ -259,8 +259,6 @@ fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
     let spec = GroupSpec { group, bundles: vec![cpus(1), cpus(1)], ..GroupSpec::default() };
     let wanted = told(story.hear(DRIVER, ToNode::GroupWanted { spec: spec.clone() }));
     assert_eq!(wanted, [ToPlacer::GroupWanted { spec: spec.clone() }]);
-    let again = told(story.step(NodeInput::PlacerCame));
-    assert_eq!(again, wanted, "the placer has not answered yet");
     let bundles = vec![(1, cpus(1))];
     let reserve = FromPlacer::Reserve { group, spec: spec.clone(), attempt: 4, bundles };
     let effects = story.step(NodeInput::GroupTold { message: reserve });
@@ -291,6 +289,20 @@ fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
     let asked_back = FromPlacer::Return { group, bundles: vec![1] };
     assert_eq!(told(story.step(NodeInput::GroupTold { message: asked_back })), []);
     assert_eq!(told(story.give_back(&lease)), [ToPlacer::Returned { group }]);
+}
+
+#[test]
+fn a_group_is_asked_for_until_the_placer_has_said_that_it_keeps_it() {
+    let mut story = Story::begin();
+    let group = GroupId::created_by(TaskId::root(SessionId(3)).child(1));
+    let spec = GroupSpec { group, bundles: vec![cpus(1)], ..GroupSpec::default() };
+    let wanted = told(story.hear(DRIVER, ToNode::GroupWanted { spec: spec.clone() }));
+    assert_eq!(wanted, [ToPlacer::GroupWanted { spec: spec.clone() }]);
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), wanted, "it may have died before it wrote that down");
+    let state = GroupState::Pending("it is large".into());
+    let message = FromPlacer::GroupChanged { group, spec: Some(spec), state, nodes: Vec::new() };
+    story.step(NodeInput::GroupTold { message });
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), [ToPlacer::GroupWatched { group }]);
 }
 
 #[test]

@@ -249,7 +249,8 @@ impl Cluster {
             let (to, message) = match effect {
                 PlacerEffect::Send { to, message } => (to, message),
                 PlacerEffect::WriteGroup { group, write, .. } => {
-                    let at = self.disk_at.max(Time(self.now.0 + 1 + self.random.below(WRITE_MICROSECONDS_MAX)));
+                    let at =
+                        self.disk_at.max(Time(self.now.0 + 1 + self.random.below(WRITE_MICROSECONDS_MAX)));
                     self.disk_at = at;
                     self.plan(at, Event::Written(group, write));
                     continue;

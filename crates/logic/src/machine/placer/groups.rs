@@ -16,7 +16,6 @@ mod exchange;
 mod rows;
 
 use super::explain::infeasible_text;
-use rows::Record;
 use super::nodes::Known;
 use super::packing::{self, Room, Wanted};
 use super::requests::Change;
@@ -26,6 +25,7 @@ use aktis_protocol::placement::{FromPlacer, rules_text};
 use aktis_protocol::{
     Amount, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId, Resources, limits,
 };
+use rows::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long nodes may take to set bundles aside that were free as far as the placer knew.
@@ -222,7 +222,7 @@ impl Placer {
     pub(super) fn on_group_watched(&mut self, from: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
         let message = match self.groups.table.get_mut(&group) {
             // Who has been told that it is removed has stopped watching.
-            Some(known) if known.is_removed() && known.record.is_current() => removed(group, known.state()),
+            Some(known) if known.is_gone() => removed(group, known.state()),
             Some(known) => {
                 known.watchers.insert(from);
                 if !known.is_told() {
@@ -451,12 +451,15 @@ impl Placer {
                     assert_eq!(placed + plan.len(), bundles, "groups invariant 2: {group}");
                     assert_eq!(uncertain, plan.len(), "groups invariant 2: {group}");
                     assert!(plan.values().all(|node| self.nodes.knows(*node)), "groups invariant 2: {group}");
-                    assert!(!unanswered.is_empty() || !known.record.is_current(), "groups invariant 4: {group}");
+                    assert!(
+                        !unanswered.is_empty() || !known.record.is_current(),
+                        "groups invariant 4: {group}"
+                    );
                     assert!(self.groups.preparing.contains(&(*fails_at, group)));
                     patient_groups += usize::from(*patient);
                 }
                 Stage::Ready => assert!(placed == bundles && uncertain == 0, "groups invariant 1: {group}"),
-                Stage::Removing { .. } if !known.record.is_current() => assert_eq!(placed, 0),
+                Stage::Removing { .. } if !known.is_gone() => assert_eq!(placed, 0),
                 Stage::Removing { .. } => {
                     assert!(placed == 0 && uncertain == 0 && !known.returning.is_empty());
                 }

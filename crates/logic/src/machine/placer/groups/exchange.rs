@@ -182,8 +182,7 @@ impl Placer {
     }
 
     pub(super) fn forget_if_returned(&mut self, group: GroupId) {
-        let over =
-            |known: &Group| known.is_removed() && known.record.is_current() && known.returning.is_empty();
+        let over = |known: &Group| known.is_gone() && known.returning.is_empty();
         if self.groups.table.get(&group).is_some_and(over) {
             self.groups.table.remove(&group);
         }

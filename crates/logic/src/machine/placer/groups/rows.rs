@@ -37,6 +37,11 @@ impl Group {
         self.record.is_kept && !self.is_removed()
     }
 
+    /// Whether it is removed, and has no row on disk.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_removed() && self.record.nodes.is_none() && self.record.is_current()
+    }
+
     /// The nodes for its row; none if it is to have no row.
     fn recorded(&self) -> Option<Vec<Option<NodeId>>> {
         let planned = match &self.stage {
@@ -89,7 +94,8 @@ impl Placer {
             return self.on_removal_written(group, out);
         }
         let is_news = !std::mem::replace(&mut known.record.is_kept, true);
-        let is_looked_at = !matches!(&known.stage, Stage::Waiting { told } if told.is_empty());
+        // What is being set aside is told of when that is over.
+        let is_looked_at = matches!(&known.stage, Stage::Waiting { told } if !told.is_empty());
         if is_news && is_looked_at {
             self.tell_group(group, out);
         }
@@ -98,7 +104,7 @@ impl Placer {
 
     /// If there is no row of the group any more, all are told that it is gone.
     fn on_removal_written(&mut self, group: GroupId, out: &mut Effects<PlacerEffect>) {
-        let Some(known) = self.groups.table.get_mut(&group).filter(|known| known.record.is_current()) else {
+        let Some(known) = self.groups.table.get_mut(&group).filter(|known| known.is_gone()) else {
             return;
         };
         let (watchers, state) = (std::mem::take(&mut known.watchers), known.state());
