@@ -13,6 +13,9 @@ import aktis
 from aktis import exceptions
 from aktis.cluster_utils import Cluster, ClusterNode
 
+NoRetryLeft = exceptions.ObjectReconstructionFailedMaxAttemptsExceededError
+NotOnRecord = exceptions.ObjectReconstructionFailedLineageEvictedError
+
 SECONDS = 40
 LARGE = 100_000
 
@@ -178,10 +181,9 @@ def test_a_value_is_lost_again_and_again(place: Place, tmp_path: Path) -> None:
         assert get(first.remote(ref)) == 7
     assert runs(tmp_path) == {"fill": 3}
     place.lose()
-    with pytest.raises(exceptions.ObjectReconstructionFailedError, match="no retry is left after 3 runs"):
-        get(ref)
-    with pytest.raises(exceptions.ObjectReconstructionFailedError, match="no retry is left after 3 runs"):
-        get(first.remote(ref))
+    for lost in (ref, first.remote(ref)):
+        with pytest.raises(NoRetryLeft, match="no retry is left after 3 runs"):
+            get(lost)
     assert runs(tmp_path) == {"fill": 3}
 
 
@@ -191,9 +193,26 @@ def test_a_task_that_may_run_once_runs_once(place: Place, tmp_path: Path) -> Non
     made(after)
     place.lose()
     for lost in (ref, after):
-        with pytest.raises(exceptions.ObjectReconstructionFailedError, match="no retry is left after 1 run"):
+        with pytest.raises(NoRetryLeft, match="no retry is left after 1 run of"):
             get(lost)
     assert runs(tmp_path) == {"fill": 1, "add": 1}
+
+
+@pytest.mark.parametrize("config", [{"lineage_pinning_enabled": False}, {"max_lineage_bytes": 4000}])
+def test_a_task_that_is_not_on_record_any_more_is_not_run_again(
+    cluster: Cluster, place: Place, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    aktis.shutdown()
+    aktis.init(cluster.address, _system_config=config)
+    ref = fill.remote(tmp_path, 7)
+    others = [fill.remote(tmp_path, number) for number in range(20)]
+    made(ref, *others)
+    place.lose()
+    with pytest.raises(NotOnRecord, match="not on record any more"):
+        get(ref)
+    assert runs(tmp_path) == {"fill": 21}
+    if "max_lineage_bytes" in config:
+        assert get(first.remote(others[-1])) == 19, "the last is"
 
 
 def test_what_was_put_there_is_lost(place: Place) -> None:
