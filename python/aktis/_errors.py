@@ -34,6 +34,8 @@ _KINDS: dict[str, type[exceptions.AktisError]] = {
     "environment": exceptions.RuntimeEnvSetupError,
     "group_removed": exceptions.TaskPlacementGroupRemoved,
     "input_failed": exceptions.AktisSystemError,
+    "no_retry_left": exceptions.ObjectReconstructionFailedMaxAttemptsExceededError,
+    "not_on_record": exceptions.ObjectReconstructionFailedLineageEvictedError,
     "panicked": exceptions.AktisSystemError,
     "reconstruction": exceptions.ObjectReconstructionFailedError,
     "refused": exceptions.LimitExceededError,

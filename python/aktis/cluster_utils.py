@@ -19,7 +19,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from aktis import _cli
+from aktis import _cli, _machine
+from aktis._system_config import Settings
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -38,6 +39,7 @@ _OPTIONS: dict[str, Callable[[Any], list[str]]] = {
     "labels": lambda labels: [f"--label={name}={value}" for name, value in labels.items()],
 }
 
+_OTHERS = frozenset({"env_vars", "object_spilling_directory"})
 
 IGNORED = frozenset(
     {
@@ -89,7 +91,7 @@ class ClusterNode:
 
     def start(self, role: list[str], token: str = "") -> None:
         """Starts the daemon, and waits until it is ready."""
-        options = ["start", *role]
+        options = ["start", *role, *self._spilling()]
         for name, value in self.arguments.items():
             if value is not None and name in _OPTIONS:
                 options += _OPTIONS[name](value)
@@ -109,6 +111,16 @@ class ClusterNode:
         with contextlib.suppress(BrokenPipeError), self.process.stdin as given:
             given.write(f"{token}\n")
         self._wait_until_ready(self.process)
+
+    def _spilling(self) -> list[str]:
+        configuration = self.arguments.get("_system_config") or {}
+        folder = self.arguments.get("object_spilling_directory")
+        options = []
+        if folder or configuration.get("object_spilling_config"):
+            options.append(f"--spill-directory={_machine.spill_directory(folder, configuration)}")
+        if Settings(configuration).spill_bytes_max == 0:
+            options.append("--spill-bytes=0")
+        return options
 
     def _wait_until_ready(self, process: "subprocess.Popen[str]") -> None:
         from aktis._engine import native
@@ -197,18 +209,20 @@ class Cluster:
         self.connected = True
 
     def add_node(self, wait: bool = True, **node_args: Any) -> ClusterNode:
-        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`, `labels`
-        and, in its environment, the variables `env_vars`.
+        """Adds a node with `num_cpus`, `num_gpus`, `resources`, `memory`, `object_store_memory`,
+        `object_spilling_directory`, `labels` and, in its environment, the variables `env_vars`.
 
         The first is the head. With `wait`, all nodes know of it when this returns. What the head's
-        `_system_config` says holds for drivers of this process.
+        `_system_config` says holds for drivers of this process, and about spilling for all nodes.
         """
-        accepted = _OPTIONS.keys() | IGNORED | {"env_vars"}
+        accepted = _OPTIONS.keys() | _OTHERS | IGNORED
         unknown = [name for name in node_args if name not in accepted and not name.startswith("_")]
         if unknown:
-            known = ", ".join(sorted(_OPTIONS))
+            known = ", ".join(sorted(_OPTIONS.keys() | _OTHERS))
             raise TypeError(f"a node has no argument {unknown[0]!r}\nhint: it has {known}")
         arguments = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": STORE_BYTES, **node_args}
+        if self.head_node is not None:
+            arguments["_system_config"] = self.head_node.arguments.get("_system_config")
         node = ClusterNode(self._new_directory(), self.head_node is None, arguments)
         try:
             if node.head:

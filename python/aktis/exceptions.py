@@ -286,11 +286,11 @@ class ObjectReconstructionFailedError(ObjectLostError):
 
 
 class ObjectReconstructionFailedMaxAttemptsExceededError(ObjectReconstructionFailedError):
-    """The object was lost again each time that it was recomputed."""
+    """The object is lost, and its task has run as often as it may (`max_retries`)."""
 
 
 class ObjectReconstructionFailedLineageEvictedError(ObjectReconstructionFailedError):
-    """The object is lost, and how it was made is not on record any more."""
+    """The object is lost, and how it was made is not on record any more (`max_lineage_bytes`)."""
 
 
 class RuntimeEnvSetupError(AktisError):

@@ -346,6 +346,8 @@ RAISED = {
     "environment": exceptions.RuntimeEnvSetupError,
     "lost": exceptions.ObjectLostError,
     "reconstruction": exceptions.ObjectReconstructionFailedError,
+    "no_retry_left": exceptions.ObjectReconstructionFailedMaxAttemptsExceededError,
+    "not_on_record": exceptions.ObjectReconstructionFailedLineageEvictedError,
     "session_closed": exceptions.SessionClosedError,
 }
 

@@ -1,5 +1,6 @@
 """A store without room: spilling, restoring, disks that are full, and writers that die."""
 
+import json
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import pytest
 import aktis
 from aktis import exceptions
 from aktis._engine import current
+from aktis.cluster_utils import Cluster, ClusterNode
 from aktis.util import debug
 from support import Latch, is_alive, wait_until
 
@@ -180,6 +182,54 @@ def test_the_disk_is_full(run_script: Any) -> None:
         timeout=40,
     )
     assert done.stdout.split() == ["refused", "read", "again"], done.stdout + done.stderr
+
+
+def spill_folders(node: ClusterNode) -> set[str]:
+    """Where the files are that a node spills to. They have no names."""
+    assert node.process is not None
+    links = Path(f"/proc/{node.process.pid}/fd").iterdir()
+    return {os.path.dirname(os.readlink(link)) for link in links if "(deleted)" in os.readlink(link)}
+
+
+def test_nodes_of_a_cluster_spill_where_they_are_told(no_session: None, tmp_path: Path) -> None:
+    def fill(count: int) -> list[Any]:
+        return [aktis.put(pattern(number)) for number in range(count)]
+
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    own.mkdir()
+    configuration = {
+        "object_spilling_config": json.dumps(
+            {"type": "filesystem", "params": {"directory_path": str(shared)}}
+        )
+    }
+    with Cluster(
+        initialize_head=True, connect=True, head_node_args={"num_cpus": 0, "_system_config": configuration}
+    ) as cluster:
+        node_args: dict[str, Any] = {"num_cpus": 1, "object_store_memory": CAPACITY}
+        chosen = cluster.add_node(**node_args, resources={"own": 1}, object_spilling_directory=own)
+        usual = cluster.add_node(**node_args, resources={"shared": 1})
+        filled = [aktis.remote(resources={name: 1})(fill).remote(40) for name in ("own", "shared")]
+        kept = get(filled)
+        assert str(own) in spill_folders(chosen)
+        assert str(shared) in spill_folders(usual)
+        assert str(shared) not in spill_folders(chosen)
+        assert [get(refs[0]) for refs in kept] == [pattern(0)] * 2
+        with pytest.raises(RuntimeError, match=r"is no directory\nhint: "):
+            cluster.add_node(num_cpus=1, object_spilling_directory=tmp_path / "missing")
+
+
+def test_nodes_of_a_cluster_without_spilling_are_full(no_session: None) -> None:
+    arguments = {
+        "num_cpus": 0,
+        "object_store_memory": CAPACITY,
+        "_system_config": {"automatic_object_spilling_enabled": False},
+    }
+    with Cluster(initialize_head=True, connect=True, head_node_args=arguments):
+        refs = []
+        with pytest.raises(exceptions.ObjectStoreFullError, match="hint:"):
+            for number in range(40):
+                refs.append(aktis.put(pattern(number)))
+        assert len(refs) >= 10
 
 
 def test_a_directory_that_cannot_be_written(no_session: None, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ impl From<Arc<Failure>> for Error {
                 Self::Unschedulable(TaskError(failure))
             }
             FailureKind::UnknownFunction => Self::UnknownFunction(TaskError(failure)),
-            FailureKind::Lost | FailureKind::NotRebuilt => Self::Lost(TaskError(failure)),
+            FailureKind::Lost | FailureKind::NotRebuilt(_) => Self::Lost(TaskError(failure)),
             FailureKind::Codec => Self::Codec(failure.to_string()),
             FailureKind::Store => Self::Store(failure.to_string()),
             FailureKind::Refused | FailureKind::Environment => Self::System(failure.to_string()),

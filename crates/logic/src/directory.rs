@@ -397,7 +397,7 @@ impl Value {
         match self {
             Value::Pending { .. } => true,
             Value::Known(SharedValue::Failed(Failure { kind, .. })) => {
-                matches!(kind, FailureKind::Lost | FailureKind::NotRebuilt)
+                matches!(kind, FailureKind::Lost | FailureKind::NotRebuilt(_))
             }
             Value::Known(_) => false,
         }

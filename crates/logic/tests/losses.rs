@@ -4,7 +4,9 @@ mod support;
 
 use aktis_logic::machine::node::{NodeEffect, NodeInput};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
-use aktis_protocol::{DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, Resources, SessionId, TaskId};
+use aktis_protocol::{
+    DeathCause, Failure, FailureKind, NotRebuilt, ObjectId, ProcessSlot, Resources, SessionId, TaskId,
+};
 use support::Scene;
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
@@ -56,7 +58,7 @@ fn lost_result(story: &mut Story) -> ProcessSlot {
 fn a_maker_that_cannot_make_a_value_again_says_why_and_that_is_all() {
     let (mut story, object) = (Story::begin(), object());
     lost_result(&mut story);
-    let value = failed(FailureKind::NotRebuilt);
+    let value = failed(FailureKind::NotRebuilt(NotRebuilt::Other));
     let told = story.hear(DRIVER, ToNode::Resolved { object, value: value.clone() });
     assert_eq!(told, [(DRIVER, FromNode::ObjectResolved { object, value })]);
 }
@@ -92,7 +94,8 @@ fn a_maker_without_references_is_asked_while_others_have_some_and_told_when_nobo
     story.0.step(NodeInput::ProcessLeft { process: dead, cause: DeathCause::default() });
     let asked = story.hear(holder, ToNode::Subscribed { object });
     assert_eq!(asked, [(DRIVER, FromNode::Rebuild { object })]);
-    let told = story.hear(DRIVER, ToNode::Resolved { object, value: failed(FailureKind::NotRebuilt) });
+    let told = story
+        .hear(DRIVER, ToNode::Resolved { object, value: failed(FailureKind::NotRebuilt(NotRebuilt::Other)) });
     assert_eq!(told.len(), 1, "{told:?}");
     let told = story.hear(holder, ToNode::Released { object });
     assert_eq!(told, [(DRIVER, FromNode::Freed { object, count: 0 })]);

@@ -127,9 +127,20 @@ pub enum FailureKind {
     /// The value was lost and could not be made again.
     Lost,
     /// The value was lost, and the task that makes it may not, or can not, be run again.
-    NotRebuilt,
+    NotRebuilt(NotRebuilt),
     /// The session ended first.
     SessionClosed,
+}
+
+/// Why a task is not run again for a value of it that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotRebuilt {
+    /// It has run as often as it may.
+    NoRetryLeft,
+    /// How it is run is not on record any more.
+    NotOnRecord,
+    /// Another reason, which the message says.
+    Other,
 }
 
 /// Causes that a failure keeps, one behind the other.

@@ -26,7 +26,7 @@ pub mod state;
 pub mod tables;
 pub mod template;
 
-pub use failure::{DeathCause, Failure, FailureKind};
+pub use failure::{DeathCause, Failure, FailureKind, NotRebuilt};
 pub use groups::{GroupPlace, GroupRow, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
     ActorId, ClusterId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,

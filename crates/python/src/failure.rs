@@ -1,7 +1,7 @@
 //! From the runtime's errors to Python's exceptions.
 
 use crate::hooks;
-use aktis_protocol::FailureKind;
+use aktis_protocol::{FailureKind, NotRebuilt};
 use aktis_runtime::Error;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use std::cell::Cell;
 
 /// Every kind of failure, by the word that Python knows it by.
-pub(crate) const FAILURE_KINDS: [&str; 19] = [
+pub(crate) const FAILURE_KINDS: [&str; 21] = [
     "raised",
     "panicked",
     "worker_died",
@@ -28,6 +28,8 @@ pub(crate) const FAILURE_KINDS: [&str; 19] = [
     "environment",
     "lost",
     "reconstruction",
+    "no_retry_left",
+    "not_on_record",
     "session_closed",
 ];
 
@@ -61,7 +63,9 @@ impl Failure {
             FailureKind::Refused => "refused",
             FailureKind::Environment => "environment",
             FailureKind::Lost => "lost",
-            FailureKind::NotRebuilt => "reconstruction",
+            FailureKind::NotRebuilt(NotRebuilt::Other) => "reconstruction",
+            FailureKind::NotRebuilt(NotRebuilt::NoRetryLeft) => "no_retry_left",
+            FailureKind::NotRebuilt(NotRebuilt::NotOnRecord) => "not_on_record",
             FailureKind::SessionClosed => "session_closed",
         }
     }

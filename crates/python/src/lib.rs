@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use crate::detached::begin_exit;
     #[pymodule_export]
-    const FAILURE_KINDS: [&str; 19] = crate::failure::FAILURE_KINDS;
+    const FAILURE_KINDS: [&str; 21] = crate::failure::FAILURE_KINDS;
     #[pymodule_export]
     use crate::failure::Failure;
     #[pymodule_export]

@@ -8,13 +8,14 @@ use crate::codec::{Arguments, ToldItem, inside, told_items};
 use crate::entry::Entry;
 use crate::handle::Handle;
 use crate::payload::{Payload, Returns, Verb};
+use crate::rebuild::no_retry_left;
 use crate::registry::{self, FunctionBody};
 use crate::runtime::Inner;
 use crate::submit::Shell;
 use aktis_logic::machine::submitter::Route;
 use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
 use aktis_protocol::lineage::{Lineage, RecordedTask, TaskRecord};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProgramId, TaskId, TaskKey, limits};
+use aktis_protocol::{Failure, FailureKind, NotRebuilt, ObjectId, ProgramId, TaskId, TaskKey, limits};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
@@ -23,6 +24,18 @@ const RECORD_HEAD_BYTES: usize = 128;
 
 /// Most bytes of one message about tasks.
 const MESSAGE_BYTES: usize = limits::CONTROL_MESSAGE_BYTES_MAX / 2;
+
+/// Why a task of a dead process is not adopted.
+struct Refusal {
+    kind: NotRebuilt,
+    why: String,
+}
+
+impl<T: Into<String>> From<T> for Refusal {
+    fn from(why: T) -> Self {
+        Self { kind: NotRebuilt::Other, why: why.into() }
+    }
+}
 
 impl Inner {
     /// Whether others may want to run tasks of this process: not where the node ends with the driver.
@@ -106,30 +119,32 @@ impl Inner {
         // Lanes are asked for: not by the thread that takes the node's answers in.
         let run = move || {
             let adopted =
-                decode(&lineage).map_err(|_| "what is known about its task could not be read".to_owned());
-            if let Err(why) = adopted.and_then(|lineage| runtime.adopt(object, lineage)) {
-                runtime.refuse_adoption(object, &why);
+                decode(&lineage).map_err(|_| "what is known about its task could not be read".into());
+            if let Err(refusal) = adopted.and_then(|lineage| runtime.adopt(object, lineage)) {
+                runtime.refuse_adoption(object, &refusal);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("aktis-adopt".into()).spawn(run) {
-            self.refuse_adoption(object, &format!("there is no thread for it: {error}"));
+            self.refuse_adoption(object, &format!("there is no thread for it: {error}").into());
         }
     }
 
-    fn refuse_adoption(&self, object: ObjectId, why: &str) {
+    fn refuse_adoption(&self, object: ObjectId, refusal: &Refusal) {
+        let Refusal { kind, why } = refusal;
         let text = format!("its value was lost, and so was the process that submitted its task; {why}");
-        let failure = Failure::new(FailureKind::NotRebuilt, text);
+        let failure = Failure::new(FailureKind::NotRebuilt(*kind), text);
         self.send_to_node(ToNode::Resolved { object, value: SharedValue::Failed(failure) });
     }
 
     /// Runs a task of a dead process as one of this process.
-    fn adopt(self: &Arc<Self>, object: ObjectId, lineage: Lineage) -> Result<(), String> {
+    fn adopt(self: &Arc<Self>, object: ObjectId, lineage: Lineage) -> Result<(), Refusal> {
         let Lineage { mut tasks } = lineage;
         let position = tasks.iter().position(|task| task.task == object.task());
-        let mut task = tasks.remove(position.ok_or("its task is not on record")?);
+        let forgotten = || Refusal { kind: NotRebuilt::NotOnRecord, why: "its task is not on record".into() };
+        let mut task = tasks.remove(position.ok_or_else(forgotten)?);
         let runs = task.attempt + 1;
         if task.retries == 0 {
-            return Err(format!("no retry is left after {runs} runs of its task"));
+            return Err(Refusal { kind: NotRebuilt::NoRetryLeft, why: no_retry_left(runs) });
         }
         task.retries -= u32::from(task.retries != limits::FOR_EVER);
         task.attempt = runs;
@@ -138,7 +153,7 @@ impl Inner {
             .ok_or("this program does not know its function")?;
         let entries = self.adopted_entries(task.task, task.returns);
         if entries.iter().all(Option::is_none) {
-            return Err("nobody waits for it any more".to_owned());
+            return Err("nobody waits for it any more".into());
         }
         // Before its inputs: for these, too, somebody may have to know.
         self.tell_adopted(task.clone(), &tasks);

@@ -12,7 +12,7 @@ use crate::shards::Shard;
 use crate::submit::{Reopen, Shell};
 use aktis_logic::machine::submitter::{Input, LaneIndex, Repeat, Route};
 use aktis_protocol::control::{SharedValue, ToNode};
-use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId, Shape, ShardIndex, TaskKey};
+use aktis_protocol::{ActorId, Failure, FailureKind, NotRebuilt, ObjectId, Shape, ShardIndex, TaskKey};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
@@ -167,9 +167,7 @@ impl Inner {
             match problem {
                 None => self.on_rebuild(object),
                 Some(problem) => {
-                    let text =
-                        format!("its value was lost with the node that had it, and {}", problem.message);
-                    self.give_up_rebuild(object, Failure::new(FailureKind::NotRebuilt, text));
+                    self.give_up_rebuild(object, not_rebuilt(NotRebuilt::Other, &problem.message));
                 }
             }
         }
@@ -399,12 +397,12 @@ fn needs_of(shell: &Shell, key: TaskKey) -> Needs {
 
 /// How a task is run again that can be.
 fn step_of(shell: &Shell, key: TaskKey) -> Result<Step, Obstacle> {
-    let refuse = |why: &str| Err(Obstacle::Refused(refused(shell, key, why)));
+    let refuse = |why: &str| Err(Obstacle::Refused(refused(shell, key, NotRebuilt::Other, why)));
     let record = shell.machine.record(key);
     let (Some(Route::Lane(lane)), Some(payload)) =
         (record.map(|record| record.route()), record.and_then(|record| record.payload()))
     else {
-        return refuse("its task is not on record any more");
+        return Err(Obstacle::Refused(refusal(shell, key, Repeat::Forgotten)));
     };
     if let Returns::Stream(_) = payload.returns {
         return refuse("the items of a stream are not made again");
@@ -425,19 +423,28 @@ fn step_of(shell: &Shell, key: TaskKey) -> Result<Step, Obstacle> {
 
 fn refusal(shell: &Shell, key: TaskKey, why: Repeat) -> Failure {
     match why {
-        Repeat::NoRetryLeft { runs } => {
-            refused(shell, key, &format!("no retry is left after {runs} runs of its task"))
-        }
-        Repeat::Call => refused(shell, key, "calls of actors are not made again"),
+        Repeat::NoRetryLeft { runs } => refused(shell, key, NotRebuilt::NoRetryLeft, &no_retry_left(runs)),
+        Repeat::Call => refused(shell, key, NotRebuilt::Other, "calls of actors are not made again"),
         Repeat::Possible | Repeat::UnderWay | Repeat::Forgotten => {
-            refused(shell, key, "its task is not on record any more (see lineage_bytes_max)")
+            let why = "its task is not on record any more (see lineage_bytes_max)";
+            refused(shell, key, NotRebuilt::NotOnRecord, why)
         }
     }
 }
 
-fn refused(shell: &Shell, key: TaskKey, why: &str) -> Failure {
+/// What is said of a task that has run as often as it may.
+pub(crate) fn no_retry_left(runs: u32) -> String {
+    let plural = if runs == 1 { "" } else { "s" };
+    format!("no retry is left after {runs} run{plural} of its task")
+}
+
+fn not_rebuilt(kind: NotRebuilt, why: &str) -> Failure {
     let text = format!("its value was lost with the node that had it, and {why}");
-    let failure = Failure::new(FailureKind::NotRebuilt, text);
+    Failure::new(FailureKind::NotRebuilt(kind), text)
+}
+
+fn refused(shell: &Shell, key: TaskKey, kind: NotRebuilt, why: &str) -> Failure {
+    let failure = not_rebuilt(kind, why);
     match shell.machine.record(key) {
         Some(record) => failure.at(record.payload().map_or("", |payload| payload.name()), record.task()),
         None => failure,

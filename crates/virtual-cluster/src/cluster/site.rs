@@ -7,7 +7,7 @@ use crate::world::{DRIVER, World, killed};
 use aktis_logic::machine::node::{Guest, NodeConfig, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
 use aktis_protocol::control::{FromNode, RequestId, SharedValue, ToNode};
 use aktis_protocol::{
-    EntryRef, FailureKind, Labels, NodeId, ObjectId, ProgramId, Resources, SessionId, TaskId,
+    EntryRef, FailureKind, Labels, NodeId, NotRebuilt, ObjectId, ProgramId, Resources, SessionId, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -318,7 +318,8 @@ impl Site {
             FromNode::ObjectResolved { object, value } => self.on_value_told(object, value),
             // Results that the driver has put: it cannot make them again.
             FromNode::Rebuild { object } => {
-                let failure = aktis_protocol::Failure::new(FailureKind::NotRebuilt, "nobody makes it again");
+                let kind = FailureKind::NotRebuilt(NotRebuilt::Other);
+                let failure = aktis_protocol::Failure::new(kind, "nobody makes it again");
                 self.tell(ToNode::Resolved { object, value: SharedValue::Failed(failure) });
             }
             FromNode::ProcessDied { process, .. } => {
