@@ -265,10 +265,8 @@ pub enum ToPlacer {
     },
     /// The sender has these bundles of a group since before it joined: they stay with it, or it is asked to return them.
     GroupKept {
-        /// What was made.
-        spec: GroupSpec,
-        /// The node on which it was made.
-        creator: NodeId,
+        /// The group.
+        group: GroupId,
         /// Index of each bundle.
         bundles: Vec<u32>,
     },
@@ -345,8 +343,6 @@ pub enum FromPlacer {
         group: GroupId,
         /// What is to be made.
         spec: GroupSpec,
-        /// The node that wants it.
-        creator: NodeId,
         /// Which attempt; the answer names it.
         attempt: u32,
         /// Index and contents of each bundle that goes there.

@@ -28,7 +28,7 @@ pub(super) struct Lent {
     handle: ActorHandle,
     /// How often it was named to the other side.
     named: u64,
-    told: Told,
+    said: Said,
     /// How many [`Frame::ActorAway`] there were when one was about this actor.
     away_at: u64,
 }
@@ -36,22 +36,13 @@ pub(super) struct Lent {
 /// What the other side thinks of an actor that was named to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// That it will take calls, and maybe does.
-    Nothing,
     /// That it takes calls.
     Alive,
-    /// That it takes none for now.
+    /// That it takes none for now: it waits to hear that it does. So it is with every one that is new to it, which may
+    /// have to be constructed first, and that there: what was called before would come back to where it is from.
     Away,
     /// That it is gone.
     Gone,
-}
-
-/// What the other side was told of an actor, and waits for.
-#[derive(Debug)]
-struct Told {
-    said: Said,
-    /// Whether it waits to hear that the actor takes calls.
-    sought: bool,
 }
 
 /// What the other side has to be told of an actor.
@@ -62,42 +53,32 @@ enum Word {
     Gone(Failure),
 }
 
-impl Told {
-    /// The other side knows the actor, and may call it.
-    fn named() -> Self {
-        Self { said: Said::Nothing, sought: false }
-    }
-
-    /// The other side wants to know an actor. It may have called it before, and must hear it if those calls are lost.
-    fn on_sought(&mut self, is_new: bool) -> Option<Word> {
-        if is_new || self.said == Said::Gone {
-            self.said = Said::Away;
+impl Said {
+    /// The other side may have forgotten what it was told: it is told again. It may also have calls there, and must hear
+    /// it if those are lost.
+    fn again(&mut self) -> Option<Word> {
+        if *self == Self::Gone {
+            *self = Self::Away;
         }
-        self.sought = self.said != Said::Alive;
-        (!self.sought).then_some(Word::Back)
+        (*self == Self::Alive).then_some(Word::Back)
     }
 
     /// The node says how the actor is.
     fn on_place(&mut self, place: ActorPlace) -> Option<Word> {
-        match (place, self.said) {
-            (_, Said::Gone) | (ActorPlace::Alive { .. }, Said::Alive) => None,
-            (ActorPlace::Pending(_), Said::Nothing | Said::Away) => None,
-            (ActorPlace::Pending(reason), Said::Alive) => Some(Word::Away(reason)),
-            (ActorPlace::Alive { .. }, said) => {
-                self.said = Said::Alive;
-                let is_waited_for = std::mem::take(&mut self.sought) || said == Said::Away;
-                is_waited_for.then_some(Word::Back)
+        match (place, *self) {
+            (_, Self::Gone)
+            | (ActorPlace::Alive { .. }, Self::Alive)
+            | (ActorPlace::Pending(_), Self::Away) => None,
+            (ActorPlace::Pending(reason), Self::Alive) => Some(Word::Away(reason)),
+            (ActorPlace::Alive { .. }, Self::Away) => {
+                *self = Self::Alive;
+                Some(Word::Back)
             }
             (ActorPlace::Dead(failure), _) => {
-                self.said = Said::Gone;
+                *self = Self::Gone;
                 Some(Word::Gone(failure))
             }
         }
-    }
-
-    /// Whether the other side still counts on the calls that it has sent.
-    fn counts_on_calls(&self) -> bool {
-        matches!(self.said, Said::Nothing | Said::Alive)
     }
 }
 
@@ -131,27 +112,31 @@ impl Peer {
         }
         let handle = self.bridge.adopt_actor(actor);
         self.bridge.look_at(&handle);
-        self.actors.lent.insert(actor, Lent { handle, named: 1, told: Told::named(), away_at: 0 });
+        self.actors.lent.insert(actor, Lent { handle, named: 1, said: Said::Away, away_at: 0 });
     }
 
     /// The other side wants to know an actor, and expects to be told when it takes calls.
     pub(super) fn on_actor_sought(&mut self, actor: ActorId) {
-        let is_new = !self.actors.lent.contains_key(&actor);
         self.name_actor(actor);
         self.wire.send(&Frame::ActorKnown { actor });
-        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
-        let word = lent.told.on_sought(is_new);
-        self.bridge.look_at(&lent.handle);
-        word.into_iter().for_each(|word| self.say_word(actor, word));
+        self.say_again(actor);
     }
 
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
-        if let Some(lent) = self.actors.lent.get_mut(&actor) {
-            lent.named = lent.named.saturating_sub(count);
-            if lent.named == 0 {
-                self.actors.lent.remove(&actor);
-            }
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        lent.named = lent.named.saturating_sub(count);
+        match lent.named {
+            0 => drop(self.actors.lent.remove(&actor)),
+            // It was named again meanwhile, and is new to the other side.
+            _ => self.say_again(actor),
         }
+    }
+
+    fn say_again(&mut self, actor: ActorId) {
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        let word = lent.said.again();
+        self.bridge.look_at(&lent.handle);
+        word.into_iter().for_each(|word| self.say_word(actor, word));
     }
 
     /// The node says how an actor is.
@@ -160,7 +145,7 @@ impl Peer {
             return self.on_hosted_actor_changed(actor, place);
         }
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
-        let word = lent.told.on_place(place);
+        let word = lent.said.on_place(place);
         word.into_iter().for_each(|word| self.say_word(actor, word));
     }
 
@@ -179,7 +164,7 @@ impl Peer {
             return true;
         }
         let Some(lent) = self.actors.lent.get(&actor) else { return false };
-        if lent.told.counts_on_calls() {
+        if lent.said == Said::Alive {
             self.say_away(actor, failure.message.clone());
         }
         true
@@ -189,7 +174,7 @@ impl Peer {
     fn say_away(&mut self, actor: ActorId, reason: String) {
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
         self.actors.aways_said += 1;
-        (lent.told.said, lent.away_at) = (Said::Away, self.actors.aways_said);
+        (lent.said, lent.away_at) = (Said::Away, self.actors.aways_said);
         let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
         for (_, received) in lost.collect::<Vec<_>>() {
             self.cancel(received.key, false, true);
@@ -413,29 +398,22 @@ mod tests {
 
     #[test]
     fn who_seeks_an_actor_that_it_has_called_hears_that_the_calls_are_lost() {
-        let mut told = Told::named();
-        assert_eq!(told.on_place(alive()), None);
-        assert_eq!(told.on_sought(false), Some(Word::Back));
-        assert!(told.counts_on_calls());
-        let pending = ActorPlace::Pending("restarting".to_owned());
-        assert_eq!(told.on_place(pending), Some(Word::Away("restarting".to_owned())));
-
-        let mut told = Told::named();
-        assert_eq!(told.on_sought(false), None);
-        assert!(told.counts_on_calls(), "it may have called it already");
-        assert_eq!((told.on_place(alive()), told.on_place(alive())), (Some(Word::Back), None));
+        let mut said = Said::Away;
+        assert_eq!(said.on_place(alive()), Some(Word::Back));
+        assert_eq!(said.again(), Some(Word::Back));
+        let pending = || ActorPlace::Pending("restarting".to_owned());
+        assert_eq!(said.on_place(pending()), Some(Word::Away("restarting".to_owned())));
     }
 
     #[test]
-    fn who_seeks_an_actor_hears_when_it_takes_calls() {
-        let mut told = Told::named();
-        assert_eq!(told.on_sought(true), None);
-        assert!(!told.counts_on_calls());
-        assert_eq!(told.on_place(ActorPlace::Pending(String::new())), None);
-        assert_eq!(told.on_place(alive()), Some(Word::Back));
+    fn who_learns_of_an_actor_hears_when_it_takes_calls() {
+        let mut said = Said::Away;
+        assert_eq!(said.on_place(ActorPlace::Pending(String::new())), None);
+        assert_eq!(said.again(), None);
+        assert_eq!((said.on_place(alive()), said.on_place(alive())), (Some(Word::Back), None));
         let failure = Failure::new(FailureKind::ActorDied, "killed");
-        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure.clone())));
-        assert_eq!(told.on_sought(false), None);
-        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure)), "again");
+        assert_eq!(said.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure.clone())));
+        assert_eq!(said.again(), None);
+        assert_eq!(said.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure)), "again");
     }
 }

@@ -523,6 +523,12 @@ fn an_actor_that_is_named_before_it_can_be_constructed_is_known_and_its_holders_
     let (input, spec) = (some_task().returns(1), side.spec());
     side.peer.on_host_actor(spec, &[PeerArgument::Object(input)], 0);
     let held = side.hear_of_it();
+    assert_eq!(
+        side.state(),
+        Some(ActorState::Pending),
+        "the other side has not said yet whether it takes calls"
+    );
+    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
     assert_eq!(side.state(), Some(ActorState::Alive), "on the other side");
     // Its input cannot be made: nothing is constructed, and the other side decides what that means.
     let failure = Failure::new(FailureKind::Lost, "nobody has it");
