@@ -44,6 +44,9 @@ const IDLE_LEASE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps at most: only leases that are idle for too long depend on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
+/// How long a task stays that this node has no queue for. Then it goes back, so that it gets another place; it shall not
+/// go to and fro all the time.
+const FULL: Duration = Duration::from_millis(500);
 /// How long it sleeps while a local process, or the link, has no room.
 const STUCK: Duration = Duration::from_millis(1);
 /// Events that are dealt with between two looks whether the link has room.
@@ -193,6 +196,8 @@ pub(crate) struct Peer {
     sent: HashMap<Ticket, Sent>,
     by_key: HashMap<(ProcessSlot, TaskKey), Ticket>,
     received: HashMap<Ticket, Received>,
+    /// Tasks that were received when this node had no queue left for them, in order.
+    full: VecDeque<(Instant, Ticket)>,
     idle: HashMap<ShapeId, Idle>,
     /// What the other node means by its numbers of shapes.
     shapes: HashMap<ShapeId, Arc<Shape>>,
@@ -226,6 +231,7 @@ impl Peer {
             sent: HashMap::new(),
             by_key: HashMap::new(),
             received: HashMap::new(),
+            full: VecDeque::new(),
             idle: HashMap::new(),
             shapes: HashMap::new(),
             actors: ActorsAcross::default(),
@@ -294,6 +300,7 @@ impl Peer {
             self.on_program_added(program, outcome);
         }
         progress |= self.unsent.flush(&self.bridge);
+        progress |= self.hand_back_unqueued();
         while self.wire.has_room() && (self.say_next_value() || self.send_some()) {
             progress = true;
         }

@@ -6,8 +6,10 @@ use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
+use aktis_runtime::Error;
 use aktis_runtime::bridge::Bridge;
 use std::sync::Arc;
+use std::time::Instant;
 use zerocopy::IntoBytes;
 
 impl Peer {
@@ -93,7 +95,16 @@ impl Peer {
         self.note_arguments(&call.arguments);
         match self.bridge.submit(ticket, call, shape) {
             Ok(key) => self.note_received(ticket, key, None, call),
-            Err(error) => self.refuse_task(ticket, FailureKind::Store, error.to_string()),
+            Err(error) => {
+                // What it names is held, and let go.
+                drop(self.bridge.arguments(&call.arguments));
+                match error {
+                    Error::Failed(failure) if failure.kind == FailureKind::Refused => {
+                        self.full.push_back((Instant::now(), ticket));
+                    }
+                    error => self.refuse_task(ticket, FailureKind::Store, error.to_string()),
+                }
+            }
         }
     }
 

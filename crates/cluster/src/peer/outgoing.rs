@@ -1,12 +1,13 @@
 //! What local processes want of the other node, and what they answer it.
 
-use super::{Peer, Received, Sent};
+use super::{FULL, Peer, Received, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKind, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket, fitting};
 use aktis_protocol::{Failure, FailureKind, LeaseId, ProcessSlot, ShapeId, TaskKey, control};
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent, Claimed, to_peer};
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// Tasks that one look at the lanes takes at most for a shape, so that frames and answers are not kept waiting.
 const CLAIMS_MAX: usize = 64;
@@ -36,7 +37,7 @@ impl Peer {
             FromNode::LeaseGranted { lease } => {
                 let idle = self.idle.entry(lease.shape).or_default();
                 idle.leases.push(lease.lease);
-                idle.since = Some(std::time::Instant::now());
+                idle.since = Some(Instant::now());
             }
             FromNode::LeaseRevoked { shape } => {
                 let lease = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop());
@@ -224,6 +225,16 @@ impl Peer {
             self.received.remove(&ticket);
             self.wire.send(&Frame::TaskLost { ticket, cause: None });
         }
+    }
+
+    /// Tasks of the other side that found no queue here go back to it; gives whether there were any.
+    pub(super) fn hand_back_unqueued(&mut self) -> bool {
+        let is_due = |(since, _): &(Instant, Ticket)| since.elapsed() >= FULL;
+        let count = self.full.iter().take_while(|waiting| is_due(waiting)).count();
+        for (_, ticket) in self.full.drain(..count) {
+            self.wire.send(&Frame::TaskLost { ticket, cause: None });
+        }
+        count > 0
     }
 
     /// A local process died: nobody wants what was sent for it. Its place is not used again before that is settled.

@@ -97,10 +97,12 @@ impl Peer {
         }
     }
 
-    /// A task that waits for its program is not wanted any more.
+    /// A task that waits for its program, or to go back, is not wanted any more.
     pub(super) fn cancel_put_off(&mut self, cancelled: Ticket) {
         let is_it = |wanted: &PutOff| matches!(wanted, PutOff::Task { ticket, .. } if *ticket == cancelled);
-        if self.take_put_off(is_it).is_some() {
+        let unqueued = self.full.iter().position(|(_, ticket)| *ticket == cancelled);
+        let unqueued = unqueued.and_then(|place| self.full.remove(place)).is_some();
+        if unqueued || self.take_put_off(is_it).is_some() {
             self.refuse_task(cancelled, FailureKind::Cancelled, "it was cancelled".to_owned());
         }
     }

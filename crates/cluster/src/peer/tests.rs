@@ -7,11 +7,11 @@ use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::FromNode;
 use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
-use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
+use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerCall, PeerValue, Ticket};
 use aktis_protocol::state::{ActorState, StateKind, StateRows};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, ProgramKind, ProgramSpec,
-    Resources, SessionId, TaskId, resources,
+    ActorId, Amount, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, ProgramId, ProgramKind,
+    ProgramSpec, Resources, SessionId, Shape, ShapeId, TaskId, limits, resources,
 };
 use aktis_runtime::bridge::{Bridge, BridgeEvent};
 use aktis_runtime::{ActorHandle, Config, Runtime};
@@ -587,6 +587,43 @@ fn an_actor_that_lives_on_the_other_side_is_held_until_that_has_let_go_of_it_as_
     creator.runtime().state(StateKind::Actors).expect("the node answers");
     side.until("forgotten", |side| side.state().is_none_or(|state| state == ActorState::Dead));
     assert!(side.peer.actors.lent.is_empty());
+    side.runtime.shutdown();
+}
+
+#[test]
+fn a_task_that_finds_no_queue_here_goes_back_after_a_while() {
+    let mut side = OneSide::new();
+    let shapes = 1..=limits::SHAPES_MAX as u64 + 2;
+    // All wait for CPUs, of which there are none.
+    for number in shapes.clone() {
+        let resources = Resources::none().with(resources::CPU, Amount::units(number));
+        let shape = ShapeId(number as u32);
+        let definition = Shape { resources, ..Shape::default() };
+        let task = TaskId::root(SessionId(1)).child(number);
+        let function = FunctionId(1);
+        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
+        side.peer.on_frame(Frame::Shape { shape, definition });
+        side.peer.on_frame(Frame::Task { ticket: Ticket(number), shape, call });
+    }
+    let (first, second) = (Ticket(shapes.end() - 1), Ticket(*shapes.end()));
+    let unqueued: Vec<_> = side.peer.full.iter().map(|(_, ticket)| *ticket).collect();
+    assert_eq!(unqueued, [first, second]);
+    side.peer.on_frame(Frame::Cancel { ticket: first, recursive: false, force: false });
+    let (_, began) = (side.peer.turn(Vec::new()), side.peer.full[0].0);
+    let answered = |frame: &Frame| match frame {
+        Frame::Returned { ticket, .. } => Some((*ticket, false)),
+        Frame::TaskLost { ticket, cause: None } => Some((*ticket, true)),
+        _ => None,
+    };
+    let answers = |side: &OneSide| side.wire.0.lock().iter().filter_map(answered).collect::<Vec<_>>();
+    while answers(&side).len() < 2 {
+        assert!(began.elapsed() < PATIENCE, "{:?}", answers(&side));
+        side.peer.turn(Vec::new());
+        std::thread::yield_now();
+    }
+    assert_eq!(answers(&side), [(first, false), (second, true)], "one was cancelled, one goes back");
+    assert!(began.elapsed() >= super::FULL);
     side.runtime.shutdown();
 }
 
