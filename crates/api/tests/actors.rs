@@ -168,6 +168,36 @@ fn named_actors_are_found() {
 }
 
 #[test]
+fn threads_may_get_and_drop_handles_of_the_same_actors_at_the_same_time() {
+    let session = start();
+    let _entered = session.enter();
+    let box_of = |start: u64| aktis::put(vec![Counter::remote(start)]).unwrap();
+    let boxes: Vec<_> = (0..8).map(box_of).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (session, boxes) = (&session, &boxes);
+            scope.spawn(move || {
+                let _entered = session.enter();
+                for round in 0..500 {
+                    let number = (round + thread) % boxes.len();
+                    let handles = boxes[number].get().unwrap();
+                    if round % 10 == 0 {
+                        assert_eq!(
+                            handles[0].total().get().unwrap(),
+                            number as u64,
+                            "it is the one in the box"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    for (number, handles) in boxes.iter().enumerate() {
+        assert_eq!(handles.get().unwrap()[0].total().get().unwrap(), number as u64);
+    }
+}
+
+#[test]
 fn detached_actors_live_without_handles_and_others_do_not() {
     let session = start();
     let _entered = session.enter();

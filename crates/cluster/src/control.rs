@@ -15,7 +15,7 @@
 //! they held, and keep it.
 //!
 //! Invariants:
-//! 1. A node is welcomed, a name is granted and a value is kept only when that is on disk.
+//! 1. A node is welcomed, a name is granted, a value is kept, and a placement group is there or gone only when that is on disk.
 //! 2. A node that has lost its link, but not its lease, has the same membership as before; so has one that joins again in
 //!    time after the control process was started anew.
 //! 3. Nothing that nodes have between them depends on it.
@@ -274,12 +274,10 @@ impl LinkEvents for FromNodes {
 impl Shared {
     fn run(&self) {
         let mut due = None;
-        while let Some(published) = self.clock.wait(due) {
+        while let Some(said) = self.clock.wait(due) {
             let now = self.clock.now();
             let mut state = self.state.lock();
-            for notice in published {
-                state.on_published(now, &notice);
-            }
+            said.into_iter().for_each(|said| state.on_tables(now, said));
             state.on_time(now);
             due = state.next_wakeup();
         }

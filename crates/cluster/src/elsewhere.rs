@@ -154,7 +154,8 @@ impl Elsewhere {
 
     /// How the node stands, for the placer.
     pub(crate) fn report(&self) -> NodeReport {
-        NodeReport { links: self.speeds.lock().rows(), ..self.host.report() }
+        let (links, unreachable) = (self.speeds.lock().rows(), self.neighbours.unreachable());
+        NodeReport { links, unreachable, ..self.host.report() }
     }
 
     /// Says something to the control process; false if it is away.

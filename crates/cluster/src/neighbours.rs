@@ -12,8 +12,8 @@ use aktis_io::{
 };
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
-use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::{ActorId, Epoch, NodeId, ObjectId, ProcessSlot};
+use aktis_protocol::placement::{NodeInfo, Unreachable};
+use aktis_protocol::{ActorId, Epoch, NodeId, ObjectId, ProcessSlot, limits};
 use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{Runtime, Value};
 use aktis_store::SpilledObject;
@@ -30,6 +30,10 @@ const NODE_GREETING: &[u8] = b"node";
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
 /// How long a member may not be reached before that is said: by then it is no member any more if it is dead.
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may not be reached before the placer learns: nothing is lost if it is back before.
+const REACH_PATIENCE: Duration = Duration::from_secs(1);
+/// As much of why a node cannot be reached as the placer learns.
+const REASON_CHARACTERS_MAX: usize = 200;
 /// How long the control process may take to say where a node is that has dialled this one.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -68,6 +72,8 @@ struct Neighbour {
     is_member: bool,
     /// Whether a thread dials it.
     dialling: bool,
+    /// Since when that was in vain, and what came of it last.
+    unreached: Option<(Instant, String)>,
     linked: Option<Linked>,
 }
 
@@ -190,6 +196,20 @@ impl Neighbours {
         while table.nodes.values().any(|neighbour| neighbour.linked.is_some()) {
             self.changed.wait(&mut table);
         }
+    }
+
+    /// The members that were dialled in vain for a while.
+    pub(crate) fn unreachable(&self) -> Vec<Unreachable> {
+        let table = self.table.lock();
+        let row = |(node, neighbour): (&NodeId, &Neighbour)| {
+            let (since, problem) = neighbour.unreached.as_ref()?;
+            let lasts =
+                since.elapsed() >= REACH_PATIENCE && neighbour.is_member && neighbour.linked.is_none();
+            let reason = format!("at {}: {problem}", neighbour.address?);
+            let reason = reason.chars().take(REASON_CHARACTERS_MAX).collect();
+            lasts.then_some(Unreachable { node: *node, reason })
+        };
+        table.nodes.iter().filter_map(row).take(limits::REPORT_UNREACHABLE_MAX).collect()
     }
 
     /// How many nodes there are links to.
@@ -317,14 +337,15 @@ impl Neighbours {
                 );
             }
             let mut table = self.table.lock();
-            if let Ok(link) = dialled {
-                let Some(problem) = problem else {
-                    if let Some(neighbour) = table.nodes.get_mut(&node) {
-                        neighbour.dialling = false;
-                    }
-                    return;
-                };
-                link.close(&problem);
+            if let Some(neighbour) = table.nodes.get_mut(&node) {
+                neighbour.dialling = problem.is_some();
+                let since = neighbour.unreached.take().map_or_else(Instant::now, |(since, _)| since);
+                neighbour.unreached = problem.clone().map(|problem| (since, problem));
+            }
+            match (dialled, problem) {
+                (_, None) => return,
+                (Ok(link), Some(problem)) => link.close(&problem),
+                (Err(_), Some(_)) => {}
             }
             self.changed.wait_for(&mut table, DIAL_AGAIN);
         }

@@ -260,7 +260,7 @@ fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
     let wanted = told(story.hear(DRIVER, ToNode::GroupWanted { spec: spec.clone() }));
     assert_eq!(wanted, [ToPlacer::GroupWanted { spec: spec.clone() }]);
     let bundles = vec![(1, cpus(1))];
-    let reserve = FromPlacer::Reserve { group, spec: spec.clone(), creator: ME, attempt: 4, bundles };
+    let reserve = FromPlacer::Reserve { group, spec: spec.clone(), attempt: 4, bundles };
     let effects = story.step(NodeInput::GroupTold { message: reserve });
     assert_eq!(told(effects), [ToPlacer::Reserved { group, attempt: 4, outcome: Ok(()) }]);
     story.step(NodeInput::GroupTold { message: FromPlacer::Commit { group, attempt: 4 } });
@@ -282,13 +282,27 @@ fn a_part_of_a_group_is_set_aside_opened_and_given_back() {
     let lease = effects.clone();
     let (_, effects) = story.submit(DRIVER, inside(0), 1);
     assert_eq!((leases(&effects, WORKER), handed_up(&effects)), (0, 1));
-    // A placer that comes back is told what is here and wanted.
-    let kept = ToPlacer::GroupKept { spec: spec.clone(), creator: ME, bundles: vec![1] };
-    assert_eq!(told(story.step(NodeInput::PlacerCame)), [kept, ToPlacer::GroupWanted { spec }]);
+    // A placer that comes back is told what is here. It knows that the group is wanted, or that it was removed.
+    let kept = ToPlacer::GroupKept { group, bundles: vec![1] };
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), [kept, ToPlacer::GroupWatched { group }]);
     // Its bundle is returned once nobody uses it.
     let asked_back = FromPlacer::Return { group, bundles: vec![1] };
     assert_eq!(told(story.step(NodeInput::GroupTold { message: asked_back })), []);
     assert_eq!(told(story.give_back(&lease)), [ToPlacer::Returned { group }]);
+}
+
+#[test]
+fn a_group_is_asked_for_until_the_placer_has_said_that_it_keeps_it() {
+    let mut story = Story::begin();
+    let group = GroupId::created_by(TaskId::root(SessionId(3)).child(1));
+    let spec = GroupSpec { group, bundles: vec![cpus(1)], ..GroupSpec::default() };
+    let wanted = told(story.hear(DRIVER, ToNode::GroupWanted { spec: spec.clone() }));
+    assert_eq!(wanted, [ToPlacer::GroupWanted { spec: spec.clone() }]);
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), wanted, "it may have died before it wrote that down");
+    let state = GroupState::Pending("it is large".into());
+    let message = FromPlacer::GroupChanged { group, spec: Some(spec), state, nodes: Vec::new() };
+    story.step(NodeInput::GroupTold { message });
+    assert_eq!(told(story.step(NodeInput::PlacerCame)), [ToPlacer::GroupWatched { group }]);
 }
 
 #[test]

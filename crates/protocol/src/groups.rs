@@ -1,6 +1,6 @@
 //! Placement groups: resources that are set aside together, in bundles, for those who name the group.
 
-use crate::ids::GroupId;
+use crate::ids::{GroupId, NodeId};
 use crate::placement::{LabelRule, Labels};
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,17 @@ impl GroupSpec {
     pub fn suits(&self, bundle: u32, labels: &Labels) -> bool {
         self.rules(bundle).iter().all(|rule| rule.holds(labels))
     }
+}
+
+/// A group as the control process writes it down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// What is to be made.
+    pub spec: GroupSpec,
+    /// The node on which it was asked for.
+    pub creator: NodeId,
+    /// The node of each bundle, which has set it aside or is asked to; none of bundles that wait for one.
+    pub nodes: Vec<Option<NodeId>>,
 }
 
 /// How far a group is.

@@ -27,7 +27,7 @@ pub mod tables;
 pub mod template;
 
 pub use failure::{DeathCause, Failure, FailureKind, NotRebuilt};
-pub use groups::{GroupPlace, GroupSpec, GroupState, GroupStrategy};
+pub use groups::{GroupPlace, GroupRow, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{
     ActorId, ClusterId, EntryRef, Epoch, FunctionId, GroupId, LaneId, LeaseId, NodeId, ObjectId, ProcessSlot,
     ProgramId, SessionId, ShapeId, ShardIndex, TaskId, TaskKey,

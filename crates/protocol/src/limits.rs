@@ -98,6 +98,8 @@ pub const REPORT_QUEUES_MAX: usize = 256;
 pub const REPORT_FUNCTIONS_MAX: usize = 256;
 /// Links in one such report whose bandwidth is told.
 pub const REPORT_LINKS_MAX: usize = NODES_MAX;
+/// Nodes that a report says to be out of reach.
+pub const REPORT_UNREACHABLE_MAX: usize = 256;
 /// Demands of one node that may wait for a place at the same time.
 pub const DEMANDS_MAX: usize = 1024;
 /// Tasks that one demand may be for; whoever has more asks again.

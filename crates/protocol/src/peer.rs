@@ -308,12 +308,10 @@ pub enum Frame {
         /// The actor.
         actor: ActorId,
     },
-    /// I hold this actor for you, if that is needed: not if one of us hosts it for the other.
+    /// I name this actor to you by this, and hold it for you.
     ActorKnown {
         /// The actor.
         actor: ActorId,
-        /// Whether I do.
-        held: bool,
     },
     /// Nobody here holds a handle of this actor any more, which you have named so often.
     ActorReleased {

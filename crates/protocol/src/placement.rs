@@ -140,6 +140,8 @@ pub struct NodeReport {
     pub run_times: Vec<RunTimes>,
     /// How fast objects come from other nodes, where that was seen.
     pub links: Vec<LinkRow>,
+    /// Members that it has dialled in vain for a while: nothing goes from here to there, nor back.
+    pub unreachable: Vec<Unreachable>,
 }
 
 /// Tasks of one function with the same needs, on one node.
@@ -175,6 +177,15 @@ pub struct LinkRow {
     pub from: NodeId,
     /// The speed that was seen.
     pub bytes_per_second: u64,
+}
+
+/// A node that another one cannot reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreachable {
+    /// Which.
+    pub node: NodeId,
+    /// Where it was dialled, and what came of it.
+    pub reason: String,
 }
 
 /// Tasks, all alike, that want a place.
@@ -254,10 +265,8 @@ pub enum ToPlacer {
     },
     /// The sender has these bundles of a group since before it joined: they stay with it, or it is asked to return them.
     GroupKept {
-        /// What was made.
-        spec: GroupSpec,
-        /// The node on which it was made.
-        creator: NodeId,
+        /// The group.
+        group: GroupId,
         /// Index of each bundle.
         bundles: Vec<u32>,
     },
@@ -334,8 +343,6 @@ pub enum FromPlacer {
         group: GroupId,
         /// What is to be made.
         spec: GroupSpec,
-        /// The node that wants it.
-        creator: NodeId,
         /// Which attempt; the answer names it.
         attempt: u32,
         /// Index and contents of each bundle that goes there.

@@ -23,8 +23,25 @@ use std::time::Duration;
 pub(crate) struct Export {
     name: String,
     pickle: Py<PyAny>,
-    /// The [number](Runtime::number) of the session that it was exported to last, and the object that holds it there.
-    exported: Mutex<Option<(u64, [u64; 2])>>,
+    exported: Mutex<Option<Exported>>,
+}
+
+/// Where a function or class is in a session.
+#[derive(Clone)]
+struct Exported {
+    /// The session's [number](Runtime::number).
+    session: u64,
+    /// The object that holds it.
+    object: [u64; 2],
+    /// If it refers to objects or actors, as a closure may: its own reference, which every call carries, so that they
+    /// live for as long as somebody may call it. All others stay until the session ends.
+    closure: Option<Handle>,
+}
+
+impl Exported {
+    fn new(runtime: &Runtime, object: [u64; 2], closure: Option<Handle>) -> Self {
+        Self { session: runtime.number(), object, closure }
+    }
 }
 
 #[pymethods]
@@ -41,32 +58,48 @@ impl Export {
 }
 
 impl Export {
-    /// The object that holds the pickled function in this session; at first use it is made.
-    fn object(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
-        match *self.exported.lock() {
-            Some((session, object)) if session == runtime.number() => return Ok(object),
+    /// Where the pickled function is in this session; at first use it is put there.
+    fn exported(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<Exported> {
+        match &*self.exported.lock() {
+            Some(exported) if exported.session == runtime.number() => return Ok(exported.clone()),
             _ => {}
         }
         self.export(py, runtime)
     }
 
     #[cold]
-    fn export(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<[u64; 2]> {
-        let pickled = self.pickle.call0(py)?;
+    fn export(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<Exported> {
+        let (pickled, found) = codec::pickle_for(runtime, || self.pickle.call0(py));
+        let pickled = pickled?;
         let pickled = pickled.bind(py).cast::<PyBytes>()?.as_bytes();
         let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
         head::write_text(&mut body, self.name.as_bytes());
         body.extend_from_slice(pickled);
-        let object = detached(py, || {
-            retired::export(runtime, &body, || {
-                let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new()))?;
-                handle.escape();
-                Ok(handle)
-            })
+        let is_closure = !found.is_empty();
+        let put = || {
+            let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), found.handles, found.actors))?;
+            handle.escape();
+            Ok(handle)
+        };
+        let exported = detached(py, || match is_closure {
+            true => put().map(|handle| {
+                let object = handle.id().to_words();
+                retired::note_export(runtime, object);
+                Exported::new(runtime, object, Some(handle))
+            }),
+            false => retired::export(runtime, &body, put).map(|object| Exported::new(runtime, object, None)),
         });
-        let object = object.map_err(|error| failure::to_exception(py, error))?;
-        *self.exported.lock() = Some((runtime.number(), object));
-        Ok(object)
+        let exported = exported.map_err(|error| failure::to_exception(py, error))?;
+        *self.exported.lock() = Some(exported.clone());
+        Ok(exported)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some(Exported { session, object, closure: Some(_) }) = self.exported.get_mut() {
+            retired::forget_export(*session, *object);
+        }
     }
 }
 
@@ -215,7 +248,8 @@ fn push_arguments(
 /// The head of a call.
 struct Heading<'a> {
     flags: u8,
-    function: [u64; 2],
+    /// What is called, if it is not a method.
+    function: Option<&'a Exported>,
     returns: u32,
     max_calls: u32,
     name: &'a str,
@@ -227,6 +261,7 @@ impl Heading<'_> {
     fn push(
         &self,
         arguments: &mut Arguments,
+        runtime: &Runtime,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
@@ -235,11 +270,11 @@ impl Heading<'_> {
             return Err(PyValueError::new_err("a call can have 65535 arguments at most"));
         }
         let counts = (args.len(), named);
-        let fits = arguments.push_raw(limits::INLINE_BYTES_MAX, |out| {
+        let write = |out: &mut Vec<u8>| {
             head::write(
                 out,
                 self.flags,
-                self.function,
+                self.function.map_or([0, 0], |exported| exported.object),
                 [self.returns, self.max_calls],
                 counts,
                 self.name,
@@ -252,7 +287,15 @@ impl Heading<'_> {
                 }
             }
             true
-        });
+        };
+        if let Some(closure) = self.function.and_then(|exported| exported.closure.clone()) {
+            let mut body = Vec::new();
+            write(&mut body);
+            let encoded = Encoded::from_raw(&body, Vec::new(), vec![closure], Vec::new());
+            let pushed = detached(args.py(), || arguments.push_encoded(runtime, encoded));
+            return pushed.map_err(|error| failure::to_exception(args.py(), error));
+        }
+        let fits = arguments.push_raw(limits::INLINE_BYTES_MAX, write);
         if fits { Ok(()) } else { Err(PyValueError::new_err("the names of the arguments are too long")) }
     }
 }
@@ -327,10 +370,10 @@ impl TaskCaller {
         let py = args.py();
         self.signature.get().check(args, kwargs)?;
         let runtime = session::current_or_start(py)?;
-        let function = self.export.get().object(py, &runtime)?;
+        let function = self.export.get().exported(py, &runtime)?;
         let heading = Heading {
             flags: self.retry.flags | self.returns.flags(),
-            function,
+            function: Some(&function),
             returns: self.returns.count(),
             max_calls: self.max_calls,
             name: &self.name,
@@ -338,7 +381,7 @@ impl TaskCaller {
             assigned: &self.assigned,
         };
         let mut arguments = Arguments::new();
-        heading.push(&mut arguments, args, kwargs)?;
+        heading.push(&mut arguments, &runtime, args, kwargs)?;
         push_arguments(&mut arguments, &runtime, args, kwargs)?;
         let submitted = match self.returns {
             Returned::None | Returned::One | Returned::Dynamic => {
@@ -452,10 +495,10 @@ impl ActorCaller {
         let py = args.py();
         self.signature.get().check(args, kwargs)?;
         let runtime = session::current_or_start(py)?;
-        let function = self.export.get().object(py, &runtime)?;
+        let function = self.export.get().exported(py, &runtime)?;
         let heading = Heading {
             flags: 0,
-            function,
+            function: Some(&function),
             returns: 1,
             max_calls: 0,
             name: "",
@@ -463,7 +506,7 @@ impl ActorCaller {
             assigned: &self.assigned,
         };
         let mut arguments = Arguments::new();
-        heading.push(&mut arguments, args, kwargs)?;
+        heading.push(&mut arguments, &runtime, args, kwargs)?;
         // The actor waits for references among the arguments by itself: creating it never blocks its creator.
         let values = args
             .iter()
@@ -539,7 +582,7 @@ impl MethodCaller {
         let runtime = actor.runtime();
         let heading = Heading {
             flags: self.retry.flags | self.returns.flags(),
-            function: [0, 0],
+            function: None,
             returns: self.returns.count(),
             max_calls: 0,
             name: &self.method,
@@ -547,7 +590,7 @@ impl MethodCaller {
             assigned: &[],
         };
         let mut arguments = Arguments::new();
-        heading.push(&mut arguments, args, kwargs)?;
+        heading.push(&mut arguments, &runtime, args, kwargs)?;
         push_arguments(&mut arguments, &runtime, args, kwargs)?;
         let called = match self.returns {
             Returned::None | Returned::One | Returned::Dynamic => {

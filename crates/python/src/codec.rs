@@ -38,9 +38,21 @@ const DIRECT_BYTES_MAX: usize = 8 * 1024;
 
 /// What was found in a value while it was pickled.
 #[derive(Default)]
-struct Found {
-    handles: Vec<Handle>,
-    actors: Vec<ActorHandle>,
+pub(crate) struct Found {
+    pub(crate) handles: Vec<Handle>,
+    pub(crate) actors: Vec<ActorHandle>,
+    /// Nothing else is looked for than what belongs to the session with this [number](Runtime::number).
+    session: Option<u64>,
+}
+
+impl Found {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.is_empty() && self.actors.is_empty()
+    }
+
+    fn looks_for(&self, session: impl FnOnce() -> Option<u64>) -> bool {
+        self.session.is_none() || self.session == session()
+    }
 }
 
 /// The value that is being unpickled.
@@ -148,9 +160,8 @@ fn references_of(value: &Bound<'_, PyAny>) -> Option<Vec<Handle>> {
 
 fn pickle(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
     let py = value.py();
-    ENCODING.with_borrow_mut(|stack| stack.push(Found::default()));
-    let pickled = hooks::get(py).and_then(|hooks| hooks.dumps.call1(py, (value,)));
-    let found = ENCODING.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let pickle = || hooks::get(py).and_then(|hooks| hooks.dumps.call1(py, (value,)));
+    let (pickled, found) = attaching(Found::default(), pickle);
     let pickled = pickled?.into_bound(py);
     let (data, buffers): (Bound<'_, PyBytes>, Bound<'_, PyList>) = pickled.extract()?;
     let raw = |item: Bound<'_, PyAny>| buffer::borrow(&item.call_method0("raw")?);
@@ -160,6 +171,18 @@ fn pickle(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
     body.push(PICKLE);
     body.extend_from_slice(data);
     Ok(Encoded::from_raw(&body, buffers, found.handles, found.actors))
+}
+
+fn attaching<R>(found: Found, pickle: impl FnOnce() -> R) -> (R, Found) {
+    ENCODING.with_borrow_mut(|stack| stack.push(found));
+    let pickled = pickle();
+    (pickled, ENCODING.with_borrow_mut(Vec::pop).unwrap_or_default())
+}
+
+/// Pickles something that is to be an object of a session, and gives what it refers to in that session. Whatever else
+/// it refers to is of an earlier one, and goes by its id.
+pub(crate) fn pickle_for<R>(runtime: &Runtime, pickle: impl FnOnce() -> R) -> (R, Found) {
+    attaching(Found { session: Some(runtime.number()), ..Found::default() }, pickle)
 }
 
 /// Adds an argument; a reference is replaced by its value before the call.
@@ -194,7 +217,8 @@ pub(crate) fn push_value(
 /// A reference is being pickled: its number among the attachments, or `None` outside of a value.
 pub(crate) fn attach_handle(handle: &Handle) -> Option<usize> {
     ENCODING.with_borrow_mut(|stack| {
-        let found = stack.last_mut()?;
+        let session = || handle.runtime().map(|runtime| runtime.number());
+        let found = stack.last_mut().filter(|found| found.looks_for(session))?;
         found.handles.push(handle.clone());
         Some(found.handles.len() - 1)
     })
@@ -203,7 +227,8 @@ pub(crate) fn attach_handle(handle: &Handle) -> Option<usize> {
 /// An actor's handle is being pickled: its number among the attachments, or `None` outside of a value.
 pub(crate) fn attach_actor(actor: &ActorHandle) -> Option<usize> {
     ENCODING.with_borrow_mut(|stack| {
-        let found = stack.last_mut()?;
+        let session = || Some(actor.runtime().number());
+        let found = stack.last_mut().filter(|found| found.looks_for(session))?;
         found.actors.push(actor.clone());
         Some(found.actors.len() - 1)
     })
@@ -267,11 +292,18 @@ fn unpickle(py: Python<'_>, runtime: &Runtime, value: &Value, data: &[u8]) -> Py
         Py::new(py, Pinned::new(buffer))
     });
     let buffers = PyTuple::new(py, buffers.collect::<PyResult<Vec<_>>>()?)?;
+    reading(runtime, value, || {
+        hooks::get(py).and_then(|hooks| hooks.loads.call1(py, (PyBytes::new(py, data), buffers)))
+    })
+}
+
+/// Unpickles something that is in this value: numbers of references and actors are those of the value's attachments.
+pub(crate) fn reading<R>(runtime: &Runtime, value: &Value, unpickle: impl FnOnce() -> R) -> R {
     DECODING.with_borrow_mut(|stack| stack.push(Source { runtime: runtime.clone(), value: value.clone() }));
-    let loaded = hooks::get(py).and_then(|hooks| hooks.loads.call1(py, (PyBytes::new(py, data), buffers)));
+    let read = unpickle();
     let source = DECODING.with_borrow_mut(Vec::pop);
     drop(source);
-    loaded
+    read
 }
 
 /// The session of the value that is being unpickled.

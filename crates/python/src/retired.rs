@@ -12,7 +12,7 @@ struct Kept {
     references: Vec<Handle>,
     /// Functions and classes, by what they are: calls name them by their ids alone, and actors may start again.
     exports: HashMap<[u64; 2], Handle>,
-    /// The ids of these.
+    /// The ids of these, and of those that refer to objects or actors.
     exported: HashSet<[u64; 2]>,
 }
 
@@ -59,6 +59,18 @@ pub(crate) fn export<E>(
     });
     drop(extra);
     Ok(words)
+}
+
+/// An object is exported code, though others keep it.
+pub(crate) fn note_export(runtime: &Runtime, words: [u64; 2]) {
+    with_session(runtime.number(), |kept| kept.exported.insert(words));
+}
+
+/// Nobody can name this exported code any more.
+pub(crate) fn forget_export(session: u64, words: [u64; 2]) {
+    if let Some(kept) = SESSIONS.lock().as_mut().and_then(|sessions| sessions.get_mut(&session)) {
+        kept.exported.remove(&words);
+    }
 }
 
 /// Whether an object is exported code of the session.

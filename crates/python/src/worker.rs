@@ -75,9 +75,8 @@ fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loade
     let (len, rest) = raw.body().split_first_chunk().ok_or_else(unreadable)?;
     let (name, blob) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or_else(unreadable)?;
     let name = String::from_utf8_lossy(name);
-    let object_loaded = hooks::get(py)
-        .and_then(|hooks| hooks.load.call1(py, (PyBytes::new(py, blob),)))
-        .map_err(|error| raised(py, &error, &name))?;
+    let load = || hooks::get(py).and_then(|hooks| hooks.load.call1(py, (PyBytes::new(py, blob),)));
+    let object_loaded = codec::reading(runtime, &value, load).map_err(|error| raised(py, &error, &name))?;
     let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded, calls: AtomicU32::new(0) });
     let mut table = LOADED.lock();
     if table.len() >= LOADED_MAX {
@@ -116,7 +115,12 @@ fn with_head<R>(
 ) -> Result<R, Failure> {
     let head = match call.arguments().next_raw()? {
         Some(RawArgument::Plain(bytes)) => bytes.to_vec(),
-        _ => return Err(Failure::new(FailureKind::Codec, "the call has no head")),
+        // It names the function as one of its attachments too.
+        Some(RawArgument::Value(value)) => {
+            let raw = value.raw().map_err(|text| Failure::new(FailureKind::Codec, text.to_string()))?;
+            raw.body().to_vec()
+        }
+        None => return Err(Failure::new(FailureKind::Codec, "the call has no head")),
     };
     run(&Head::read(&head)?, call)
 }

@@ -317,8 +317,9 @@ impl Inner {
         if actor.managed.load(Ordering::Acquire) {
             let mut actors = self.actors.lock();
             match actors.get(&actor.id) {
-                Some(other) if !std::ptr::eq(other.as_ptr(), actor) => return,
-                _ => actors.remove(&actor.id),
+                Some(last) if std::ptr::eq(last.as_ptr(), actor) => actors.remove(&actor.id),
+                // Somebody got a new handle in the meantime, and may have dropped that too.
+                _ => return,
             };
             let mut later = Later::default();
             let mut shell = self.submitter.lock();
@@ -417,10 +418,10 @@ impl Inner {
             }
             None => shell.open_actor(id, Place::Pending, true),
         };
+        self.outbox.push(ToNode::ActorHeld { actor: id });
         drop(shell);
         let entry = self.actor_entry(id, index, 0, true, None, None);
         actors.insert(id, Arc::downgrade(&entry));
-        self.outbox.push(ToNode::ActorHeld { actor: id });
         drop(actors);
         self.flush_outbox();
         self.run_deferred();
@@ -665,12 +666,13 @@ impl Shell {
         self.actor_index.insert(slot.id, index);
     }
 
-    /// An actor's place is free: the node is told that this process holds no handle any more.
-    pub(crate) fn on_actor_closed(&mut self, index: ActorIndex, later: &mut Later) {
+    /// An actor's place is free: the node is told that this process holds no handle any more, and that before anybody can
+    /// get another.
+    pub(crate) fn on_actor_closed(&mut self, runtime: &Inner, index: ActorIndex) {
         let slot = std::mem::take(&mut self.actors[index.0 as usize]);
         if slot.managed {
             self.actor_index.remove(&slot.id);
-            later.messages.push(ToNode::ActorReleased { actor: slot.id });
+            runtime.outbox.push(ToNode::ActorReleased { actor: slot.id });
         }
     }
 

@@ -112,7 +112,7 @@ impl Shell {
                 match effect {
                     SubmitterEffect::Drop(payload) => later.payloads.push(payload),
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
-                    SubmitterEffect::Closed(actor) => self.on_actor_closed(actor, later),
+                    SubmitterEffect::Closed(actor) => self.on_actor_closed(runtime, actor),
                     SubmitterEffect::Rest(key) => runtime.alarms.add_rest(runtime, key),
                     SubmitterEffect::Fail(payload, task, failure) => {
                         let failure = failure.at(payload.name(), task);

@@ -44,7 +44,12 @@ enum Event {
     Crash(NodeId),
     Join(NodeId),
     Say(NodeId, ToPlacer),
+    /// A row is on disk.
+    Written(GroupId, u64),
 }
+
+/// How long the disk takes.
+const WRITE_MICROSECONDS_MAX: u64 = 5_000;
 
 /// How the cluster behaves.
 #[derive(Clone, Debug)]
@@ -106,6 +111,8 @@ pub struct Cluster {
     /// The exponential average of all run times, where functions are not told apart.
     average: u64,
     history: Vec<(Time, PlacerEffect)>,
+    /// When all is on disk that was to be written.
+    disk_at: Time,
 }
 
 impl Cluster {
@@ -128,6 +135,7 @@ impl Cluster {
             steps: 0,
             average: 0,
             history: Vec::new(),
+            disk_at: Time(0),
         }
     }
 
@@ -237,8 +245,17 @@ impl Cluster {
             self.placer.check();
         }
         for effect in out {
-            let PlacerEffect::Send { to, message } = effect.clone();
-            self.history.push((self.now, effect));
+            self.history.push((self.now, effect.clone()));
+            let (to, message) = match effect {
+                PlacerEffect::Send { to, message } => (to, message),
+                PlacerEffect::WriteGroup { group, write, .. } => {
+                    let at =
+                        self.disk_at.max(Time(self.now.0 + 1 + self.random.below(WRITE_MICROSECONDS_MAX)));
+                    self.disk_at = at;
+                    self.plan(at, Event::Written(group, write));
+                    continue;
+                }
+            };
             let epoch =
                 self.membership.epoch(to).unwrap_or_else(|| panic!("{to} left and is sent {message:?}"));
             self.check_message(to, &message);
@@ -309,6 +326,9 @@ impl Cluster {
             Event::Crash(node) => self.on_crash(node),
             Event::Join(node) => self.on_join(node),
             Event::Say(node, message) => self.tell_placer(node, message),
+            Event::Written(group, write) => {
+                self.step(PlacerInput::GroupWritten { group, write, outcome: Ok(()) });
+            }
         }
     }
 

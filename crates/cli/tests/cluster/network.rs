@@ -42,11 +42,21 @@ impl Namespace {
         status.is_ok_and(|status| status.success()).then_some(())
     }
 
-    /// An end of the cable has this address.
-    fn plug(&self, address: &str) -> Option<()> {
-        self.ip("link set lo up")?;
-        self.ip(&format!("address add {address}/24 dev eth0"))?;
-        self.ip("link set eth0 up")
+    /// A cable goes from here to another machine; its ends have these addresses.
+    fn plug(&self, port: &str, address: &str, other: &Self, other_address: &str) -> Option<()> {
+        self.ip(&format!("link add {port} type veth peer name eth0 netns {}", other.0.id()))?;
+        for (machine, port, address) in [(self, port, address), (other, "eth0", other_address)] {
+            machine.ip("link set lo up")?;
+            machine.ip(&format!("address add {address}/24 dev {port}"))?;
+            machine.ip(&format!("link set {port} up"))?;
+        }
+        Some(())
+    }
+
+    /// What comes here for others is sent on from now on.
+    fn forward(&self) {
+        let order = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        assert!(self.command("sh").args(["-c", order]).status().is_ok_and(|status| status.success()));
     }
 
     fn start(&self, path: PathBuf, arguments: &[&str]) -> (Machine, Vec<String>) {
@@ -64,10 +74,29 @@ impl Drop for Namespace {
 /// Two machines and a cable; none if this process may not make them.
 fn network() -> Option<(Namespace, Namespace)> {
     let (one, other) = (Namespace::new()?, Namespace::new()?);
-    one.ip(&format!("link add eth0 type veth peer name eth0 netns {}", other.0.id()))?;
-    one.plug("10.78.0.1")?;
-    other.plug("10.78.0.2")?;
+    one.plug("eth0", "10.78.0.1", &other, "10.78.0.2")?;
     Some((one, other))
+}
+
+/// A machine and two others, each with a cable to it: they know of no way to each other.
+fn star() -> Option<(Namespace, [Namespace; 2])> {
+    let (middle, left, right) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
+    middle.plug("eth0", "10.78.0.1", &left, "10.78.0.2")?;
+    middle.plug("eth1", "10.79.0.1", &right, "10.79.0.2")?;
+    right.ip("route add 10.78.0.1 via 10.79.0.1")?;
+    Some((middle, [left, right]))
+}
+
+/// The command that a head has printed, for a machine with so many CPUs.
+fn join(words: &[String], machine: &Namespace, path: PathBuf, cpus: &str) -> Machine {
+    let printed = words.iter().find_map(|line| line.trim().strip_prefix("aktis start "));
+    let printed = printed.unwrap_or_else(|| panic!("no command in {words:?}"));
+    let arguments: Vec<&str> = printed.split(' ').chain(["--cpus", cpus]).collect();
+    machine.start(path, &arguments).0
+}
+
+fn leave_out() {
+    eprintln!("left out: it takes `unshare`, `nsenter` and `ip`, and the right to make network namespaces");
 }
 
 fn node_of(machine: &Machine) -> NodeId {
@@ -89,22 +118,14 @@ fn use_from(machine: &Machine, other: NodeId) {
 
 #[test]
 fn the_command_that_the_head_prints_joins_another_machine() {
-    let Some((one, other)) = network() else {
-        eprintln!(
-            "left out: it takes `unshare`, `nsenter` and `ip`, and the right to make network namespaces"
-        );
-        return;
-    };
+    let Some((one, other)) = network() else { return leave_out() };
     let mut orders = BTreeSet::new();
     // Of two nodes, the one with the lower id dials.
     for _ in 0..ROUNDS_MAX {
         let directory = tempfile::tempdir().unwrap();
         let (head, words) =
             one.start(directory.path().join("0"), &["--head", "--listen", "10.78.0.1:0", "--cpus", "1"]);
-        let printed = words.iter().find_map(|line| line.trim().strip_prefix("aktis start "));
-        let printed = printed.unwrap_or_else(|| panic!("no command in {words:?}"));
-        let arguments: Vec<&str> = printed.split(' ').chain(["--cpus", "1"]).collect();
-        let (member, _) = other.start(directory.path().join("1"), &arguments);
+        let member = join(&words, &other, directory.path().join("1"), "1");
         for machine in [&head, &member] {
             until("the nodes have found each other", || machine.alive() == 2);
         }
@@ -117,4 +138,34 @@ fn the_command_that_the_head_prints_joins_another_machine() {
         }
     }
     panic!("of {ROUNDS_MAX} pairs, all had their ids in the same order");
+}
+
+#[test]
+fn a_task_for_a_node_that_cannot_be_reached_says_so_and_runs_when_it_can() {
+    let Some((middle, [left, right])) = star() else { return leave_out() };
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let arguments = ["--head", "--listen", "10.78.0.1:0", "--cpus", "0"];
+    let (head, words) = middle.start(path("head"), &arguments);
+    let asking = join(&words, &left, path("left"), "0");
+    let able = join(&words, &right, path("right"), "2");
+    until("both are members", || head.alive() == 3);
+    let able_node = node_of(&able);
+    let session = asking.session();
+    let entered = session.enter();
+    let waits = here::remote();
+    let would_do = format!("node {able_node} could take it, but node ");
+    until("it is said why it waits", || {
+        let words = waits.explain();
+        words.contains(&would_do) && words.contains(" cannot reach node ")
+    });
+    // Its work goes on where it can be reached.
+    let from_head = head.session();
+    let entered_there = from_head.enter();
+    assert_eq!(here::remote().get_timeout(PATIENCE).unwrap(), able_node);
+    drop((entered_there, entered));
+    middle.forward();
+    left.ip("route add 10.79.0.0/24 via 10.78.0.1").expect("a way there");
+    right.ip("route add 10.78.0.0/24 via 10.79.0.1").expect("and back");
+    assert_eq!(waits.get_timeout(PATIENCE).unwrap(), able_node);
 }

@@ -224,6 +224,49 @@ fn a_group_that_fits_nowhere_waits_for_a_node_and_outlives_one_but_not_its_drive
 }
 
 #[test]
+fn groups_outlive_the_control_process_and_what_goes_meanwhile_is_gone() {
+    let mut cluster = Cluster::new(1, &[1, 1]);
+    let session = cluster.head().session();
+    let entered = session.enter();
+    let create = |count| PlacementGroup::create(cpus(count), GroupStrategy::StrictSpread).unwrap();
+    let (kept, removed) = (create(2), create(1));
+    kept.wait(PATIENCE).unwrap();
+    removed.wait(PATIENCE).unwrap();
+    let before = bundle_nodes(&kept, 2);
+    let freed = bundle_nodes(&removed, 1);
+    cluster.machines[0].kill_control();
+    removed.remove().unwrap();
+    cluster.machines[0].start_control();
+    let next = create(1);
+    next.wait(PATIENCE).unwrap();
+    assert_eq!(bundle_nodes(&next, 1), freed, "all else is set aside");
+    assert_eq!(bundle_nodes(&kept, 2), before, "the group is where it was");
+    let more = create(1);
+    assert!(more.wait(Duration::from_millis(500)).is_err(), "all is set aside");
+    more.remove().unwrap();
+
+    // One of its nodes dies meanwhile: when the control process is back, it finds another.
+    let all = nodes(&cluster);
+    let place = before.iter().position(|node| *node != all[0]).expect("it is on two nodes");
+    let lost = all.iter().position(|node| *node == before[place]).expect("it is one of them");
+    cluster.machines[0].kill_control();
+    cluster.machines[lost].kill();
+    cluster.machines.remove(lost);
+    cluster.machines[0].start_control();
+    cluster.join(1);
+    let replaced = here::options().in_group(kept.bundle(place as u32)).remote();
+    assert!(!all.contains(&replaced.get_timeout(PATIENCE).unwrap()));
+    assert_eq!(bundle_nodes(&kept, 2)[1 - place], before[1 - place], "the other stays");
+
+    // Its driver ends meanwhile, and it goes with that.
+    cluster.machines[0].kill_control();
+    drop(entered);
+    session.shutdown();
+    cluster.machines[0].start_control();
+    cluster.wait_until_empty();
+}
+
+#[test]
 fn tasks_go_where_their_inputs_are_unless_they_may_not() {
     let cluster = Cluster::new(2, &[2]);
     let other = nodes(&cluster)[1];

@@ -5,6 +5,7 @@
 
 use super::ControlError;
 use aktis_logic::Time;
+use aktis_protocol::GroupId;
 use aktis_protocol::tables::Notice;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +27,18 @@ pub(super) struct Clock {
     ended: Condvar,
 }
 
+/// What the tables say, for the thread to act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FromTables {
+    /// How something is now.
+    Published(Notice),
+    /// How a group is, is on disk, or why it cannot be.
+    GroupWritten { group: GroupId, write: u64, outcome: Result<(), String> },
+}
+
 #[derive(Default)]
 struct News {
-    published: Vec<Notice>,
+    from_tables: Vec<FromTables>,
     /// Something may be due earlier.
     rung: bool,
     closed: bool,
@@ -65,9 +75,9 @@ impl Clock {
         self.changed.notify_one();
     }
 
-    /// The tables have published something.
-    pub(super) fn publish(&self, notice: &Notice) {
-        self.news.lock().published.push(notice.clone());
+    /// The tables have said something.
+    pub(super) fn tell(&self, said: FromTables) {
+        self.news.lock().from_tables.push(said);
         self.changed.notify_one();
     }
 
@@ -76,22 +86,22 @@ impl Clock {
         self.changed.notify_one();
     }
 
-    /// Waits until something is due or has happened; gives what was published, or `None` at the end.
-    pub(super) fn wait(&self, due: Option<Time>) -> Option<Vec<Notice>> {
+    /// Waits until something is due or has happened; gives what the tables have said, or `None` at the end.
+    pub(super) fn wait(&self, due: Option<Time>) -> Option<Vec<FromTables>> {
         let pause = due.map_or(TICK_MAX, |due| Duration::from_micros(due.0.saturating_sub(self.now().0)));
         let pause = pause.clamp(Duration::from_millis(1), TICK_MAX);
         let began = Instant::now();
         let mut news = self.news.lock();
-        while !news.rung && !news.closed && news.published.is_empty() && began.elapsed() < pause {
+        while !news.rung && !news.closed && news.from_tables.is_empty() && began.elapsed() < pause {
             self.changed.wait_until(&mut news, began + pause);
         }
         let late = began.elapsed().saturating_sub(pause);
         if late > LATE_MIN {
             self.stood_still.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
         }
-        let News { published, closed, .. } = std::mem::take(&mut *news);
+        let News { from_tables, closed, .. } = std::mem::take(&mut *news);
         news.closed = closed;
-        (!closed).then_some(published)
+        (!closed).then_some(from_tables)
     }
 
     /// Has the control process stopped.
@@ -124,8 +134,9 @@ mod tests {
         let clock = Clock::default();
         let notice =
             Notice::Row { table: aktis_protocol::tables::Table::Nodes, key: "n".into(), value: None };
-        clock.publish(&notice);
-        assert_eq!(clock.wait(None), Some(vec![notice]));
+        let said = FromTables::Published(notice);
+        clock.tell(said.clone());
+        assert_eq!(clock.wait(None), Some(vec![said]));
         clock.ring();
         assert_eq!(clock.wait(None), Some(vec![]));
         clock.close();

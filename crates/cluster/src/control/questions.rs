@@ -40,7 +40,7 @@ impl State {
             Question::Names => asker.answer(Reply::Names(self.names.all())),
             Question::Key(question) => self.on_key_asked(from, asker, question),
             Question::Change(changes) if changes.iter().any(is_reserved) => {
-                let why = "nodes do not write the tables of nodes and actors";
+                let why = "nodes do not write the tables of nodes, actors and groups";
                 link.close(why);
             }
             Question::Change(changes) => {
@@ -144,5 +144,5 @@ fn refusal_text(why: RefusalKind) -> String {
 /// Whether only the control process itself makes such changes.
 fn is_reserved(change: &Change) -> bool {
     let (Change::RowPut { table, .. } | Change::RowDeleted { table, .. }) = change else { return false };
-    matches!(table, Table::Nodes | Table::Actors)
+    matches!(table, Table::Nodes | Table::Actors | Table::Groups)
 }

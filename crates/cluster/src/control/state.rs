@@ -1,6 +1,6 @@
 //! All that the control process knows, and what it does with what nodes say.
 
-use super::clock::Clock;
+use super::clock::{Clock, FromTables};
 use super::files::Files;
 use super::members::Members;
 use super::names::Names;
@@ -41,22 +41,23 @@ impl State {
     /// As it was left on disk.
     pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
         let (tables, found) = Tables::open(files, own, clock)?;
+        let now = clock.now();
         let mut membership = Membership::new(found.next_epoch);
-        let mut placer = Placer::new();
-        for info in &found.nodes {
-            membership.restore(clock.now(), info.node, info.epoch);
-            placer.step(clock.now(), PlacerInput::NodeAwaited { node: info.node }, &mut Vec::new());
-        }
+        let nodes: Vec<NodeId> = found.nodes.iter().map(|info| info.node).collect();
+        found.nodes.iter().for_each(|info| membership.restore(now, info.node, info.epoch));
         let (names, left) = Names::new(found.names, &found.nodes);
         tables.free_names(left.iter().map(String::as_str));
-        Ok(Self {
+        let mut state = Self {
             membership,
-            placer,
+            placer: Placer::new(),
             members: Members::new(found.nodes),
             names,
-            left: found.left.into_iter().map(|sender| (records_go(clock.now()), sender)).collect(),
+            left: found.left.into_iter().map(|sender| (records_go(now), sender)).collect(),
             tables: Some(tables),
-        })
+        };
+        nodes.into_iter().for_each(|node| state.step(now, PlacerInput::NodeAwaited { node }));
+        found.groups.into_iter().for_each(|row| state.step(now, PlacerInput::GroupRestored { row }));
+        Ok(state)
     }
 
     /// Has all written that was changed; nothing is changed any more.
@@ -107,8 +108,23 @@ impl State {
     pub(super) fn step(&mut self, now: Time, input: PlacerInput) {
         let mut effects = Vec::new();
         self.placer.step(now, input, &mut effects);
-        for PlacerEffect::Send { to, message } in effects {
-            self.members.send(to, &FromControl::Placer { message });
+        for effect in effects {
+            match effect {
+                PlacerEffect::Send { to, message } => self.members.send(to, &FromControl::Placer { message }),
+                PlacerEffect::WriteGroup { group, row, write } => {
+                    self.tables.iter().for_each(|tables| tables.write_group(group, row.as_ref(), write));
+                }
+            }
+        }
+    }
+
+    /// The tables have said something.
+    pub(super) fn on_tables(&mut self, now: Time, said: FromTables) {
+        match said {
+            FromTables::Published(notice) => self.on_published(now, &notice),
+            FromTables::GroupWritten { group, write, outcome } => {
+                self.step(now, PlacerInput::GroupWritten { group, write, outcome });
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the control process keeps on disk: nodes, names of actors, and what nodes have it keep: keys, jobs, and how tasks
-//! can be run again without the nodes that submitted them.
+//! What the control process keeps on disk: nodes, names of actors, placement groups, and what nodes have it keep: keys, jobs,
+//! and how tasks can be run again without the nodes that submitted them.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -7,9 +7,10 @@
 //! | nodes | `epoch` | the next epoch |
 //! | nodes | `left/` and a number | a [`Sender`] whose membership is over, and whose records are still kept |
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
+//! | groups | the group's id | [`GroupRow`] |
 //! | all others | as those say who write them | |
 
-use super::clock::Clock;
+use super::clock::{Clock, FromTables};
 use super::files::Files;
 use super::{ControlError, names::Home};
 use crate::elsewhere::jobs::on_node_left;
@@ -19,7 +20,7 @@ use aktis_io::durable::{
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::{Answer, Batch, Change, Event, Filter, Key, Query, Sender, Table};
-use aktis_protocol::{Epoch, NodeId, ObjectId, limits};
+use aktis_protocol::{Epoch, GroupId, GroupRow, NodeId, ObjectId, limits};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -38,6 +39,7 @@ const SHARDS_MAX: usize = 16;
 pub(super) struct Tables {
     store: ControlStore,
     writer: Arc<StoreWriter>,
+    clock: Arc<Clock>,
     /// Says which nodes are members, when that is on disk.
     _nodes: Subscription,
 }
@@ -46,6 +48,7 @@ pub(super) struct Tables {
 pub(super) struct Found {
     pub(super) nodes: Vec<NodeInfo>,
     pub(super) names: Vec<(String, Home)>,
+    pub(super) groups: Vec<GroupRow>,
     /// Higher than all that were given.
     pub(super) next_epoch: Epoch,
     /// Those whose memberships are over, and whose records are still kept.
@@ -69,10 +72,10 @@ impl Tables {
         let life = found.next_epoch;
         let writer = Arc::new(store.writer(Sender { node: own, epoch: life.0 }));
         let found = Found { next_epoch: Epoch(life.0 + 1), ..found };
-        let clock = clock.clone();
         let all = Filter::Rows { table: Table::Nodes, prefix: Key(Vec::new()) };
-        let nodes = store.subscribe(all, move |notice| clock.publish(notice)).expect("the first one");
-        let tables = Self { store, writer, _nodes: nodes };
+        let told = clock.clone();
+        let nodes = store.subscribe(all, move |notice| told.tell(FromTables::Published(notice.clone())));
+        let tables = Self { store, writer, clock: clock.clone(), _nodes: nodes.expect("the first one") };
         tables
             .change(vec![keep_epoch(found.next_epoch), event(own.into(), "the control process has started")]);
         Ok((tables, found))
@@ -145,6 +148,27 @@ impl Tables {
         self.change(names.into_iter().map(free).collect());
     }
 
+    /// A group is so, or is there no more; [`FromTables::GroupWritten`] says when that is on disk.
+    pub(super) fn write_group(&self, group: GroupId, row: Option<&GroupRow>, write: u64) {
+        let (table, key) = (Table::Groups, Key::from(group));
+        let change = match row {
+            Some(row) => Change::RowPut { table, key, value: encode(row), overwrite: true },
+            None => Change::RowDeleted { table, key },
+        };
+        let clock = self.clock.clone();
+        self.writer.apply(vec![change], move |answer| {
+            let outcome = match answer {
+                Ok(Answer::Applied { refused }) => {
+                    refused.first().map_or(Ok(()), |refusal| Err(refusal.why.to_string()))
+                }
+                Ok(Answer::Rejected(why)) => Err(why.to_string()),
+                // The process ends.
+                _ => return,
+            };
+            clock.tell(FromTables::GroupWritten { group, write, outcome });
+        });
+    }
+
     /// Makes changes of a node, once, however often they are sent.
     pub(super) fn apply(&self, batch: Batch, done: impl FnOnce(Result<Answer, StoreError>) + Send + 'static) {
         self.store.apply(batch, done);
@@ -193,7 +217,13 @@ pub(super) fn node_in(key: &Key) -> Option<NodeId> {
 
 fn find(store: &ControlStore, path: &Path) -> Result<Found, ControlError> {
     let unreadable = |what| ControlError::Row { path: path.to_owned(), what };
-    let mut found = Found { nodes: Vec::new(), names: Vec::new(), next_epoch: Epoch(1), left: Vec::new() };
+    let mut found = Found {
+        nodes: Vec::new(),
+        names: Vec::new(),
+        groups: Vec::new(),
+        next_epoch: Epoch(1),
+        left: Vec::new(),
+    };
     for (key, value) in rows(store, path, Table::Nodes)? {
         if node_in(&key).is_some() {
             found.nodes.push(decode(&value).map_err(|_| unreadable("a node"))?);
@@ -207,6 +237,9 @@ fn find(store: &ControlStore, path: &Path) -> Result<Found, ControlError> {
         let Some(name) = key.0.strip_prefix(NAME_PREFIX.as_bytes()) else { continue };
         let name = String::from_utf8(name.to_vec()).map_err(|_| unreadable("a name"))?;
         found.names.push((name, decode(&value).map_err(|_| unreadable("a named actor"))?));
+    }
+    for (_, value) in rows(store, path, Table::Groups)? {
+        found.groups.push(decode(&value).map_err(|_| unreadable("a placement group"))?);
     }
     Ok(found)
 }

@@ -5,7 +5,8 @@ use aktis_io::Role;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::member::{NamedActor, Question, Reply};
-use aktis_protocol::{ActorId, Labels, Resources, SessionId, TaskId};
+use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::{ActorId, Epoch, GroupId, GroupSpec, GroupState, Labels, Resources, SessionId, TaskId};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,11 +69,24 @@ impl Line {
         self.link.send(encode(message)).expect("room");
     }
 
-    fn join(&self, names: Vec<NamedActor>) {
+    fn join(&self, names: Vec<NamedActor>) -> Epoch {
         let (labels, resources) = (Labels::default(), Resources::none());
         let address = ([127, 0, 0, 1], 1).into();
         self.say(&ToControl::Joined { held: None, address, labels, resources, names });
-        self.wait(|message| matches!(message, FromControl::Welcome { .. }).then_some(()));
+        self.wait(|message| match message {
+            FromControl::Welcome { epoch, .. } => Some(epoch),
+            _ => None,
+        })
+    }
+
+    /// Waits for what the placer says of a group: its name, if it tells, and how far it is.
+    fn wait_for_group(&self) -> (Option<String>, GroupState) {
+        self.wait(|message| match message {
+            FromControl::Placer { message: FromPlacer::GroupChanged { spec, state, .. } } => {
+                Some((spec.and_then(|spec| spec.name), state))
+            }
+            _ => None,
+        })
     }
 
     /// Waits for a message; others are passed over.
@@ -163,4 +177,37 @@ fn a_listing_says_that_it_is_not_complete() {
     let listed = line.ask(count + 1, Question::Key(KeyQuestion::List { prefix: Vec::new() }));
     let Reply::Key(Ok(KeyAnswer::Keys { keys, left_out })) = listed else { panic!("{listed:?}") };
     assert!(left_out > 0 && keys.len() as u64 + u64::from(left_out) >= count, "{} {left_out}", keys.len());
+}
+
+#[test]
+fn a_group_is_found_by_its_name_until_it_is_removed_whoever_dies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = control(directory.path());
+    let maker = Node::new(&first);
+    let line = maker.dial(&first);
+    let epoch = line.join(Vec::new());
+    let group = GroupId::created_by(TaskId::root(SessionId(1)).child(1));
+    let bundles = vec![Resources::none().with("CPU", aktis_protocol::Amount::ONE)];
+    let (name, detached) = (Some("known".to_owned()), true);
+    let spec = GroupSpec { group, bundles, name: name.clone(), detached, ..GroupSpec::default() };
+    line.say(&ToControl::Placer { epoch, message: ToPlacer::GroupWanted { spec } });
+    let (told, state) = line.wait_for_group();
+    assert!(told == name && matches!(state, GroupState::Pending(_)), "no node has room for it: {state:?}");
+    line.link.close(LEAVING);
+    drop((line, first));
+
+    let second = control(directory.path());
+    let stranger = Node::new(&second);
+    let line = stranger.dial(&second);
+    let epoch = line.join(Vec::new());
+    assert_eq!(line.wait_for_group().0, name, "it is known before any node has spoken of it");
+    line.say(&ToControl::Placer { epoch, message: ToPlacer::GroupRemoved { group } });
+    while !matches!(line.wait_for_group().1, GroupState::Removed(_)) {}
+    drop((line, second));
+
+    let third = control(directory.path());
+    let line = stranger.dial(&third);
+    let epoch = line.join(Vec::new());
+    line.say(&ToControl::Placer { epoch, message: ToPlacer::GroupWatched { group } });
+    assert_eq!(line.wait_for_group(), (None, GroupState::Removed("it was removed".into())));
 }

@@ -66,7 +66,11 @@ impl StandIn {
     fn step(&mut self, input: PlacerInput) -> Vec<FromPlacer> {
         let mut effects = Vec::new();
         self.placer.step(Time(self.began.elapsed().as_micros() as u64), input, &mut effects);
-        let to_me = |PlacerEffect::Send { to, message }| (to == self.me.0).then(|| unsure(message));
+        let to_me = |effect| match effect {
+            PlacerEffect::Send { to, message } => (to == self.me.0).then(|| unsure(message)),
+            // It is told of no groups.
+            PlacerEffect::WriteGroup { .. } => None,
+        };
         effects.into_iter().filter_map(to_me).collect()
     }
 }

@@ -6,7 +6,7 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
 use aktis_runtime::{ActorHandle, Arguments};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// An actor that lives here for the other side.
 struct Hosted {
@@ -24,11 +24,11 @@ struct Expected {
 }
 
 /// An actor in the care of this node that the other one knows.
-struct Lent {
+pub(super) struct Lent {
     handle: ActorHandle,
     /// How often it was named to the other side.
     named: u64,
-    told: Told,
+    said: Said,
     /// How many [`Frame::ActorAway`] there were when one was about this actor.
     away_at: u64,
 }
@@ -36,22 +36,13 @@ struct Lent {
 /// What the other side thinks of an actor that was named to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// That it will take calls, and maybe does.
-    Nothing,
     /// That it takes calls.
     Alive,
-    /// That it takes none for now.
+    /// That it takes none for now: it waits to hear that it does. So it is with every one that is new to it, which may
+    /// have to be constructed first, and that there: what was called before would come back to where it is from.
     Away,
     /// That it is gone.
     Gone,
-}
-
-/// What the other side was told of an actor, and waits for.
-#[derive(Debug)]
-struct Told {
-    said: Said,
-    /// Whether it waits to hear that the actor takes calls.
-    sought: bool,
 }
 
 /// What the other side has to be told of an actor.
@@ -62,42 +53,32 @@ enum Word {
     Gone(Failure),
 }
 
-impl Told {
-    /// The other side knows the actor, and may call it.
-    fn named() -> Self {
-        Self { said: Said::Nothing, sought: false }
-    }
-
-    /// The other side wants to know an actor. It may have called it before, and must hear it if those calls are lost.
-    fn on_sought(&mut self, is_new: bool) -> Option<Word> {
-        if is_new || self.said == Said::Gone {
-            self.said = Said::Away;
+impl Said {
+    /// The other side may have forgotten what it was told: it is told again. It may also have calls there, and must hear
+    /// it if those are lost.
+    fn again(&mut self) -> Option<Word> {
+        if *self == Self::Gone {
+            *self = Self::Away;
         }
-        self.sought = self.said != Said::Alive;
-        (!self.sought).then_some(Word::Back)
+        (*self == Self::Alive).then_some(Word::Back)
     }
 
     /// The node says how the actor is.
     fn on_place(&mut self, place: ActorPlace) -> Option<Word> {
-        match (place, self.said) {
-            (_, Said::Gone) | (ActorPlace::Alive { .. }, Said::Alive) => None,
-            (ActorPlace::Pending(_), Said::Nothing | Said::Away) => None,
-            (ActorPlace::Pending(reason), Said::Alive) => Some(Word::Away(reason)),
-            (ActorPlace::Alive { .. }, said) => {
-                self.said = Said::Alive;
-                let is_waited_for = std::mem::take(&mut self.sought) || said == Said::Away;
-                is_waited_for.then_some(Word::Back)
+        match (place, *self) {
+            (_, Self::Gone)
+            | (ActorPlace::Alive { .. }, Self::Alive)
+            | (ActorPlace::Pending(_), Self::Away) => None,
+            (ActorPlace::Pending(reason), Self::Alive) => Some(Word::Away(reason)),
+            (ActorPlace::Alive { .. }, Self::Away) => {
+                *self = Self::Alive;
+                Some(Word::Back)
             }
             (ActorPlace::Dead(failure), _) => {
-                self.said = Said::Gone;
+                *self = Self::Gone;
                 Some(Word::Gone(failure))
             }
         }
-    }
-
-    /// Whether the other side still counts on the calls that it has sent.
-    fn counts_on_calls(&self) -> bool {
-        matches!(self.said, Said::Nothing | Said::Alive)
     }
 }
 
@@ -106,13 +87,11 @@ impl Told {
 pub(super) struct ActorsAcross {
     /// Which life of each actor that the other node hosts for this one.
     pub(super) hosted_there: HashMap<ActorId, u32>,
-    /// Those of them that have been constructed.
-    started_there: HashSet<ActorId>,
     hosted_here: HashMap<ActorId, Hosted>,
     expected: Vec<Expected>,
-    lent: HashMap<ActorId, Lent>,
+    pub(super) lent: HashMap<ActorId, Lent>,
     /// Actors that the other side has named, and how often.
-    imports: HashMap<ActorId, u64>,
+    pub(super) imports: HashMap<ActorId, u64>,
     /// Actors of the other side that were found by their names, and what follows.
     sought: HashMap<ActorId, Vec<Box<dyn FnOnce() + Send>>>,
     /// How often something was said to be away.
@@ -124,42 +103,40 @@ pub(super) struct ActorsAcross {
 impl Peer {
     // Actors in the care of this side.
 
-    /// The other side is about to learn of an actor; whether it is kept for it.
-    pub(super) fn name_actor(&mut self, actor: ActorId) -> bool {
-        // One that is still to be constructed there may be named there before it is known.
-        let awaited =
-            self.actors.hosted_there.contains_key(&actor) && !self.actors.started_there.contains(&actor);
-        if self.is_between_us(actor) && !awaited {
-            return false;
-        }
+    /// The other side is about to learn of an actor, which is kept until that has let go of it. Also if it lives on one side
+    /// for the other: that may not have begun there yet, or be over.
+    pub(super) fn name_actor(&mut self, actor: ActorId) {
         if let Some(lent) = self.actors.lent.get_mut(&actor) {
             lent.named += 1;
-            return true;
+            return;
         }
         let handle = self.bridge.adopt_actor(actor);
         self.bridge.look_at(&handle);
-        self.actors.lent.insert(actor, Lent { handle, named: 1, told: Told::named(), away_at: 0 });
-        true
+        self.actors.lent.insert(actor, Lent { handle, named: 1, said: Said::Away, away_at: 0 });
     }
 
     /// The other side wants to know an actor, and expects to be told when it takes calls.
     pub(super) fn on_actor_sought(&mut self, actor: ActorId) {
-        let is_new = !self.actors.lent.contains_key(&actor);
-        let held = self.name_actor(actor);
-        self.wire.send(&Frame::ActorKnown { actor, held });
-        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
-        let word = lent.told.on_sought(is_new);
-        self.bridge.look_at(&lent.handle);
-        word.into_iter().for_each(|word| self.say_word(actor, word));
+        self.name_actor(actor);
+        self.wire.send(&Frame::ActorKnown { actor });
+        self.say_again(actor);
     }
 
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
-        if let Some(lent) = self.actors.lent.get_mut(&actor) {
-            lent.named = lent.named.saturating_sub(count);
-            if lent.named == 0 {
-                self.actors.lent.remove(&actor);
-            }
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        lent.named = lent.named.saturating_sub(count);
+        match lent.named {
+            0 => drop(self.actors.lent.remove(&actor)),
+            // It was named again meanwhile, and is new to the other side.
+            _ => self.say_again(actor),
         }
+    }
+
+    fn say_again(&mut self, actor: ActorId) {
+        let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
+        let word = lent.said.again();
+        self.bridge.look_at(&lent.handle);
+        word.into_iter().for_each(|word| self.say_word(actor, word));
     }
 
     /// The node says how an actor is.
@@ -168,7 +145,7 @@ impl Peer {
             return self.on_hosted_actor_changed(actor, place);
         }
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
-        let word = lent.told.on_place(place);
+        let word = lent.said.on_place(place);
         word.into_iter().for_each(|word| self.say_word(actor, word));
     }
 
@@ -187,7 +164,7 @@ impl Peer {
             return true;
         }
         let Some(lent) = self.actors.lent.get(&actor) else { return false };
-        if lent.told.counts_on_calls() {
+        if lent.said == Said::Alive {
             self.say_away(actor, failure.message.clone());
         }
         true
@@ -197,7 +174,7 @@ impl Peer {
     fn say_away(&mut self, actor: ActorId, reason: String) {
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
         self.actors.aways_said += 1;
-        (lent.told.said, lent.away_at) = (Said::Away, self.actors.aways_said);
+        (lent.said, lent.away_at) = (Said::Away, self.actors.aways_said);
         let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
         for (_, received) in lost.collect::<Vec<_>>() {
             self.cancel(received.key, false, true);
@@ -217,27 +194,14 @@ impl Peer {
         self.actors.lent.get(&actor).filter(|lent| lent.away_at <= aways).map(|lent| lent.handle.clone())
     }
 
-    /// Whether one side hosts the actor for the other: then both know it anyway, and neither holds it for the other.
-    fn is_between_us(&self, actor: ActorId) -> bool {
-        self.actors.hosted_there.contains_key(&actor)
-            || self.hosts(actor)
-            || self.actors.expected.iter().any(|expected| expected.spec.actor == actor)
-    }
-
     // Actors in the care of the other side, known here by their handles.
 
-    /// The other side has named an actor: it is reached through this process. The caller has this process hold it.
+    /// The other side has named an actor: it is reached through this process, unless it lives on one side for the other. The
+    /// caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        if self.hosts(actor) {
-            // The other side may not have heard that it lives here by now.
-            self.wire.send(&Frame::ActorReleased { actor, count: 1 });
-        } else if !self.actors.hosted_there.contains_key(&actor) {
-            // One that is still expected is not known here yet, either.
-            self.import_actor(actor);
+        if self.hosts(actor) || self.actors.hosted_there.contains_key(&actor) {
+            return self.wire.send(&Frame::ActorReleased { actor, count: 1 });
         }
-    }
-
-    fn import_actor(&mut self, actor: ActorId) {
         *self.actors.imports.entry(actor).or_default() += 1;
         self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
     }
@@ -248,14 +212,9 @@ impl Peer {
         self.wire.send(&Frame::ActorSought { actor });
     }
 
-    /// The other side holds the actor for this one, or need not.
-    pub(super) fn on_actor_known(&mut self, actor: ActorId, held: bool) {
-        match (held, self.is_between_us(actor)) {
-            (true, false) => self.import_actor(actor),
-            // It is to live here after all.
-            (true, true) => self.wire.send(&Frame::ActorReleased { actor, count: 1 }),
-            (false, _) => {}
-        }
+    /// The other side has named an actor that was sought.
+    pub(super) fn on_actor_known(&mut self, actor: ActorId) {
+        self.note_actor(actor);
         let adopted = self.bridge.adopt_actor(actor);
         self.actors.sought.remove(&actor).into_iter().flatten().for_each(|then| then());
         // Whoever has found it holds it by now.
@@ -304,8 +263,6 @@ impl Peer {
     }
 
     pub(super) fn on_host_actor(&mut self, spec: ActorSpec, arguments: &[PeerArgument], incarnation: u32) {
-        // So far it was known here by its handles: from now on it lives here.
-        self.release_actor(spec.actor);
         self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         arguments.handles().iter().for_each(|handle| {
@@ -330,9 +287,10 @@ impl Peer {
             }
             let Expected { spec, arguments, incarnation } = expected;
             let actor = spec.actor;
-            self.release_actor(actor);
             match self.bridge.host_actor(spec, arguments) {
                 Ok(handle) => {
+                    // So far it was known here by its handles: from now on it lives here.
+                    self.release_actor(actor);
                     self.actors.hosted_here.insert(actor, Hosted { handle, incarnation, told: false });
                 }
                 Err(error) => {
@@ -394,9 +352,6 @@ impl Peer {
     // Actors that live there for this side.
 
     pub(super) fn on_actor_started(&mut self, actor: ActorId, incarnation: u32) {
-        if self.actors.hosted_there.get(&actor) == Some(&incarnation) {
-            self.actors.started_there.insert(actor);
-        }
         self.bridge.send(ToNode::ActorStarted { actor, incarnation });
     }
 
@@ -418,7 +373,6 @@ impl Peer {
             return false;
         }
         self.actors.hosted_there.remove(&actor);
-        self.actors.started_there.remove(&actor);
         self.forget_calls(actor);
         true
     }
@@ -444,29 +398,22 @@ mod tests {
 
     #[test]
     fn who_seeks_an_actor_that_it_has_called_hears_that_the_calls_are_lost() {
-        let mut told = Told::named();
-        assert_eq!(told.on_place(alive()), None);
-        assert_eq!(told.on_sought(false), Some(Word::Back));
-        assert!(told.counts_on_calls());
-        let pending = ActorPlace::Pending("restarting".to_owned());
-        assert_eq!(told.on_place(pending), Some(Word::Away("restarting".to_owned())));
-
-        let mut told = Told::named();
-        assert_eq!(told.on_sought(false), None);
-        assert!(told.counts_on_calls(), "it may have called it already");
-        assert_eq!((told.on_place(alive()), told.on_place(alive())), (Some(Word::Back), None));
+        let mut said = Said::Away;
+        assert_eq!(said.on_place(alive()), Some(Word::Back));
+        assert_eq!(said.again(), Some(Word::Back));
+        let pending = || ActorPlace::Pending("restarting".to_owned());
+        assert_eq!(said.on_place(pending()), Some(Word::Away("restarting".to_owned())));
     }
 
     #[test]
-    fn who_seeks_an_actor_hears_when_it_takes_calls() {
-        let mut told = Told::named();
-        assert_eq!(told.on_sought(true), None);
-        assert!(!told.counts_on_calls());
-        assert_eq!(told.on_place(ActorPlace::Pending(String::new())), None);
-        assert_eq!(told.on_place(alive()), Some(Word::Back));
+    fn who_learns_of_an_actor_hears_when_it_takes_calls() {
+        let mut said = Said::Away;
+        assert_eq!(said.on_place(ActorPlace::Pending(String::new())), None);
+        assert_eq!(said.again(), None);
+        assert_eq!((said.on_place(alive()), said.on_place(alive())), (Some(Word::Back), None));
         let failure = Failure::new(FailureKind::ActorDied, "killed");
-        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure.clone())));
-        assert_eq!(told.on_sought(false), None);
-        assert_eq!(told.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure)), "again");
+        assert_eq!(said.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure.clone())));
+        assert_eq!(said.again(), None);
+        assert_eq!(said.on_place(ActorPlace::Dead(failure.clone())), Some(Word::Gone(failure)), "again");
     }
 }

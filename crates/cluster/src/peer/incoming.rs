@@ -81,7 +81,7 @@ impl Peer {
             Frame::ActorBack { actor } => self.on_actor_back(actor),
             Frame::ActorGone { actor, failure } => self.on_actor_gone(actor, failure),
             Frame::ActorSought { actor } => self.on_actor_sought(actor),
-            Frame::ActorKnown { actor, held } => self.on_actor_known(actor, held),
+            Frame::ActorKnown { actor } => self.on_actor_known(actor),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
             // They do not come this way.
             Frame::Asked { .. } | Frame::Told { .. } | Frame::Listening { .. } | Frame::Printed { .. } => {}

@@ -22,9 +22,7 @@ impl Peer {
 
     pub(super) fn name_inside(&mut self, inside: &Inside) {
         inside.objects.iter().for_each(|object| self.name_object(*object));
-        for actor in &inside.actors {
-            self.name_actor(*actor);
-        }
+        inside.actors.iter().for_each(|actor| self.name_actor(*actor));
     }
 
     fn name_object(&mut self, object: ObjectId) {

@@ -4,14 +4,17 @@ use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
+use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::control::FromNode;
 use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
-use aktis_protocol::peer::{Frame, Inside};
-use aktis_protocol::state::{StateKind, StateRows};
+use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
+use aktis_protocol::state::{ActorState, StateKind, StateRows};
 use aktis_protocol::{
-    Amount, DeathCause, ProcessSlot, ProgramId, ProgramKind, ProgramSpec, Resources, resources,
+    ActorId, Amount, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, ProgramKind, ProgramSpec,
+    Resources, SessionId, TaskId, resources,
 };
-use aktis_runtime::bridge::Bridge;
-use aktis_runtime::{Config, Runtime};
+use aktis_runtime::bridge::{Bridge, BridgeEvent};
+use aktis_runtime::{ActorHandle, Config, Runtime};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::path::Path;
@@ -410,6 +413,10 @@ impl Wire for Kept {
     }
 }
 
+fn some_task() -> TaskId {
+    TaskId::root(SessionId(1)).child(1)
+}
+
 #[test]
 fn who_waits_for_a_value_is_not_told_of_a_copy_that_is_gone_by_then() {
     let runtime = node(0);
@@ -417,7 +424,7 @@ fn who_waits_for_a_value_is_not_told_of_a_copy_that_is_gone_by_then() {
     let wire = Arc::new(Kept::default());
     let mut peer =
         Peer::new(Bridge::new(open_peer(&runtime)), wire.clone(), Arc::default(), Arc::new(OneProgram));
-    let object = aktis_protocol::TaskId::root(aktis_protocol::SessionId(1)).child(1).returns(0);
+    let object = some_task().returns(0);
     // The object is on another node, and named to the one that this peer stands for.
     let entry = holder.import(object, 1 << 20, holder.runtime().process(), true).unwrap();
     holder.send(ToNode::Resolved { object, value: SharedValue::Stored { entry, contains: false } });
@@ -438,4 +445,192 @@ fn who_waits_for_a_value_is_not_told_of_a_copy_that_is_gone_by_then() {
     let told = |frame: &Frame| matches!(frame, Frame::Value { .. });
     assert!(!wire.0.lock().iter().any(told), "{:?}", wire.0.lock());
     runtime.shutdown();
+}
+
+/// A peer whose other side is the test, and an actor that both know.
+struct OneSide {
+    runtime: Runtime,
+    wire: Arc<Kept>,
+    peer: Peer,
+    actor: ActorId,
+}
+
+impl OneSide {
+    fn new() -> Self {
+        let (runtime, wire) = (node(0), Arc::new(Kept::default()));
+        let bridge = Bridge::new(open_peer(&runtime));
+        let peer = Peer::new(bridge, wire.clone(), Arc::default(), Arc::new(OneProgram));
+        Self { runtime, wire, peer, actor: ActorId::created_by(some_task()) }
+    }
+
+    /// It waits for a CPU, of which there is none.
+    fn spec(&self) -> ActorSpec {
+        let resources = Resources::none().with(resources::CPU, Amount::ONE);
+        ActorSpec { actor: self.actor, resources, concurrency: 1, ..ActorSpec::default() }
+    }
+
+    fn inside(&self) -> Inside {
+        Inside { objects: Vec::new(), actors: vec![self.actor] }
+    }
+
+    /// The other side names the actor in something that the driver gets.
+    fn hear_of_it(&mut self) -> ActorHandle {
+        self.peer.note_inside(&self.inside());
+        let passed_on = self.peer.bridge.adopt_actor(self.actor);
+        self.peer.bridge.runtime().state(StateKind::Actors).expect("the node answers");
+        let held = self.runtime.adopt_actor(self.actor);
+        self.runtime.state(StateKind::Actors).expect("the node answers");
+        drop(passed_on);
+        held
+    }
+
+    /// How far the actor is, as this side's node says after all that the peer has told it.
+    fn state(&self) -> Option<ActorState> {
+        match self.peer.bridge.runtime().state(StateKind::Actors).expect("the node answers").0 {
+            StateRows::Actors(rows) => rows.iter().find(|row| row.actor == self.actor).map(|row| row.state),
+            other => panic!("asked for actors, told {other:?}"),
+        }
+    }
+
+    /// Deals with what happens until this is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "not {what}: {:?}", self.wire.0.lock());
+            let events = self.peer.bridge.take();
+            events.into_iter().for_each(|event| self.peer.on_event(event));
+            std::thread::yield_now();
+        }
+    }
+
+    /// How often the other side was told that this one has let go of the actor.
+    fn released(&self) -> u64 {
+        let count = |frame: &Frame| match frame {
+            Frame::ActorReleased { count, .. } => *count,
+            _ => 0,
+        };
+        self.wire.0.lock().iter().map(count).sum()
+    }
+
+    fn has_said_that_it_ended(&self) -> bool {
+        self.wire.0.lock().iter().any(|frame| matches!(frame, Frame::ActorEnded { .. }))
+    }
+}
+
+#[test]
+fn an_actor_that_is_named_before_it_can_be_constructed_is_known_and_its_holders_hear_of_its_end() {
+    let mut side = OneSide::new();
+    let (input, spec) = (some_task().returns(1), side.spec());
+    side.peer.on_host_actor(spec, &[PeerArgument::Object(input)], 0);
+    let held = side.hear_of_it();
+    assert_eq!(
+        side.state(),
+        Some(ActorState::Pending),
+        "the other side has not said yet whether it takes calls"
+    );
+    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
+    assert_eq!(side.state(), Some(ActorState::Alive), "on the other side");
+    // Its input cannot be made: nothing is constructed, and the other side decides what that means.
+    let failure = Failure::new(FailureKind::Lost, "nobody has it");
+    side.peer.on_value(input, PeerValue::Failed(failure.clone()));
+    side.until("refused", OneSide::has_said_that_it_ended);
+    assert_eq!(side.released(), 0, "those who hold it here have yet to hear of its end");
+    side.peer.on_actor_gone(side.actor, failure);
+    assert_eq!((side.released(), side.state()), (1, Some(ActorState::Dead)));
+    drop(held);
+    side.until("forgotten", |side| side.state().is_none());
+    side.runtime.shutdown();
+}
+
+#[test]
+fn an_actor_that_lives_here_for_the_other_side_need_not_be_held_there() {
+    let mut side = OneSide::new();
+    let (input, spec) = (some_task().returns(1), side.spec());
+    side.peer.on_host_actor(spec, &[PeerArgument::Object(input)], 0);
+    let held = side.hear_of_it();
+    let value = PeerValue::Inline { object: input, bytes: vec![7], inside: Inside::default() };
+    side.peer.on_value(input, value);
+    side.until("let go of", |side| side.released() == 1);
+    assert_eq!(side.state(), Some(ActorState::Pending), "here");
+    // The other side may not have heard of that when it names it again.
+    drop(side.hear_of_it());
+    assert_eq!((side.released(), side.peer.actors.imports.len()), (2, 0));
+    side.peer.on_end_actor(side.actor, false);
+    drop(held);
+    side.until("forgotten", |side| side.state().is_none());
+    assert!(side.has_said_that_it_ended());
+    side.runtime.shutdown();
+}
+
+#[test]
+fn an_actor_that_lives_on_the_other_side_is_held_until_that_has_let_go_of_it_as_often() {
+    let mut side = OneSide::new();
+    let creator = Bridge::new(open_peer(&side.runtime));
+    let (actor, inside, spec) = (side.actor, side.inside(), Box::new(side.spec()));
+    creator.send(ToNode::ActorEscaped { actor, host: creator.runtime().process() });
+    creator.runtime().state(StateKind::Actors).expect("the node answers");
+    let host = FromNode::HostActor { spec, incarnation: 0, gpus: Vec::new() };
+    side.peer.on_event(BridgeEvent::Order(host));
+    side.peer.name_inside(&inside);
+    side.peer.on_frame(Frame::ActorStarted { actor, incarnation: 0 });
+    // This one may come when the actor's life there is over already.
+    side.peer.name_inside(&inside);
+    // The other side names it, too.
+    side.peer.note_inside(&inside);
+    assert_eq!(side.released(), 1, "it is reached there anyway");
+    side.peer.on_frame(Frame::ActorReleased { actor, count: 1 });
+    side.peer.on_frame(Frame::ActorLost { actor, incarnation: 0, cause: None });
+    creator.send(ToNode::ActorReleased { actor });
+    creator.runtime().state(StateKind::Actors).expect("the node answers");
+    assert!(side.state().is_some(), "the other side has been told of it once more");
+    side.peer.on_frame(Frame::ActorReleased { actor, count: 1 });
+    creator.runtime().state(StateKind::Actors).expect("the node answers");
+    side.until("forgotten", |side| side.state().is_none_or(|state| state == ActorState::Dead));
+    assert!(side.peer.actors.lent.is_empty());
+    side.runtime.shutdown();
+}
+
+struct Counter(u64);
+
+#[actor]
+impl Counter {
+    fn new(start: u64) -> Self {
+        Counter(start)
+    }
+
+    fn add(&mut self, more: u64) -> u64 {
+        self.0 += more;
+        self.0
+    }
+}
+
+#[remote]
+fn pass_on(counters: Vec<CounterHandle>) -> Vec<CounterHandle> {
+    counters
+}
+
+#[test]
+fn nothing_is_kept_of_actors_whose_handles_have_crossed() {
+    let pair = Pair::new(2);
+    let entered = pair.here.runtime.enter();
+    // They are named to the other node before, while and after they are constructed there.
+    let counters: Vec<_> = (0..20).map(|number| Counter::remote(add::remote(number, 1))).collect();
+    let passed_on: Vec<_> = (0..20).map(|_| pass_on::remote(counters.clone())).collect();
+    let totals: Vec<_> = counters.iter().map(|counter| counter.add(1)).collect();
+    for (number, total) in totals.iter().enumerate() {
+        assert_eq!(total.get_timeout(PATIENCE).unwrap(), number as u64 + 2);
+    }
+    for handles in &passed_on {
+        let handles = handles.get_timeout(PATIENCE).unwrap();
+        assert_eq!(handles[3].add(0).get_timeout(PATIENCE).unwrap(), 5);
+    }
+    drop((counters, passed_on, totals, entered));
+    let deadline = Instant::now() + PATIENCE;
+    for side in [&pair.here, &pair.there] {
+        let kept = |peer: &mut Peer| (peer.actors.lent.len(), peer.actors.imports.len());
+        while side.with_peer(kept) != (0, 0) {
+            assert!(Instant::now() < deadline, "{:?} are kept", side.with_peer(kept));
+            std::thread::yield_now();
+        }
+    }
 }

@@ -214,7 +214,7 @@ impl Node {
                     self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);
                 }
             }
-            ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, &reason, out),
+            ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, reason, out),
             ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),

@@ -7,7 +7,7 @@
 //! - `nodes`: what each node has reported, and what was assumed of it since;
 //! - `requests`: demands that wait, and who is next;
 //! - `choice`: which nodes may take a demand, and which of them is best;
-//! - `groups`: placement groups, from the wish to the return of the last bundle;
+//! - `groups`: placement groups, from the wish to the return of the last bundle, and what is written down of them;
 //! - `packing`: which bundles go to which nodes;
 //! - `explain`: why something has no place, in words.
 //!
@@ -34,7 +34,7 @@ use crate::estimate::Estimates;
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, ToPlacer};
-use aktis_protocol::{Epoch, GroupId, GroupSpec, GroupState, NodeId, Resources, limits};
+use aktis_protocol::{Epoch, GroupId, GroupRow, GroupState, NodeId, Resources, limits};
 use requests::Change;
 use std::collections::BTreeSet;
 
@@ -69,14 +69,19 @@ pub enum PlacerInput {
         /// What.
         message: ToPlacer,
     },
-    /// A group is ready since an earlier life of the control process. Its nodes join again, or are said to have left.
+    /// A group was written down in an earlier life of the control process. Comes after all `NodeAwaited`.
     GroupRestored {
         /// The group.
-        spec: GroupSpec,
-        /// The node on which it was made.
-        creator: NodeId,
-        /// The node of each bundle.
-        nodes: Vec<NodeId>,
+        row: GroupRow,
+    },
+    /// A [`PlacerEffect::WriteGroup`] is on disk, or cannot be.
+    GroupWritten {
+        /// The group.
+        group: GroupId,
+        /// Which of them.
+        write: u64,
+        /// Why not, if not.
+        outcome: Result<(), String>,
     },
     /// Time has passed.
     Ticked,
@@ -91,6 +96,15 @@ pub enum PlacerEffect {
         to: NodeId,
         /// What.
         message: FromPlacer,
+    },
+    /// Write down how a group is, and say when it is on disk. Those of one group are done in order.
+    WriteGroup {
+        /// The group.
+        group: GroupId,
+        /// Its row; if none, it has none any more.
+        row: Option<GroupRow>,
+        /// Higher than any before.
+        write: u64,
     },
 }
 
@@ -148,6 +162,7 @@ impl Placer {
             self.forget_node(now, node, true, out);
         }
         self.nodes.join(info);
+        self.await_bundles(now, node);
         self.tell_named_groups(node, out);
         self.requests.note_change(Change::Members);
     }
@@ -188,10 +203,12 @@ impl Placer {
             }
             ToPlacer::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
             ToPlacer::GroupWatched { group } => self.on_group_watched(from, group, out),
-            ToPlacer::GroupKept { spec, creator, bundles } => {
-                self.on_group_kept(now, from, (spec, creator), bundles, out);
+            ToPlacer::GroupKept { group, bundles } => self.on_group_kept(from, group, bundles, out),
+            ToPlacer::GroupRemoved { group } => {
+                self.remove_group(group, "it was removed");
+                // Who removes it is told that it is gone, also if another was first.
+                self.on_group_watched(from, group, out);
             }
-            ToPlacer::GroupRemoved { group } => self.remove_group(group, "it was removed", out),
             ToPlacer::Reserved { group, attempt, outcome } => {
                 self.on_reserved(now, from, group, attempt, outcome, out);
             }
@@ -217,8 +234,9 @@ impl Machine for Placer {
             PlacerInput::Received { from, epoch, message } => {
                 self.on_received(now, from, epoch, message, out);
             }
-            PlacerInput::GroupRestored { spec, creator, nodes } => {
-                self.on_group_restored(now, spec, creator, nodes);
+            PlacerInput::GroupRestored { row } => self.on_group_restored(now, row),
+            PlacerInput::GroupWritten { group, write, outcome } => {
+                self.on_group_written(now, group, write, outcome, out);
             }
             PlacerInput::Ticked => {}
         }
@@ -227,6 +245,7 @@ impl Machine for Placer {
             self.serve_groups(now, out);
             self.sweep(now, out);
         }
+        self.write_groups(out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {

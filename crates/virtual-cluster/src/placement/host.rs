@@ -229,6 +229,7 @@ impl Host {
         let runs = std::mem::take(&mut self.runs).into_iter();
         let run_times =
             runs.map(|(function, buckets)| RunTimes { function, buckets: buckets.into_iter().collect() });
-        NodeReport { available: self.free.clone(), usable, queues, run_times: run_times.collect(), links }
+        let (available, run_times, unreachable) = (self.free.clone(), run_times.collect(), Vec::new());
+        NodeReport { available, usable, queues, run_times, links, unreachable }
     }
 }

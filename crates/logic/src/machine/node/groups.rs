@@ -42,8 +42,8 @@ pub(super) struct Group {
     pub(super) spec: GroupSpec,
     /// The process that made it; none if it was made on another node.
     pub(super) creator: Option<ProcessSlot>,
-    /// The node that it was made on, if that matters here.
-    pub(super) home: NodeId,
+    /// Whether the placer has said how far it is: it keeps the group from then on, and says when that is over.
+    pub(super) is_kept: bool,
     pub(super) watchers: BTreeSet<ProcessSlot>,
     pub(super) stage: Stage,
     /// What this node has of it.
@@ -53,9 +53,9 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(spec: GroupSpec, creator: Option<ProcessSlot>, home: NodeId) -> Self {
+    pub(super) fn new(spec: GroupSpec, creator: Option<ProcessSlot>) -> Self {
         let (watchers, stage) = (creator.into_iter().collect(), Stage::Waiting { told: String::new() });
-        Self { spec, creator, home, watchers, stage, part: Part::default(), nodes: Vec::new() }
+        Self { spec, creator, is_kept: false, watchers, stage, part: Part::default(), nodes: Vec::new() }
     }
 
     /// How far it is, as those who watch it are told.
@@ -142,7 +142,7 @@ impl Node {
         if let Some(why) = refusal {
             return self.send(from, FromNode::GroupChanged { group, state: GroupState::Removed(why) }, out);
         }
-        let mut known = Group::new(spec, Some(from), self.places.node());
+        let mut known = Group::new(spec, Some(from));
         if self.places.is_clustered() {
             out.push(NodeEffect::TellPlacer { message: ToPlacer::GroupWanted { spec: known.spec.clone() } });
             self.groups.table.insert(group, known);

@@ -51,8 +51,8 @@ impl Node {
             FromPlacer::GroupChanged { group, spec, state, nodes } => {
                 self.on_group_changed(now, group, spec, state, nodes, out);
             }
-            FromPlacer::Reserve { spec, creator, attempt, bundles, .. } => {
-                self.on_part_wanted(now, spec, creator, Claimed { attempt, bundles }, out);
+            FromPlacer::Reserve { spec, attempt, bundles, .. } => {
+                self.on_part_wanted(now, spec, Claimed { attempt, bundles }, out);
             }
             FromPlacer::Commit { group, attempt } => self.on_part_committed(now, group, attempt, out),
             FromPlacer::Return { group, bundles } => self.on_part_asked_back(now, group, &bundles, out),
@@ -67,7 +67,7 @@ impl Node {
     pub(super) fn look_for_group(&mut self, group: GroupId, out: &mut Effects<NodeEffect>) {
         if self.places.is_clustered() && !self.groups.table.contains_key(&group) {
             let spec = GroupSpec { group, ..GroupSpec::default() };
-            self.groups.table.insert(group, Group::new(spec, None, NodeId::default()));
+            self.groups.table.insert(group, Group::new(spec, None));
             out.push(NodeEffect::TellPlacer { message: ToPlacer::GroupWatched { group } });
         }
     }
@@ -94,13 +94,12 @@ impl Node {
             return self.remove_group(now, group, &why, out);
         }
         let Some(spec) = spec else { return };
-        let new = || Group::new(spec.clone(), None, NodeId::default());
+        let new = || Group::new(spec.clone(), None);
         let known = self.groups.table.entry(group).or_insert_with(new);
         if known.is_removed() {
             return;
         }
-        known.spec = spec;
-        known.nodes = nodes;
+        (known.spec, known.nodes, known.is_kept) = (spec, nodes, true);
         known.stage = match state {
             GroupState::Pending(told) => Stage::Waiting { told },
             GroupState::Ready | GroupState::Removed(_) => Stage::Ready,
@@ -113,14 +112,13 @@ impl Node {
         &mut self,
         now: Time,
         spec: GroupSpec,
-        creator: NodeId,
         claimed: Claimed,
         out: &mut Effects<NodeEffect>,
     ) {
         let (group, attempt) = (spec.group, claimed.attempt);
         self.drop_uncommitted(group);
-        let known = self.groups.table.entry(group).or_insert_with(|| Group::new(spec.clone(), None, creator));
-        (known.spec, known.home) = (spec, creator);
+        let known = self.groups.table.entry(group).or_insert_with(|| Group::new(spec.clone(), None));
+        known.spec = spec;
         if known.is_removed() {
             let outcome = Err("what was there of it before is still in use".to_owned());
             out.push(NodeEffect::TellPlacer { message: ToPlacer::Reserved { group, attempt, outcome } });
@@ -246,21 +244,20 @@ impl Node {
         self.remove_group(now, group, why, out);
     }
 
-    /// The placer may know nothing: it is told which groups are wanted, and which bundles are here.
+    /// The placer was away, or this node was: it is told which bundles are here, and which groups it may not know of.
     pub(super) fn on_placer_came(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         for group in self.groups.table.keys().copied().collect::<Vec<_>>() {
             self.drop_uncommitted(group);
         }
         let mut say = |message| out.push(NodeEffect::TellPlacer { message });
         for (&group, known) in self.groups.table.iter().filter(|(_, known)| !known.is_removed()) {
-            let (spec, creator) = (known.spec.clone(), known.home);
             let bundles: Vec<u32> = known.part.open.iter().map(|(bundle, _)| *bundle).collect();
             if !bundles.is_empty() {
-                say(ToPlacer::GroupKept { spec: spec.clone(), creator, bundles });
+                say(ToPlacer::GroupKept { group, bundles });
             }
-            match known.creator {
-                Some(_) => say(ToPlacer::GroupWanted { spec }),
-                None => say(ToPlacer::GroupWatched { group }),
+            match known.creator.is_some() && !known.is_kept {
+                true => say(ToPlacer::GroupWanted { spec: known.spec.clone() }),
+                false => say(ToPlacer::GroupWatched { group }),
             }
         }
         for &group in &self.groups.unsaid {

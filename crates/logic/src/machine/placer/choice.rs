@@ -25,6 +25,8 @@ pub(super) enum NoPlace {
     TooLarge(String),
     /// Nobody can take it as long as others keep what they have.
     Occupied(String),
+    /// Those who could take it cannot be reached from the node that asks.
+    Unreachable(String),
     /// All who could take it have too much to do.
     NoRoom,
 }
@@ -135,6 +137,15 @@ impl Placer {
             let nodes: Vec<&Known> = eligible.iter().map(|(known, _)| *known).collect();
             return Err(self.no_place(demand, &nodes));
         }
+        let obstacle = |one: &Candidate| self.nodes.obstacle(from, one.node).filter(|_| one.node != from);
+        if let Some(first) = candidates.first()
+            && let Some(reason) = obstacle(first)
+            && candidates.iter().all(|one| obstacle(one).is_some())
+        {
+            let text = format!("node {} could take it, but {reason}", first.node);
+            return Err(NoPlace::Unreachable(text));
+        }
+        candidates.retain(|one| obstacle(one).is_none());
         candidates.retain(|one| self.nodes.get(one.node).is_some_and(Known::takes_more));
         Ok(candidates)
     }

@@ -2,14 +2,18 @@
 //!
 //! A group gets its bundles in two phases: each node is asked to set its part aside (`Reserve`); when all have, all are
 //! told that it may be used (`Commit`). If one refuses, dies or takes too long, all give back what they were asked for.
-//! A group that loses a node keeps what it has on others, and gets the rest again in the same way.
+//! A group that loses a node keeps what it has on others, and gets the rest again in the same way. What of that outlives
+//! the control process is in `rows`.
 //!
 //! Invariants:
 //! 1. A group is ready exactly while each of its bundles has a node that was told to commit it.
 //! 2. A bundle that a node was asked to set aside is committed, or the node is asked to return it, or has left.
 //! 3. At most one group is patient: it holds what it has got while it waits for more.
+//! 4. Nobody is told of a group that has no row on disk, and no bundle of it is committed by a node that is not in that row.
+//!    Nobody is told that a group is gone while it has one.
 
 mod exchange;
+mod rows;
 
 use super::explain::infeasible_text;
 use super::nodes::Known;
@@ -21,6 +25,7 @@ use aktis_protocol::placement::{FromPlacer, rules_text};
 use aktis_protocol::{
     Amount, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId, Resources, limits,
 };
+use rows::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long nodes may take to set bundles aside that were free as far as the placer knew.
@@ -41,8 +46,8 @@ enum Stage {
     Preparing { plan: BTreeMap<u32, NodeId>, unanswered: BTreeSet<NodeId>, fails_at: Time, patient: bool },
     /// All bundles may be used.
     Ready,
-    /// All bundles are asked back.
-    Removing,
+    /// All bundles are asked back, once there is no row of it any more: these, then.
+    Removing { why: String, bundles: BTreeMap<u32, NodeId> },
 }
 
 #[derive(Debug)]
@@ -57,12 +62,16 @@ struct Group {
     since: Time,
     attempt: u32,
     turn: u64,
-    /// It gets no other nodes before: those that have its bundles may have lost touch for a moment.
+    /// Nodes that had these bundles before they or the placer were away, and have yet to say so. While there are any, the
+    /// group gets no others.
+    awaited: BTreeMap<u32, NodeId>,
+    /// How long those that have joined may take to say so.
     held_until: Time,
     /// How often nodes have refused it.
     refusals: BTreeMap<NodeId, u32>,
     /// From whom so many answers to `Return` are still to come.
     returning: BTreeMap<NodeId, u32>,
+    record: Record,
 }
 
 impl Group {
@@ -71,8 +80,12 @@ impl Group {
             Stage::Waiting { told } => GroupState::Pending(told.clone()),
             Stage::Preparing { .. } => GroupState::Pending("its resources are being set aside".into()),
             Stage::Ready => GroupState::Ready,
-            Stage::Removing => GroupState::Removed("it was removed".into()),
+            Stage::Removing { why, .. } => GroupState::Removed(why.clone()),
         }
+    }
+
+    fn is_removed(&self) -> bool {
+        matches!(self.stage, Stage::Removing { .. })
     }
 
     fn nodes(&self) -> Vec<NodeId> {
@@ -102,6 +115,9 @@ pub(super) struct Groups {
     /// When those that are being prepared fail.
     preparing: BTreeSet<(Time, GroupId)>,
     turns: u64,
+    /// Those whose rows may be out of date.
+    touched: BTreeSet<GroupId>,
+    writes: u64,
 }
 
 impl Groups {
@@ -150,14 +166,15 @@ impl Placer {
             Some(_) => self.nodes.iter().map(|known| known.info.node).collect(),
             None => BTreeSet::from([from]),
         };
-        self.insert_group(now, spec, from, watchers, BTreeMap::new());
+        self.insert_group(now, spec, from, watchers);
+        self.groups.touched.insert(group);
         self.requests.note_change(Change::Members);
     }
 
     fn refusal(&self, spec: &GroupSpec) -> Option<String> {
         let is_taken = |name: &String| {
             let same = |known: &Group| known.spec.name.as_ref() == Some(name);
-            self.groups.table.values().any(|known| same(known) && !matches!(known.stage, Stage::Removing))
+            self.groups.table.values().any(|known| same(known) && !known.is_removed())
         };
         match spec.name.as_ref().filter(|name| is_taken(name)) {
             Some(name) => Some(format!("the name {name:?} is taken by another placement group")),
@@ -179,74 +196,56 @@ impl Placer {
         spec: GroupSpec,
         creator: NodeId,
         watchers: BTreeSet<NodeId>,
-        places: BTreeMap<u32, NodeId>,
-    ) {
+    ) -> &mut Group {
         let groups = &mut self.groups;
         groups.turns += 1;
         let (id, turn) = (spec.group, groups.turns);
-        let stage = match places.len() == spec.bundles.len() {
-            true => Stage::Ready,
-            false => {
-                groups.waiting.insert(turn, id);
-                Stage::Waiting { told: String::new() }
-            }
-        };
-        let (refusals, returning) = (BTreeMap::new(), BTreeMap::new());
+        groups.waiting.insert(turn, id);
         let group = Group {
             spec,
             creator,
             watchers,
-            places,
-            stage,
+            places: BTreeMap::new(),
+            stage: Stage::Waiting { told: String::new() },
             since: now,
             attempt: 0,
             turn,
+            awaited: BTreeMap::new(),
             held_until: Time(0),
-            refusals,
-            returning,
+            refusals: BTreeMap::new(),
+            returning: BTreeMap::new(),
+            record: Record::default(),
         };
-        groups.table.insert(id, group);
-    }
-
-    pub(super) fn on_group_restored(
-        &mut self,
-        now: Time,
-        spec: GroupSpec,
-        creator: NodeId,
-        nodes: Vec<NodeId>,
-    ) {
-        let places = (0..).zip(nodes).take(spec.bundles.len()).collect();
-        self.insert_group(now, spec, creator, BTreeSet::new(), places);
-        self.requests.note_change(Change::Members);
+        groups.table.entry(id).insert_entry(group).into_mut()
     }
 
     pub(super) fn on_group_watched(&mut self, from: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
         let message = match self.groups.table.get_mut(&group) {
+            // Who has been told that it is removed has stopped watching.
+            Some(known) if known.is_gone() => removed(group, known.state()),
             Some(known) => {
                 known.watchers.insert(from);
+                if !known.is_told() {
+                    return;
+                }
                 known.changed()
             }
-            None => {
-                let state = GroupState::Removed("it was removed".into());
-                FromPlacer::GroupChanged { group, spec: None, state, nodes: Vec::new() }
-            }
+            None => removed(group, GroupState::Removed("it was removed".into())),
         };
         self.send(from, message, out);
     }
 
     /// A node that has joined knows the groups that have names: those are found from everywhere.
     pub(super) fn tell_named_groups(&mut self, to: NodeId, out: &mut Effects<PlacerEffect>) {
-        let named = |known: &&mut Group| known.spec.name.is_some() && !matches!(known.stage, Stage::Removing);
-        let mut messages = Vec::new();
-        for known in self.groups.table.values_mut().filter(named) {
-            known.watchers.insert(to);
-            messages.push(known.changed());
+        let named = |known: &Group| known.spec.name.is_some() && !known.is_removed();
+        let groups = self.groups.table.iter().filter(|(_, known)| named(known)).map(|(group, _)| *group);
+        for group in groups.collect::<Vec<_>>() {
+            self.on_group_watched(to, group, out);
         }
-        messages.into_iter().for_each(|message| self.send(to, message, out));
     }
 
     fn tell_group(&self, group: GroupId, out: &mut Effects<PlacerEffect>) {
-        let Some(known) = self.groups.table.get(&group) else { return };
+        let Some(known) = self.groups.table.get(&group).filter(|known| known.is_told()) else { return };
         for &watcher in &known.watchers {
             self.send(watcher, known.changed(), out);
         }
@@ -255,10 +254,10 @@ impl Placer {
     /// Looks at all groups that wait, the oldest first.
     pub(super) fn serve_groups(&mut self, now: Time, out: &mut Effects<PlacerEffect>) {
         for group in self.groups.waiting.values().copied().collect::<Vec<_>>() {
-            let known = &self.groups.table[&group];
-            if now < known.held_until {
+            if self.is_held(now, group) {
                 continue;
             }
+            let known = &self.groups.table[&group];
             let since = known.since;
             let free = |known: &Known| known.free().clone();
             if let Some(plan) = self.plan(known, free) {
@@ -304,28 +303,26 @@ impl Placer {
         packing::plan(&missing, group.spec.strategy, &rooms)
     }
 
-    /// The group goes, everywhere.
-    pub(super) fn remove_group(&mut self, group: GroupId, why: &str, out: &mut Effects<PlacerEffect>) {
-        let Some(known) = self.groups.table.get_mut(&group) else { return };
+    /// The group goes, everywhere: all are told when its row is gone.
+    pub(super) fn remove_group(&mut self, group: GroupId, why: &str) {
+        let known = self.groups.table.get_mut(&group).filter(|known| !known.is_removed());
+        let Some(known) = known else { return };
         let mut bundles = std::mem::take(&mut known.places);
-        match std::mem::replace(&mut known.stage, Stage::Removing) {
-            Stage::Removing | Stage::Ready => {}
+        known.awaited.clear();
+        match &known.stage {
+            Stage::Removing { .. } | Stage::Ready => {}
             Stage::Waiting { .. } => drop(self.groups.waiting.remove(&known.turn)),
             Stage::Preparing { plan, fails_at, .. } => {
-                self.groups.preparing.remove(&(fails_at, group));
+                self.groups.preparing.remove(&(*fails_at, group));
                 bundles.extend(plan);
             }
         }
-        for watcher in std::mem::take(&mut known.watchers) {
-            let state = GroupState::Removed(why.to_owned());
-            self.send(watcher, FromPlacer::GroupChanged { group, spec: None, state, nodes: Vec::new() }, out);
-        }
-        self.ask_back(group, &bundles, out);
-        self.forget_if_returned(group);
+        known.stage = Stage::Removing { why: why.to_owned(), bundles };
+        self.groups.touched.insert(group);
     }
 
     /// What a node that has left had set aside is lost; what it had made goes, unless it is to stay. One that joins again
-    /// says what it has kept.
+    /// has yet to say what it has kept.
     pub(super) fn on_group_node_left(
         &mut self,
         now: Time,
@@ -338,8 +335,9 @@ impl Placer {
         for (&group, known) in &mut self.groups.table {
             known.watchers.remove(&node);
             known.returning.remove(&node);
-            if rejoins && known.places.values().any(|place| *place == node) {
-                known.held_until = Time(now.0 + KEPT_MICROSECONDS_MAX);
+            match rejoins {
+                true => known.awaited.extend(known.places.iter().filter(|(_, place)| **place == node)),
+                false => known.awaited.retain(|_, place| *place != node),
             }
             if known.creator == node && !known.spec.detached && !rejoins {
                 orphaned.push(group);
@@ -348,7 +346,7 @@ impl Placer {
             }
         }
         for group in orphaned {
-            self.remove_group(group, "the node that made it has left", out);
+            self.remove_group(group, "the node that made it has left");
         }
         for group in struck {
             self.strike(now, node, group, out);
@@ -362,6 +360,7 @@ impl Placer {
         let before = known.places.len();
         known.places.retain(|_, place| *place != node);
         let lost = before - known.places.len();
+        self.groups.touched.insert(group);
         let why = format!("node {node} has left, with {lost} of its bundles");
         match &known.stage {
             Stage::Preparing { plan, .. } if lost > 0 || plan.values().any(|place| *place == node) => {
@@ -379,7 +378,7 @@ impl Placer {
     /// The bundles that something in this place of a group may use, by node; or why it may use none.
     pub(super) fn group_parts(&self, place: GroupPlace) -> Result<BTreeMap<NodeId, Vec<Resources>>, String> {
         let GroupPlace { group, bundle } = place;
-        let known = self.groups.table.get(&group).filter(|known| !matches!(known.stage, Stage::Removing));
+        let known = self.groups.table.get(&group).filter(|known| !known.is_removed());
         let Some(known) = known else { return Err(format!("placement group {group} was removed")) };
         if let GroupState::Pending(why) = known.state() {
             return Err(format!("placement group {group} is not ready: {why}"));
@@ -452,11 +451,18 @@ impl Placer {
                     assert_eq!(placed + plan.len(), bundles, "groups invariant 2: {group}");
                     assert_eq!(uncertain, plan.len(), "groups invariant 2: {group}");
                     assert!(plan.values().all(|node| self.nodes.knows(*node)), "groups invariant 2: {group}");
-                    assert!(!unanswered.is_empty() && self.groups.preparing.contains(&(*fails_at, group)));
+                    assert!(
+                        !unanswered.is_empty() || !known.record.is_current(),
+                        "groups invariant 4: {group}"
+                    );
+                    assert!(self.groups.preparing.contains(&(*fails_at, group)));
                     patient_groups += usize::from(*patient);
                 }
                 Stage::Ready => assert!(placed == bundles && uncertain == 0, "groups invariant 1: {group}"),
-                Stage::Removing => assert!(placed == 0 && uncertain == 0 && !known.returning.is_empty()),
+                Stage::Removing { .. } if !known.is_gone() => assert_eq!(placed, 0),
+                Stage::Removing { .. } => {
+                    assert!(placed == 0 && uncertain == 0 && !known.returning.is_empty());
+                }
             }
             assert!(known.returning.keys().chain(&known.watchers).all(|node| self.nodes.knows(*node)));
             let distinct: BTreeSet<NodeId> = known.places.values().copied().collect();
@@ -468,6 +474,11 @@ impl Placer {
         }
         assert!(patient_groups <= 1, "groups invariant 3");
     }
+}
+
+/// What those learn who ask about a group that is gone.
+fn removed(group: GroupId, state: GroupState) -> FromPlacer {
+    FromPlacer::GroupChanged { group, spec: None, state, nodes: Vec::new() }
 }
 
 /// A resource that those nodes have, as far as packing goes, whose labels suit a bundle.

@@ -10,7 +10,7 @@ use crate::Time;
 use crate::estimate::{Estimates, Expectation};
 use aktis_protocol::placement::{Demand, NodeInfo, NodeReport, QueueRow};
 use aktis_protocol::{FunctionId, GroupId, GroupPlace, NodeId, Resources, limits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a task is on its way, from its placement until a report of the node where it went may tell of it.
 pub const SETTLE_MICROSECONDS: u64 = 20_000;
@@ -295,6 +295,25 @@ impl Nodes {
         }
     }
 
+    /// Why nothing can go from one node to the other, if so: either may have dialled the other in vain.
+    pub(super) fn obstacle(&self, from: NodeId, to: NodeId) -> Option<String> {
+        let between = |(dialler, dialled): (NodeId, NodeId)| {
+            let rows = &self.table.get(&dialler)?.report.unreachable;
+            let row = rows.iter().find(|row| row.node == dialled)?;
+            Some(format!("node {dialler} cannot reach node {dialled} {}", row.reason))
+        };
+        [(from, to), (to, from)].into_iter().find_map(between)
+    }
+
+    /// The nodes that others cannot reach, or that cannot reach others.
+    pub(super) fn apart(&self) -> BTreeSet<NodeId> {
+        let apart = |(node, known): (&NodeId, &Known)| {
+            let rows = known.report.unreachable.iter();
+            rows.flat_map(|row| [*node, row.node]).collect::<Vec<_>>()
+        };
+        self.table.iter().flat_map(apart).collect()
+    }
+
     /// All, in order of id.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Known> {
         self.table.values()
@@ -304,6 +323,7 @@ impl Nodes {
         let Some(known) = self.table.get_mut(&node) else { return };
         report.queues.truncate(limits::REPORT_QUEUES_MAX);
         report.links.truncate(limits::REPORT_LINKS_MAX);
+        report.unreachable.truncate(limits::REPORT_UNREACHABLE_MAX);
         report.run_times.clear();
         known.report = report;
         known.assumed.retain(|assumed| assumed.at.is_none_or(|at| now.0 < at.0 + SETTLE_MICROSECONDS));

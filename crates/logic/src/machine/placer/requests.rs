@@ -46,7 +46,7 @@ pub(super) enum Change {
 enum Awaited {
     /// That those who could take it have less to do.
     Room,
-    /// That actors or groups go.
+    /// That actors or groups go, or that nodes can be reached.
     Ends,
     /// Other nodes or groups.
     Members,
@@ -70,12 +70,12 @@ pub(super) struct Requests {
     turns_given: u64,
     /// How many wait just for room, of those that are alike.
     roomless: BTreeMap<Alike, usize>,
-    /// How many wait for actors or groups to go.
+    /// How many wait for [`Awaited::Ends`].
     endless: usize,
     /// What has happened since the last sweep, at most.
     change: Option<Change>,
     swept_at: Option<Time>,
-    /// When those were looked at who wait for actors or groups to go.
+    /// When those were looked at.
     ends_swept_at: Time,
 }
 
@@ -175,7 +175,7 @@ impl Requests {
         let request = self.table.get_mut(&key)?;
         let (awaited, reason) = match no_place {
             NoPlace::NoRoom => (Awaited::Room, None),
-            NoPlace::Occupied(reason) => (Awaited::Ends, Some(reason)),
+            NoPlace::Occupied(reason) | NoPlace::Unreachable(reason) => (Awaited::Ends, Some(reason)),
             NoPlace::TooLarge(reason) | NoPlace::Missing(reason) => (Awaited::Members, Some(reason)),
         };
         let before = std::mem::replace(&mut request.awaited, awaited);
@@ -267,6 +267,7 @@ impl Placer {
         // What is like one that found no room, and younger, finds none either.
         let mut full: BTreeSet<Alike> = BTreeSet::new();
         self.nodes.expire(now);
+        let apart = self.nodes.apart();
         for key in self.requests.begin_sweep(now) {
             let demand = &self.requests.table[&key].demand;
             let alike = demand.inputs.is_empty().then(|| alike(demand));
@@ -274,7 +275,8 @@ impl Placer {
                 continue;
             }
             if let Err(NoPlace::NoRoom) = self.try_place(now, key, out) {
-                full.extend(alike);
+                // Others may reach nodes that this one cannot.
+                full.extend(alike.filter(|_| !apart.contains(&key.0)));
             }
         }
     }

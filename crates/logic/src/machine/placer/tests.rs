@@ -1,15 +1,20 @@
 //! Stories of the placer: what it is told, and what it says.
 
+mod groups;
+
 use super::*;
 use crate::estimate;
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{
     Demand, Input, LabelRule, LabelTest, Labels, LinkRow, NodeReport, QueueRow, RunTimes, Strategy,
+    Unreachable,
 };
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
-    Amount, FunctionId, GroupId, GroupPlace, GroupState, GroupStrategy, Resources, SessionId, TaskId, limits,
+    Amount, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, Resources, SessionId,
+    TaskId, limits,
 };
+use std::collections::BTreeMap;
 
 const SHORT: FunctionId = FunctionId(1);
 const LONG: FunctionId = FunctionId(2);
@@ -18,7 +23,7 @@ const LONG: FunctionId = FunctionId(2);
 const LOOK: u64 = 2 * SWEEP_MICROSECONDS;
 
 /// After so long, nodes have said what they have kept.
-const KEPT_FOR: u64 = groups::KEPT_MICROSECONDS_MAX + LOOK;
+const KEPT_FOR: u64 = super::groups::KEPT_MICROSECONDS_MAX + LOOK;
 
 /// A placer with whom one speaks.
 #[derive(Default)]
@@ -27,6 +32,11 @@ struct Talk {
     now: u64,
     /// What was said and not yet looked at.
     said: Vec<(u64, FromPlacer)>,
+    /// The rows of groups that are on disk.
+    rows: BTreeMap<GroupId, GroupRow>,
+    /// While the disk is slow: what is still to be written.
+    unwritten: Vec<(GroupId, Option<GroupRow>, u64)>,
+    is_disk_slow: bool,
 }
 
 fn node(number: u64) -> NodeId {
@@ -54,8 +64,38 @@ impl Talk {
         let mut out = Vec::new();
         self.placer.step(Time(self.now), input, &mut out);
         self.placer.check();
-        self.said
-            .extend(out.into_iter().map(|PlacerEffect::Send { to, message }| (to.to_words()[1], message)));
+        for effect in out {
+            match effect {
+                PlacerEffect::Send { to, message } => self.said.push((to.to_words()[1], message)),
+                PlacerEffect::WriteGroup { group, row, write } => self.unwritten.push((group, row, write)),
+            }
+        }
+        if !self.is_disk_slow {
+            self.write();
+        }
+    }
+
+    /// All that is to be written is on disk.
+    fn write(&mut self) {
+        for (group, row, write) in std::mem::take(&mut self.unwritten) {
+            match row {
+                Some(row) => drop(self.rows.insert(group, row)),
+                None => drop(self.rows.remove(&group)),
+            }
+            self.step(PlacerInput::GroupWritten { group, write, outcome: Ok(()) });
+        }
+    }
+
+    /// The control process dies, with what is not on disk, and is started again when these were members.
+    fn restart(&mut self, members: &[u64]) {
+        let rows = self.rows.clone();
+        *self = Self { rows: rows.clone(), now: self.now, ..Self::default() };
+        members.iter().for_each(|number| self.step(PlacerInput::NodeAwaited { node: node(*number) }));
+        rows.into_values().for_each(|row| self.step(PlacerInput::GroupRestored { row }));
+    }
+
+    fn kept(&mut self, from: u64, number: u64, bundles: &[u32]) {
+        self.say(from, ToPlacer::GroupKept { group: group_id(number), bundles: bundles.to_vec() });
     }
 
     fn join(&mut self, number: u64, resources: Resources, labels: Labels) {
@@ -273,6 +313,44 @@ fn large_inputs_draw_tasks_to_them_until_the_queue_there_is_longer_than_the_way(
 }
 
 #[test]
+fn what_cannot_be_sent_to_a_node_goes_to_another_or_says_why_until_it_can() {
+    // The first has no CPUs of its own; of two nodes, one dials.
+    let mut talk = Talk::with(&[cpus(0), cpus(8), cpus(1)]);
+    let row = |number| Unreachable { node: node(number), reason: "at 10.0.0.1:7000: no route".to_owned() };
+    let four = || Demand { needs: cpus(4), ..demand(1) };
+    let cut_off = |units, numbers: &[u64]| NodeReport {
+        available: cpus(units),
+        usable: cpus(units),
+        unreachable: numbers.iter().map(|number| row(*number)).collect(),
+        ..NodeReport::default()
+    };
+    talk.say(2, ToPlacer::Reported { report: cut_off(8, &[1]) });
+    assert_eq!(talk.want(1, 1, demand(1)), [(3, 1)], "the larger one is out of reach");
+    talk.want(1, 2, four());
+    let (first, second) = (node(1), node(2));
+    let why = format!("node {second} cannot reach node {first} at 10.0.0.1:7000: no route");
+    assert_eq!(talk.reasons(), [format!("node {second} could take it, but {why}")]);
+    assert_eq!(talk.want(3, 3, four()), [(2, 1)], "others can reach it");
+    talk.say(2, ToPlacer::Reported { report: cut_off(8, &[]) });
+    talk.pass(limits::NODE_REPORT_MICROSECONDS + LOOK);
+    assert_eq!(talk.placed(2), [(2, 1)]);
+}
+
+#[test]
+fn who_cannot_reach_a_node_keeps_nobody_else_from_it() {
+    let mut talk = Talk::with(&[cpus(0), cpus(1), cpus(0), cpus(4)]);
+    let unreachable = vec![Unreachable { node: node(4), reason: String::new() }];
+    talk.learn();
+    talk.report(2, cpus(0), busy(LONG, 100, 1));
+    talk.say(1, ToPlacer::Reported { report: NodeReport { unreachable, ..NodeReport::default() } });
+    talk.report(4, cpus(0), busy(LONG, 100, 4));
+    assert_eq!((talk.want(1, 1, demand(1)), talk.want(3, 1, demand(1))), (vec![], vec![]));
+    talk.report(4, cpus(4), Vec::new());
+    talk.pass(LOOK);
+    assert_eq!(talk.placed(1), [(4, 1)]);
+}
+
+#[test]
 fn an_infeasible_demand_is_explained_once_and_placed_when_a_node_joins() {
     let mut talk = Talk::with(&[cpus(4), cpus(8).with(GPU, Amount::units(2))]);
     let wanted = Demand { needs: cpus(1).with(GPU, Amount::units(4)), ..demand(1) };
@@ -380,194 +458,6 @@ fn too_many_demands_are_refused() {
     talk.say(1, ToPlacer::PlaceWithdrawn { request: 0 });
     talk.want(1, u32::MAX, Demand { needs: cpus(2), ..demand(1) });
     assert_eq!(talk.reasons(), ["no node has 2 CPU; the largest has 1 CPU"]);
-}
-
-#[test]
-fn a_group_is_prepared_committed_used_and_returned() {
-    let mut talk = Talk::with(&[cpus(2), cpus(2), cpus(2)]);
-    talk.want_group(1, 7, GroupStrategy::StrictSpread, &[2, 1]);
-    assert_eq!(talk.heard(), ["1 reserve [0]", "2 reserve [1]"]);
-    let inside = |bundle| GroupPlace { group: group_id(7), bundle };
-    let used = |bundle| Demand { group: Some(inside(bundle)), ..demand(1) };
-    assert_eq!(talk.want(3, 1, used(None)), []);
-    assert!(talk.reasons()[0].ends_with("is not ready: its resources are being set aside"));
-    talk.reserved(1, 7, 1, Ok(()));
-    assert_eq!(talk.heard(), [""; 0], "not all have it");
-    talk.reserved(2, 7, 1, Ok(()));
-    assert_eq!(talk.heard(), ["1 commit", "2 commit", "1 ready [1, 2]"]);
-    talk.pass(LOOK);
-    assert_eq!(talk.placed(1), [(1, 1)]);
-    assert_eq!(talk.want(3, 2, used(Some(1))), [(2, 1)]);
-    assert_eq!(talk.want(3, 3, used(Some(2))), []);
-    assert!(talk.reasons()[0].ends_with("has 2 bundles, and none is number 2"));
-    let free = talk.want(3, 4, Demand { needs: cpus(2), ..demand(1) });
-    assert_eq!(free, [(3, 1)], "others do not use what is set aside");
-
-    talk.say(1, ToPlacer::GroupRemoved { group: group_id(7) });
-    assert_eq!(talk.heard(), ["1 removed: it was removed", "1 return [0]", "2 return [1]"]);
-    talk.say(1, ToPlacer::Returned { group: group_id(7) });
-    assert_eq!(talk.placer.groups(), 1);
-    talk.say(2, ToPlacer::Returned { group: group_id(7) });
-    assert_eq!(talk.placer.groups(), 0);
-    talk.say(3, ToPlacer::GroupWatched { group: group_id(7) });
-    assert_eq!(talk.heard(), ["3 removed: it was removed"]);
-}
-
-#[test]
-fn a_refusal_or_a_death_returns_everything_and_another_way_is_tried() {
-    let mut talk = Talk::with(&[cpus(2), cpus(2), cpus(2)]);
-    talk.want_group(1, 7, GroupStrategy::StrictSpread, &[2, 2]);
-    assert_eq!(talk.heard(), ["1 reserve [0]", "2 reserve [1]"]);
-    talk.reserved(1, 7, 1, Ok(()));
-    talk.reserved(2, 7, 1, Err("2 CPU are in use".into()));
-    let heard = talk.heard();
-    assert_eq!(heard[..2], ["1 return [0]", "2 return [1]"]);
-    assert!(heard[2].ends_with("could not set its part aside: 2 CPU are in use"), "{heard:?}");
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["1 reserve [0]", "3 reserve [1]"], "not where it was refused");
-    talk.reserved(1, 7, 1, Ok(()));
-    talk.reserved(3, 7, 2, Ok(()));
-    assert_eq!(talk.heard(), [""; 0], "an answer to an earlier question does not count");
-    talk.step(PlacerInput::NodeLeft { node: node(3) });
-    assert_eq!(talk.heard()[0], "1 return [0]");
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["1 reserve [0]", "2 reserve [1]"]);
-    talk.pass(PREPARE_MICROSECONDS_MAX);
-    let heard = talk.heard();
-    assert_eq!(heard[..2], ["1 return [0]", "2 return [1]"]);
-    assert_eq!(heard[2], "1 pending: its resources could not be set aside in time");
-}
-
-#[test]
-fn a_ready_group_that_loses_a_node_is_repaired_around_what_is_left() {
-    let mut talk = Talk::with(&[cpus(2), cpus(2)]);
-    talk.want_group(1, 7, GroupStrategy::StrictSpread, &[2, 2]);
-    talk.reserved(1, 7, 1, Ok(()));
-    talk.reserved(2, 7, 1, Ok(()));
-    talk.said.clear();
-    talk.step(PlacerInput::NodeLeft { node: node(2) });
-    assert!(talk.heard()[0].starts_with("1 pending: node"));
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["1 pending: its 2 bundles want 2 different nodes, of 1 that there are"]);
-    talk.join(3, cpus(4), Labels::new());
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["3 reserve [1]"]);
-    talk.reserved(3, 7, 2, Ok(()));
-    assert_eq!(talk.heard(), ["3 commit", "1 ready [1, 3]"]);
-    talk.step(PlacerInput::NodeLeft { node: node(1) });
-    assert_eq!(talk.heard(), ["3 return [1]"], "its maker is gone");
-    talk.step(PlacerInput::NodeLeft { node: node(3) });
-    assert_eq!(talk.placer.groups(), 0);
-}
-
-#[test]
-fn a_group_that_never_finds_all_free_at_once_waits_for_it_where_it_is() {
-    let mut talk = Talk::with(&[cpus(2), cpus(2)]);
-    talk.learn();
-    talk.report(1, cpus(1), busy(LONG, 0, 1));
-    talk.report(2, cpus(1), busy(LONG, 0, 1));
-    talk.want_group(1, 7, GroupStrategy::StrictSpread, &[2, 2]);
-    talk.want_group(2, 8, GroupStrategy::StrictSpread, &[2, 2]);
-    assert_eq!(talk.heard(), ["1 pending: its resources are in use", "2 pending: its resources are in use"]);
-    talk.pass(GROUP_PATIENCE_MICROSECONDS);
-    assert_eq!(talk.heard(), ["1 reserve [0]", "2 reserve [1]"], "groups invariant 3: one of them");
-    assert_eq!(talk.want(1, 1, demand(1)), [], "nothing more is bound there");
-    talk.reserved(1, 7, 1, Ok(()));
-    talk.pass(PATIENT_MICROSECONDS_MAX / 2);
-    talk.reserved(2, 7, 1, Ok(()));
-    let heard = talk.heard();
-    assert!(heard.contains(&"1 ready [1, 2]".to_owned()), "{heard:?}");
-}
-
-#[test]
-fn groups_that_cannot_be_are_explained_or_refused() {
-    let mut talk = Talk::with(&[cpus(2), cpus(2)]);
-    talk.want_group(1, 1, GroupStrategy::Pack, &[1, 3]);
-    talk.want_group(1, 2, GroupStrategy::StrictPack, &[2, 1]);
-    talk.want_group(1, 3, GroupStrategy::Pack, &[2, 2, 1]);
-    talk.want_group(1, 4, GroupStrategy::Pack, &[]);
-    assert_eq!(
-        talk.heard(),
-        [
-            "1 pending: bundle 1: no node has 3 CPU; the largest has 2 CPU",
-            "1 pending: its bundles do not fit on one node together",
-            "1 pending: its bundles do not fit on the 2 nodes together",
-            "1 removed: a placement group has at least one bundle",
-        ]
-    );
-}
-
-#[test]
-fn a_restored_group_is_ready_and_loses_nodes_that_do_not_come_back() {
-    let mut talk = Talk::default();
-    let spec = GroupSpec {
-        labels: Vec::new(),
-        group: group_id(7),
-        bundles: vec![cpus(1), cpus(1)],
-        strategy: GroupStrategy::Spread,
-        name: None,
-        detached: true,
-    };
-    let nodes = vec![node(1), node(2)];
-    talk.step(PlacerInput::GroupRestored { spec, creator: node(9), nodes });
-    talk.join(1, cpus(4), Labels::new());
-    talk.say(1, ToPlacer::GroupWatched { group: group_id(7) });
-    assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
-    talk.step(PlacerInput::NodeLeft { node: node(2) });
-    talk.pass(LOOK);
-    assert_eq!(talk.heard()[1..], ["1 reserve [1]"]);
-}
-
-#[test]
-fn what_nodes_have_kept_is_theirs_when_they_or_the_placer_were_away() {
-    let bundles = vec![cpus(1), cpus(1)];
-    let strategy = GroupStrategy::StrictSpread;
-    let spec = GroupSpec { group: group_id(7), bundles, strategy, ..GroupSpec::default() };
-    let kept = |bundle| ToPlacer::GroupKept { spec: spec.clone(), creator: node(1), bundles: vec![bundle] };
-    // A placer that knows nothing.
-    let mut talk = Talk::with(&[cpus(4), cpus(4), cpus(4)]);
-    talk.say(2, kept(1));
-    talk.say(1, ToPlacer::GroupWanted { spec: spec.clone() });
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["1 pending: "], "others may have more of it");
-    talk.say(1, kept(0));
-    assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
-    // A node that joins again has it still.
-    talk.pass(LOOK);
-    talk.join(2, cpus(4), Labels::new());
-    assert!(talk.heard()[0].starts_with("1 pending: node"));
-    talk.say(2, kept(1));
-    assert_eq!(talk.heard(), ["1 ready [1, 2]"]);
-    // One that was away for too long is asked to return what another has by now.
-    talk.step(PlacerInput::NodeLeft { node: node(2) });
-    talk.pass(KEPT_FOR);
-    assert!(talk.heard().contains(&"3 reserve [1]".to_owned()));
-    talk.reserved(3, 7, 1, Ok(()));
-    talk.said.clear();
-    talk.join(2, cpus(4), Labels::new());
-    talk.say(2, kept(1));
-    assert_eq!(talk.heard(), ["2 return [1]"]);
-}
-
-#[test]
-fn groups_with_names_are_known_everywhere_and_bundles_go_where_labels_suit() {
-    let mut talk = Talk::with(&[cpus(4)]);
-    talk.join(2, cpus(4), Labels::from([("zone".into(), "b".into())]));
-    let rule = LabelRule { name: "zone".into(), test: LabelTest::Exists };
-    let spec = GroupSpec {
-        group: group_id(7),
-        bundles: vec![cpus(1), cpus(1)],
-        labels: vec![vec![rule]],
-        name: Some("known".into()),
-        ..GroupSpec::default()
-    };
-    talk.say(1, ToPlacer::GroupWanted { spec });
-    talk.pass(LOOK);
-    assert_eq!(talk.heard(), ["2 reserve [0, 1]"]);
-    talk.reserved(2, 7, 1, Ok(()));
-    assert_eq!(talk.heard(), ["2 commit", "1 ready [2, 2]", "2 ready [2, 2]"]);
-    talk.join(3, cpus(1), Labels::new());
-    assert_eq!(talk.heard(), ["3 ready [2, 2]"]);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use super::super::{Node, NodeEffect};
 use super::record::{Care, Life, light_spec};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::actors::ActorPlace;
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, ProgramId};
 
@@ -37,11 +36,12 @@ impl Node {
         known.care = Care::AtPeer(peer);
         known.life = Life::Alive { host: peer, allocation: Allocation::default() };
         known.spec = light_spec(actor, ProgramId::default());
+        known.away = Some(why);
         let others: Vec<_> = known.holders.iter().copied().filter(|&holder| holder != peer).collect();
         if !others.is_empty() || known.containers > 0 {
             self.send(peer, FromNode::ActorWanted { actor }, out);
         }
-        self.say_pending(actor, &others, &why, out);
+        others.into_iter().for_each(|holder| self.tell_one(actor, holder, out));
         self.end_if_unreachable(now, actor, out);
     }
 
@@ -57,13 +57,10 @@ impl Node {
         &mut self,
         from: ProcessSlot,
         actor: ActorId,
-        reason: &str,
+        reason: String,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.proxy_for(actor) == Some(from) {
-            let holders: Vec<_> = self.actors.table[&actor].holders.iter().copied().collect();
-            self.say_pending(actor, &holders, reason, out);
-        }
+        self.set_away(from, actor, Some(reason), out);
     }
 
     pub(in super::super) fn on_actor_back(
@@ -72,21 +69,21 @@ impl Node {
         actor: ActorId,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.proxy_for(actor) == Some(from) {
-            self.tell(actor, out);
-        }
+        self.set_away(from, actor, None, out);
     }
 
-    fn say_pending(
-        &self,
+    fn set_away(
+        &mut self,
+        from: ProcessSlot,
         actor: ActorId,
-        holders: &[ProcessSlot],
-        reason: &str,
+        away: Option<String>,
         out: &mut Effects<NodeEffect>,
     ) {
-        for &holder in holders {
-            let place = ActorPlace::Pending(reason.to_owned());
-            self.send(holder, FromNode::ActorChanged { actor, place }, out);
+        if self.proxy_for(actor) == Some(from)
+            && let Some(known) = self.actors.table.get_mut(&actor)
+        {
+            known.away = away;
+            self.tell(actor, out);
         }
     }
 }

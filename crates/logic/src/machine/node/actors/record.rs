@@ -62,6 +62,8 @@ pub(in super::super) struct Actor {
     /// Deaths of its process before it was constructed, in a row.
     pub(in super::super) start_failures: StartFailures,
     pub(in super::super) life: Life,
+    /// For one in the care of another node: why it takes no calls for now, as far as that node has said.
+    pub(in super::super) away: Option<String>,
 }
 
 impl Actor {
@@ -76,13 +78,16 @@ impl Actor {
             incarnation: 0,
             start_failures: StartFailures::default(),
             life,
+            away: None,
         }
     }
 
-    /// An actor that is in the care of another node, and known here by its handles.
+    /// An actor that is in the care of another node, and known here by its handles. That node says when it takes calls: it
+    /// may have to be constructed first, and that here.
     pub(in super::super) fn at_peer(actor: ActorId, program: ProgramId, peer: ProcessSlot) -> Self {
         let life = Life::Alive { host: peer, allocation: Allocation::default() };
-        Self { care: Care::AtPeer(peer), ..Self::new(light_spec(actor, program), life) }
+        let away = Some("the node that has it has not said yet whether it takes calls".to_owned());
+        Self { care: Care::AtPeer(peer), away, ..Self::new(light_spec(actor, program), life) }
     }
 
     /// Uses up one restart; false if none is left.
@@ -101,7 +106,10 @@ impl Actor {
                 None => told.clone(),
             }),
             Life::Starting { .. } => ActorPlace::Pending("it is being constructed".into()),
-            Life::Alive { host, .. } => ActorPlace::Alive { process: *host, incarnation: self.incarnation },
+            Life::Alive { host, .. } => match &self.away {
+                Some(reason) => ActorPlace::Pending(reason.clone()),
+                None => ActorPlace::Alive { process: *host, incarnation: self.incarnation },
+            },
             Life::Ending { then: Then::Dead(failure), .. } | Life::Dead(failure) => {
                 ActorPlace::Dead(failure.clone())
             }

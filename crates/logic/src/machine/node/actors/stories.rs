@@ -57,7 +57,10 @@ impl Node {
         if let Some(old) = self.actors.table.remove(&actor) {
             fresh.holders = old.holders;
             fresh.containers = old.containers;
-            fresh.incarnation = fresh.incarnation.max(old.incarnation + 1);
+            if proxy.is_none() {
+                // Of one in the care of another node, that one knows which life it is.
+                fresh.incarnation = fresh.incarnation.max(old.incarnation + 1);
+            }
         }
         fresh.holders.insert(from);
         let waits = !fresh.is_gone();

@@ -3,10 +3,10 @@
 use super::super::packing::Wanted;
 use super::super::requests::Change;
 use super::super::{Placer, PlacerEffect};
-use super::{Group, KEPT_MICROSECONDS_MAX, Stage};
+use super::{Group, Stage};
 use crate::{Effects, Time};
 use aktis_protocol::placement::FromPlacer;
-use aktis_protocol::{GroupId, GroupSpec, GroupStrategy, NodeId};
+use aktis_protocol::{GroupId, GroupStrategy, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Placer {
@@ -28,33 +28,30 @@ impl Placer {
             self.nodes.assume_bundle(node, group, &bundle);
             parts.entry(node).or_default().push((index, bundle));
         }
-        let (spec, creator) = (known.spec.clone(), known.creator);
+        let spec = known.spec.clone();
         let unanswered = parts.keys().copied().collect();
         known.stage = Stage::Preparing { plan, unanswered, fails_at, patient };
         self.groups.waiting.remove(&known.turn);
         self.groups.preparing.insert((fails_at, group));
+        self.groups.touched.insert(group);
         for (node, bundles) in parts {
             let spec = spec.clone();
-            self.send(node, FromPlacer::Reserve { group, spec, creator, attempt, bundles }, out);
+            self.send(node, FromPlacer::Reserve { group, spec, attempt, bundles }, out);
         }
     }
 
     /// A node that has joined has bundles of a group from before: it keeps those that have no other node by now.
     pub(in super::super) fn on_group_kept(
         &mut self,
-        now: Time,
         from: NodeId,
-        (spec, creator): (GroupSpec, NodeId),
+        group: GroupId,
         bundles: Vec<u32>,
         out: &mut Effects<PlacerEffect>,
     ) {
-        let group = spec.group;
-        if !self.groups.table.contains_key(&group) {
-            self.insert_group(now, spec, creator, BTreeSet::new(), BTreeMap::new());
-            let known = self.groups.table.get_mut(&group).expect("it was just made");
-            known.held_until = Time(now.0 + KEPT_MICROSECONDS_MAX);
-        }
-        let known = self.groups.table.get_mut(&group).expect("it is there");
+        let Some(known) = self.groups.table.get_mut(&group) else {
+            // It was removed while the node was away.
+            return self.send(from, FromPlacer::Return { group, bundles }, out);
+        };
         let mut unwanted = BTreeMap::new();
         for bundle in bundles {
             let elsewhere = known.places.values().any(|place| *place != from);
@@ -65,11 +62,16 @@ impl Placer {
                 GroupStrategy::Pack | GroupStrategy::Spread => true,
             };
             let waits = matches!(known.stage, Stage::Waiting { .. }) && !known.places.contains_key(&bundle);
-            match suits && waits && (bundle as usize) < known.spec.bundles.len() {
-                true => known.places.insert(bundle, from),
+            let is_another = known.awaited.get(&bundle).is_some_and(|place| *place != from);
+            match suits && waits && !is_another && (bundle as usize) < known.spec.bundles.len() {
+                true => {
+                    known.awaited.remove(&bundle);
+                    known.places.insert(bundle, from)
+                }
                 false => unwanted.insert(bundle, from),
             };
         }
+        self.groups.touched.insert(group);
         if known.places.len() == known.spec.bundles.len() && matches!(known.stage, Stage::Waiting { .. }) {
             known.stage = Stage::Ready;
             self.groups.waiting.remove(&known.turn);
@@ -96,14 +98,16 @@ impl Placer {
             return self.give_up(now, group, format!("node {from} could not set its part aside: {why}"), out);
         }
         unanswered.remove(&from);
-        if unanswered.is_empty() {
-            self.commit(now, group, out);
-        }
+        self.commit_if_prepared(now, group, out);
     }
 
-    /// Second phase: all have set their parts aside.
-    fn commit(&mut self, now: Time, group: GroupId, out: &mut Effects<PlacerEffect>) {
+    /// Second phase: all have set their parts aside, and that they may have them is on disk.
+    pub(super) fn commit_if_prepared(&mut self, now: Time, group: GroupId, out: &mut Effects<PlacerEffect>) {
         let known = self.groups.table.get_mut(&group).expect("the group is known");
+        let answered = matches!(&known.stage, Stage::Preparing { unanswered, .. } if unanswered.is_empty());
+        if !answered || !known.record.is_current() {
+            return;
+        }
         let Stage::Preparing { plan, fails_at, .. } = std::mem::replace(&mut known.stage, Stage::Ready)
         else {
             return;
@@ -141,6 +145,7 @@ impl Placer {
         }
         self.groups.preparing.remove(&(fails_at, group));
         self.groups.waiting.insert(known.turn, group);
+        self.groups.touched.insert(group);
         self.ask_back(group, &plan, out);
         self.tell_group(group, out);
     }
@@ -177,7 +182,7 @@ impl Placer {
     }
 
     pub(super) fn forget_if_returned(&mut self, group: GroupId) {
-        let over = |known: &Group| matches!(known.stage, Stage::Removing) && known.returning.is_empty();
+        let over = |known: &Group| known.is_gone() && known.returning.is_empty();
         if self.groups.table.get(&group).is_some_and(over) {
             self.groups.table.remove(&group);
         }
