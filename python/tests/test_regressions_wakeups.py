@@ -4,7 +4,9 @@ Each was a matter of moments, so each test goes through its scenario many times.
 """
 
 import asyncio
+import os
 import queue
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -188,3 +190,36 @@ def test_an_actor_answers_and_is_killed() -> None:
         get(gate.open.remote())
         aktis.kill(gate)
         assert get(answers) == ["through", "through"]
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.one_node("it stops a worker that it finds among its own children")
+def test_a_worker_that_comes_too_late_for_its_task_gives_the_cpu_back(session: Any, tmp_path: Path) -> None:
+    """A worker that slept was given a CPU for a task, and another one was faster. It slept on with the CPU,
+    and outlived its driver where that was on another node."""
+
+    @aktis.remote
+    def lingers(latch: Latch) -> int:
+        latch.wait()
+        return os.getpid()
+
+    def are_free(cpus: int) -> bool:
+        return aktis.available_resources().get("CPU", 0) == cpus
+
+    def run_two(arrivals: int) -> list[int]:
+        latch = Latch(tmp_path / str(len(list(tmp_path.iterdir()))))
+        running = [lingers.remote(latch) for _ in range(2)]
+        latch.wait_for_arrivals(arrivals)
+        wait_until(lambda: are_free(0), what="both workers to be given CPUs")
+        latch.open()
+        return list(get(running))
+
+    late = max(run_two(2))
+    for _ in range(5):
+        wait_until(lambda: are_free(2), what="both workers to give their CPUs back")
+        os.kill(late, signal.SIGSTOP)
+        assert late not in run_two(1)
+        os.kill(late, signal.SIGCONT)
+    wait_until(lambda: are_free(2), what="both workers to give their CPUs back")

@@ -518,6 +518,10 @@ impl Executor {
     fn on_lease_granted(&self, runtime: &Arc<Inner>, lease: Lease) {
         self.leases.lock().grant(lease);
         self.offer_idle(runtime);
+        if self.kind == WorkerKind::Isolated {
+            // Others may have taken its task meanwhile. A thread that fell asleep without a lease would never give it back.
+            runtime.control.doorbell().call();
+        }
     }
 
     /// A message about a task that this worker runs.
