@@ -155,29 +155,6 @@ def test_handles_are_values() -> None:
     assert counter.add is counter.add, "a method is made once"
 
 
-def test_a_handle_in_a_closure() -> None:
-    counter = Counter.remote()
-
-    @aktis.remote
-    def adds() -> int:
-        return aktis.get(counter.add.remote())
-
-    assert sorted(aktis.get([adds.remote() for _ in range(3)])) == [1, 2, 3]
-    assert aktis.get(counter.add.remote()) == 4
-
-
-def test_a_handle_in_a_method_of_a_class() -> None:
-    counter = Counter.remote()
-
-    class Adder:
-        def add(self) -> int:
-            return aktis.get(counter.add.remote())
-
-    adder = aktis.remote(Adder).remote()
-    del Adder
-    assert aktis.get([adder.add.remote() for _ in range(2)]) == [1, 2]
-
-
 def test_methods_of_every_actor() -> None:
     counter = Counter.remote(3)
     assert aktis.get(counter.__ray_ready__.remote()) is True

@@ -1,6 +1,5 @@
 """Tasks and objects: exceptions, arguments, returns, references, arrays, workers (behaviours 1 to 11)."""
 
-import gc
 import os
 import sys
 import threading
@@ -12,7 +11,6 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from aktis.util import state
 from support import Latch, children_of, identity, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -458,41 +456,6 @@ def test_references_that_tasks_return() -> None:
     large, small = aktis.get(makes.remote())
     assert len(aktis.get(large)) == 500_000
     assert aktis.get(small) == "small"
-
-
-def test_references_in_closures() -> None:
-    ref = aktis.put(bytes(300_000))
-
-    @aktis.remote
-    def reads() -> int:
-        return len(aktis.get(ref))
-
-    assert aktis.get(reads.remote()) == 300_000
-
-
-def test_what_a_closure_holds_lives_as_long_as_its_calls(latch: Latch) -> None:
-    def submits() -> tuple[Any, str]:
-        ref = aktis.put(bytes(300_000))
-
-        @aktis.remote(max_calls=1)
-        def reads(latch: Latch) -> int:
-            latch.wait()
-            return len(aktis.get(ref))
-
-        return reads.remote(latch), ref.hex()
-
-    def is_stored(name: str) -> bool:
-        return any(row.object_id == name for row in state.list_objects(limit=10_000))
-
-    result, name = submits()
-    gc.collect()
-    latch.wait_for_arrivals(1)
-    assert is_stored(name), "the task still needs it"
-    latch.open()
-    assert aktis.get(result) == 300_000
-    # The worker ends with its one call; the function is gone, and the call does not come again.
-    del result
-    wait_until(lambda: not is_stored(name), what="the value to be let go")
 
 
 def test_a_worker_may_keep_what_it_was_given() -> None:

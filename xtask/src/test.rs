@@ -27,6 +27,7 @@ const ON_TWO_NODES: &[&str] = &[
     "--quiet",
     "--nodes",
     "python/tests/test_actors.py",
+    "python/tests/test_closures.py",
     "python/tests/test_cancel.py",
     "python/tests/test_failures.py",
     "python/tests/test_generators.py",

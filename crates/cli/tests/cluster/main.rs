@@ -212,7 +212,7 @@ fn an_object_whose_only_copy_is_gone_is_lost_and_nobody_waits_for_it() {
     cluster.join(1);
     let error = length::remote(made).get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(&error, Error::Lost(_) | Error::Task(_)), "{error:?}");
-    assert!(error.to_string().contains("no retry is left after 1 runs"), "{error}");
+    assert!(error.to_string().contains("no retry is left after 1 run of its task"), "{error}");
 }
 
 #[test]
