@@ -67,7 +67,8 @@ fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loade
         return Ok(loaded.clone());
     }
     let handle = runtime.adopt_object(object);
-    let value = py.detach(|| handle.get(None)).map_err(|error| {
+    // Code is in the store already: to hand the CPU on for that would only have less urgent tasks run first.
+    let value = py.detach(|| runtime.keeping_cpu(|| handle.get(None))).map_err(|error| {
         Failure::new(FailureKind::UnknownFunction, format!("its code cannot be fetched: {error}"))
     })?;
     let unreadable = || Failure::new(FailureKind::UnknownFunction, "its code cannot be read");

@@ -530,6 +530,12 @@ impl Runtime {
         self.0.executor.as_ref()?.hosted.details(actor)
     }
 
+    /// Does something for which the task that runs now may have to wait for a moment, but not for long: nobody gets its
+    /// CPU meanwhile, as somebody may while it waits for a value.
+    pub fn keeping_cpu<R>(&self, brief: impl FnOnce() -> R) -> R {
+        crate::worker::keeping_lease(brief)
+    }
+
     /// Ends this worker process when the task that runs now has been answered: its function leaks, say.
     pub fn end_after_this(&self) {
         if let Some(executor) = &self.0.executor {

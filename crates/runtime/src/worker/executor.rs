@@ -87,6 +87,21 @@ thread_local! {
     pub(crate) static LOOKING: Cell<bool> = const { Cell::new(false) };
     /// The runner that this thread is, with the lease it holds.
     pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<Held>)>> = const { RefCell::new(None) };
+    /// Whether it keeps that lease, though it blocks.
+    static KEEPS_LEASE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something for which this thread may have to wait for a moment, but not for long: its lease serves nobody else
+/// meanwhile.
+pub(crate) fn keeping_lease<R>(brief: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEEPS_LEASE.set(self.0);
+        }
+    }
+    let _restore = Restore(KEEPS_LEASE.replace(true));
+    brief()
 }
 
 impl Executor {
@@ -470,7 +485,7 @@ impl Executor {
         let held = RUNNER.with_borrow_mut(|runner| {
             let (_, held) = runner.as_mut()?;
             // GPUs are not handed on: the task's data is on them.
-            if held.as_ref()?.gpus.is_empty() { held.take() } else { None }
+            if held.as_ref()?.gpus.is_empty() && !KEEPS_LEASE.get() { held.take() } else { None }
         });
         let state = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
         if let Some(state) = &state {
