@@ -4,7 +4,7 @@ use crate::failed::Failed;
 use crate::values;
 use aktis_protocol::admin::{
     IdPrefix, JobRow, JobState, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace,
-    OnNode, TaskRow, TaskState,
+    OnNode, ProgramRow, TaskRow, TaskState,
 };
 use aktis_protocol::state::{ActorRow, ActorState, ObjectRow, WorkerRow, WorkerState};
 use aktis_protocol::{Amount, limits};
@@ -143,7 +143,7 @@ pub(crate) struct Start {
     pub(crate) background: bool,
 }
 
-/// Show what there is: tasks, actors, objects, nodes, workers or jobs
+/// Show what there is: tasks, actors, objects, nodes, workers, jobs or programs
 #[derive(Args, Debug)]
 #[command(after_help = "\
 What there is, and its states:
@@ -185,6 +185,7 @@ pub(crate) enum What {
     Nodes,
     Workers,
     Jobs,
+    Programs,
 }
 
 impl What {
@@ -197,6 +198,7 @@ impl What {
             Self::Nodes => ("nodes", ListKind::Nodes, NodeState::WORDS),
             Self::Workers => ("workers", ListKind::Workers, WorkerState::WORDS),
             Self::Jobs => ("jobs", ListKind::Jobs, JobState::WORDS),
+            Self::Programs => ("programs", ListKind::Programs, &["served"]),
         }
     }
 
@@ -209,6 +211,7 @@ impl What {
             Self::Nodes => NodeRow::FIELDS,
             Self::Workers => OnNode::<WorkerRow>::FIELDS,
             Self::Jobs => OnNode::<JobRow>::FIELDS,
+            Self::Programs => OnNode::<ProgramRow>::FIELDS,
         }
     }
 }
@@ -220,7 +223,7 @@ impl List {
         if let Some(word) = self.state.as_ref().filter(|state| !words.contains(&state.as_str())) {
             return Err(Failed::NoSuchState { what: name, word: word.clone(), words });
         }
-        if self.name.is_some() && matches!(what, ListKind::Objects | ListKind::Workers) {
+        if self.name.is_some() && matches!(what, ListKind::Objects | ListKind::Workers | ListKind::Programs) {
             return Err(Failed::NoSuchFilter(name, "names", "--name"));
         }
         if let Some((field, _)) = self.filters.iter().find(|(field, _)| !fields.contains(&field.as_str())) {

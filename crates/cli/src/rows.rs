@@ -1,7 +1,7 @@
 //! What the daemon tells, as records.
 
 use crate::record::Record;
-use aktis_protocol::admin::{JobRow, LogLine, LogStream, NodeRow, OnNode, Rows, TaskRow};
+use aktis_protocol::admin::{JobRow, LogLine, LogStream, NodeRow, OnNode, ProgramRow, Rows, TaskRow};
 use aktis_protocol::state::{ActorRow, ObjectRow, ResourceRow, StoreRow, WorkerRow};
 use aktis_protocol::{Amount, NodeId, Resources, resources};
 use serde_json::{Map, Value, json};
@@ -18,6 +18,7 @@ pub(crate) fn records(rows: &Rows) -> (&'static str, Vec<Record>) {
         Rows::Nodes(rows) => ("nodes", rows.iter().map(node).collect()),
         Rows::Workers(rows) => ("workers", rows.iter().map(worker).collect()),
         Rows::Jobs(rows) => ("jobs", rows.iter().map(job).collect()),
+        Rows::Programs(rows) => ("programs", rows.iter().map(program).collect()),
     }
 }
 
@@ -88,6 +89,19 @@ fn job(OnNode { node, row }: &OnNode<JobRow>) -> Record {
         .field("began_unix_milliseconds", row.began_unix_milliseconds)
         .field("ended_unix_milliseconds", row.ended_unix_milliseconds)
         .both("command", "COMMAND", row.command.as_str())
+}
+
+fn program(OnNode { node, row }: &OnNode<ProgramRow>) -> Record {
+    Record::default()
+        .both("id", "ID", row.program.to_string())
+        .both("language", "LANGUAGE", row.language.word())
+        .both("version", "VERSION", row.version.as_deref())
+        .field("bytes", row.bytes)
+        .column("SIZE", row.bytes.map(bytes_text))
+        .both("architecture", "ARCHITECTURE", row.architecture.as_str())
+        .field("node", node.to_string())
+        .column("NODE", short(*node))
+        .field("came_unix_milliseconds", row.came_unix_milliseconds)
 }
 
 /// A node.

@@ -4,6 +4,7 @@ mod fetchers;
 pub(crate) mod jobs;
 mod names;
 mod places;
+pub(crate) mod programs;
 mod questions;
 mod records;
 mod speeds;
@@ -23,6 +24,7 @@ use jobs::Jobs;
 use names::Names;
 use parking_lot::Mutex;
 use places::Places;
+use programs::Served;
 use questions::{AskedFor, Asker, Questions};
 use records::Tables;
 use speeds::Speeds;
@@ -57,6 +59,7 @@ pub(crate) struct Elsewhere {
     questions: Mutex<Questions>,
     tables: Mutex<Tables>,
     jobs: Mutex<Jobs>,
+    served: Mutex<Served>,
     /// While the control process is away.
     stand_in: Mutex<Option<StandIn>>,
 }
@@ -77,6 +80,7 @@ impl Elsewhere {
             questions: Mutex::default(),
             tables: Mutex::default(),
             jobs: Mutex::default(),
+            served: Mutex::default(),
             stand_in: Mutex::default(),
         });
         let (effects, handed_up) = channel();
@@ -138,6 +142,8 @@ impl Elsewhere {
             }
             NodeEffect::JobBegan { process, pid, program } => self.begin_job(process, pid, program),
             NodeEffect::JobEnded { process } => self.end_job(process),
+            NodeEffect::ProgramCame { program } => self.put_program(program),
+            NodeEffect::ProgramWent { program } => self.delete_program(program),
             NodeEffect::ChangeTables { change } => self.change_tables(change),
             NodeEffect::SeekRecord { object } => self.seek_record(object),
             NodeEffect::AskKey { to, request, question } => {
@@ -180,6 +186,8 @@ impl Elsewhere {
 
     /// The cluster has given this node up, and it has joined anew.
     pub(crate) fn on_membership_lost(&self) {
+        self.put_jobs_again();
+        self.put_programs_again();
         self.host.feed(NodeInput::MembershipLost);
     }
 

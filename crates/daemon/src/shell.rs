@@ -475,6 +475,8 @@ impl Shell {
             | NodeEffect::SeekNames { .. }
             | NodeEffect::JobBegan { .. }
             | NodeEffect::JobEnded { .. }
+            | NodeEffect::ProgramCame { .. }
+            | NodeEffect::ProgramWent { .. }
             | NodeEffect::ChangeTables { .. }
             | NodeEffect::SeekRecord { .. }
             | NodeEffect::AskKey { .. } => self.hand_up(effect),

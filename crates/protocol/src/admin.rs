@@ -17,8 +17,8 @@ pub use crate::state::DemandRow;
 pub use between::{Account, AccountKind, LogPart, NodeAnswer, NodeQuestion, NodeStatus};
 pub use prefix::IdPrefix;
 pub use rows::{
-    ClusterStatus, JobRow, JobState, Known, NodeRow, NodeState, ObjectPlace, OnNode, Rows, TaskKind, TaskRow,
-    TaskState,
+    ClusterStatus, JobRow, JobState, Known, Language, NodeRow, NodeState, ObjectPlace, OnNode, ProgramRow,
+    Rows, TaskKind, TaskRow, TaskState,
 };
 
 use crate::ids::NodeId;
@@ -102,8 +102,10 @@ pub enum ListKind {
     Nodes,
     /// Worker processes.
     Workers,
-    /// Programs that use the cluster, or have.
+    /// Drivers that use the cluster, or have.
     Jobs,
+    /// Programs whose tasks and actors nodes can run.
+    Programs,
 }
 
 /// Which rows are asked for. All conditions must hold.

@@ -133,6 +133,7 @@ fn cluster_rows<'py>(
             add(list, here, |row| object(py, row.node.to_words()[0], &row.row))?;
         }
         Rows::Jobs(rows) => add(list, rows.iter(), |row| job(py, row))?,
+        Rows::Programs(_) => return Ok(false),
         Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| store(py, &row.store))?,
         Rows::Nodes(rows) => add(list, rows.iter(), |row| cluster_node(py, row))?,
     }

@@ -334,6 +334,8 @@ impl World {
                 | NodeEffect::SeekNames { .. }
                 | NodeEffect::JobBegan { .. }
                 | NodeEffect::JobEnded { .. }
+                | NodeEffect::ProgramCame { .. }
+                | NodeEffect::ProgramWent { .. }
                 | NodeEffect::ChangeTables { .. }
                 | NodeEffect::SeekRecord { .. }
                 | NodeEffect::AskKey { .. } => unreachable!("this node is the only one"),

@@ -219,6 +219,7 @@ fn an_object_whose_only_copy_is_gone_is_lost_and_nobody_waits_for_it() {
 fn a_member_that_was_frozen_joins_again_by_itself() {
     let cluster = Cluster::new(0, &[1]);
     let session = cluster.head().session();
+    let of_member = cluster.machines[1].session();
     let _entered = session.enter();
     let counter = Counter::options().remote(10);
     assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 11);
@@ -231,11 +232,18 @@ fn a_member_that_was_frozen_joins_again_by_itself() {
     assert!(matches!(error, Error::WorkerDied(_)), "{error:?}");
     check_found(frozen);
     until("it is given up", || cluster.head().count("nodes") == 1);
+    until("so is what it served", || cluster.head().count("programs") == 1);
     let waiting = add::remote(1, 2);
     until("all that is timed is over", || frozen.elapsed() > Duration::from_secs(20));
     cluster.machines[1].signal(Signal::CONT);
     assert_eq!(waiting.get_timeout(PATIENCE).unwrap(), 3);
     cluster.wait_for_links();
+    // What it serves, and for whom, is told anew.
+    until("it serves its driver", || {
+        let jobs = cluster.head().json(&["list", "jobs", "--state", "running", "--json"]);
+        jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2) && cluster.head().count("programs") == 2
+    });
+    of_member.shutdown();
     for number in 0..100 {
         assert_eq!(add::remote(number, 1).get_timeout(PATIENCE).unwrap(), number + 1);
     }

@@ -30,6 +30,25 @@ fn node_of(machine: &Machine) -> String {
 }
 
 #[test]
+fn what_nodes_serve_is_kept_by_the_control_process_while_they_are_members() {
+    let mut cluster = Cluster::new(0, &[1]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+    let served = |machine: &Machine| -> BTreeSet<String> {
+        let rows = rows(machine, &["programs", "--filter", "language=rust"]);
+        rows.iter().map(|row| format!("{} on {}", row["id"], row["node"])).collect()
+    };
+    let on_both = served(cluster.head());
+    assert_eq!(on_both.len(), 2, "{on_both:?}");
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    until("the member is told of them", || served(&cluster.machines[1]) == on_both);
+    cluster.machines[1].kill();
+    until("the dead one serves nothing", || served(cluster.head()).len() == 1);
+}
+
+#[test]
 fn programs_are_told_while_they_run_and_after_they_have_ended() {
     let mut cluster = Cluster::new(1, &[1]);
     let first = cluster.head().session();

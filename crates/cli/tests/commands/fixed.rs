@@ -3,8 +3,9 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, ListKind, ListQuery, Listing, LogLine,
-    LogQuery, LogStream, NodeRow, NodeState, OnNode, Rows, StopScope, TaskKind, TaskRow, TaskState,
+    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, Language, ListKind, ListQuery, Listing,
+    LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows, StopScope, TaskKind, TaskRow,
+    TaskState,
 };
 use aktis_protocol::state::{
     ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
@@ -117,6 +118,7 @@ impl Admin for Fixed {
             ListKind::Nodes => wrap(query.select(status.nodes.clone()), Rows::Nodes),
             ListKind::Workers => wrap(query.select(workers()), Rows::Workers),
             ListKind::Jobs => wrap(query.select(jobs()), Rows::Jobs),
+            ListKind::Programs => wrap(query.select(programs()), Rows::Programs),
         };
         Ok(Listing { rows, left_out, silent: silent.to_vec() })
     }
@@ -163,6 +165,25 @@ fn jobs() -> Vec<OnNode<JobRow>> {
         job(HEAD, 1, None, JobState::Running),
         job(MEMBER, 2, Some(1_700_000_009_000), JobState::Ended),
         job(DEAD, 3, Some(1_700_000_010_000), JobState::Lost),
+    ]
+}
+
+fn programs() -> Vec<OnNode<ProgramRow>> {
+    let program = |node, number, language, version: Option<&str>, bytes| {
+        let row = ProgramRow {
+            program: ProgramId::from_words([number, 0]),
+            language,
+            version: version.map(str::to_owned),
+            bytes,
+            architecture: "x86_64".into(),
+            came_unix_milliseconds: 1_700_000_000_000 + number,
+        };
+        OnNode { node, row }
+    };
+    vec![
+        program(HEAD, 1, Language::Rust, None, Some(9_876_543)),
+        program(HEAD, 2, Language::Python, Some("3.12.1"), None),
+        program(MEMBER, 1, Language::Rust, None, Some(9_876_543)),
     ]
 }
 

@@ -139,7 +139,7 @@ impl State {
         if let Some(tables) = &self.tables {
             let sender = Sender { node, epoch: epoch.0 };
             tables.forget_node(sender);
-            tables.end_jobs(node);
+            tables.end_programs(node);
             self.left.push_back((records_go(now), sender));
         }
         self.step(now, PlacerInput::NodeLeft { node });

@@ -14,6 +14,7 @@ use super::clock::{Clock, FromTables};
 use super::files::Files;
 use super::{ControlError, names::Home};
 use crate::elsewhere::jobs::on_node_left;
+use crate::elsewhere::programs::programs_of;
 use aktis_io::durable::{
     ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
 };
@@ -102,19 +103,28 @@ impl Tables {
         self.change(vec![gone, left, event(node.into(), &text)]);
     }
 
-    /// The programs of a node that has left are lost.
-    pub(super) fn end_jobs(&self, node: NodeId) {
-        let query = Query::Rows {
-            table: Table::Jobs,
-            prefix: Key(Vec::new()),
-            after: None,
-            limit: limits::ANSWER_ROWS_MAX,
-            values: true,
-        };
+    /// The drivers on a node that has left are lost, and it serves no program any more.
+    pub(super) fn end_programs(&self, node: NodeId) {
+        self.revise(Table::Jobs, Key(Vec::new()), move |rows| on_node_left(node, rows));
+        self.revise(Table::Programs, programs_of(node), |rows| {
+            let gone = |(key, _)| Change::RowDeleted { table: Table::Programs, key };
+            rows.into_iter().map(gone).collect()
+        });
+    }
+
+    /// Makes the changes that follow from some rows of a table.
+    fn revise(
+        &self,
+        table: Table,
+        prefix: Key,
+        changes: impl FnOnce(Vec<(Key, Vec<u8>)>) -> Vec<Change> + Send + 'static,
+    ) {
+        let limit = limits::ANSWER_ROWS_MAX;
+        let query = Query::Rows { table, prefix, after: None, limit, values: true };
         let writer = self.writer.clone();
         self.store.query(query, move |answer| {
             let Ok(Answer::Rows { rows, .. }) = answer else { return };
-            let changes = on_node_left(node, rows);
+            let changes = changes(rows);
             if !changes.is_empty() {
                 writer.apply(changes, |_| ());
             }

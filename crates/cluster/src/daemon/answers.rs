@@ -24,7 +24,7 @@ const STOP_AGAIN: Duration = Duration::from_millis(20);
 /// How long the control process may take to say how much it keeps.
 const COUNTS_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to say which programs there are.
-const JOBS_PATIENCE: Duration = Duration::from_secs(10);
+const TABLES_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers from the parts of a daemon.
 pub(super) struct Answers(pub(super) Arc<Parts>);
@@ -168,13 +168,19 @@ impl Admin for Answers {
             let (rows, left_out) = query.select(self.0.statuses().into_iter().map(|status| status.row));
             return Ok(Listing { rows: Rows::Nodes(rows), left_out, silent: Vec::new() });
         }
+        let no_answer = || {
+            Refusal::new("the control process, which knows the programs of the cluster, does not answer")
+                .with_hint("`aktis status` says whether it is down")
+        };
         if query.what == ListKind::Jobs {
-            let jobs = self.0.elsewhere.all_jobs(JOBS_PATIENCE).ok_or_else(|| {
-                Refusal::new("the control process, which knows the programs of the cluster, does not answer")
-                    .with_hint("`aktis status` says whether it is down")
-            })?;
+            let jobs = self.0.elsewhere.all_jobs(TABLES_PATIENCE).ok_or_else(no_answer)?;
             let (rows, left_out) = query.select(jobs);
             return Ok(Listing { rows: Rows::Jobs(rows), left_out, silent: Vec::new() });
+        }
+        if query.what == ListKind::Programs {
+            let programs = self.0.elsewhere.all_programs(TABLES_PATIENCE).ok_or_else(no_answer)?;
+            let (rows, left_out) = query.select(programs);
+            return Ok(Listing { rows: Rows::Programs(rows), left_out, silent: Vec::new() });
         }
         let mut parts = vec![self.0.own_list(query)?];
         let mut told = self.0.ask(&NodeQuestion::List(query.clone()));

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// One listing of those of all nodes. Each has been selected by the same query.
 pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeId>) -> Listing {
     let mut left_out = parts.iter().map(|part| part.left_out).sum();
-    let (mut tasks, mut actors, mut objects, mut nodes, mut workers, mut jobs) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut tasks, mut actors, mut objects, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut workers, mut jobs, mut programs) = (Vec::new(), Vec::new(), Vec::new());
     for part in parts {
         match part.rows {
             Rows::Tasks(rows) => tasks.extend(rows),
@@ -18,6 +18,7 @@ pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeI
             Rows::Nodes(rows) => nodes.extend(rows),
             Rows::Workers(rows) => workers.extend(rows),
             Rows::Jobs(rows) => jobs.extend(rows),
+            Rows::Programs(rows) => programs.extend(rows),
         }
     }
     let (rows, more) = match query.what {
@@ -27,6 +28,7 @@ pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeI
         ListKind::Nodes => wrap(query.select(nodes), Rows::Nodes),
         ListKind::Workers => wrap(query.select(workers), Rows::Workers),
         ListKind::Jobs => wrap(query.select(jobs), Rows::Jobs),
+        ListKind::Programs => wrap(query.select(programs), Rows::Programs),
     };
     left_out += more;
     Listing { rows, left_out, silent }

@@ -90,6 +90,10 @@ impl Parts {
                 let (rows, left_out) = query.select(self.elsewhere.own_jobs());
                 (Rows::Jobs(rows), left_out)
             }
+            ListKind::Programs => {
+                let (rows, left_out) = query.select(self.elsewhere.own_programs());
+                (Rows::Programs(rows), left_out)
+            }
             ListKind::Actors => {
                 let (rows, more) = self.actors()?;
                 let (rows, left_out) = for_others(query).select(self.on_this_node(rows));

@@ -7,8 +7,8 @@
 use super::Elsewhere;
 use aktis_protocol::admin::{JobRow, JobState, OnNode};
 use aktis_protocol::control::{decode, encode};
-use aktis_protocol::limits::{ANSWER_ROWS_MAX, JOBS_KEPT};
-use aktis_protocol::tables::{Answer, Change, Key, Query, Table};
+use aktis_protocol::limits::JOBS_KEPT;
+use aktis_protocol::tables::{Change, Key, Table};
 use aktis_protocol::{NodeId, ProcessSlot, ProgramId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,7 +36,7 @@ pub(crate) fn job_key(job: u64) -> Key {
     Key(job.to_be_bytes().to_vec())
 }
 
-fn since_1970() -> Duration {
+pub(super) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -93,20 +93,16 @@ impl Elsewhere {
         self.jobs.lock().running.values().map(|row| OnNode { node, row: row.clone() }).collect()
     }
 
+    /// The drivers of this node live, though the cluster had taken them for lost with it.
+    pub(super) fn put_jobs_again(&self) {
+        let running: Vec<_> = self.jobs.lock().running.values().cloned().collect();
+        running.into_iter().for_each(|row| self.put_job(row));
+        self.flush_tables();
+    }
+
     /// The programs of the whole cluster, the oldest first, as the tables know them; nothing if they do not answer.
     pub(crate) fn all_jobs(&self, patience: Duration) -> Option<Vec<Job>> {
-        let mut all = Vec::new();
-        let mut after = None;
-        loop {
-            let (table, prefix, limit) = (Table::Jobs, Key(Vec::new()), ANSWER_ROWS_MAX);
-            let query = Query::Rows { table, prefix, after, limit, values: true };
-            let Answer::Rows { rows, more } = self.query_tables(query, patience)? else { return None };
-            after = rows.last().map(|(key, _)| key.clone());
-            all.extend(rows.iter().filter_map(|(_, value)| decode::<Job>(value).ok()));
-            if !more {
-                break;
-            }
-        }
+        let mut all: Vec<Job> = self.all_rows(Table::Jobs, patience)?;
         // What this node knows of its own programs may not be on disk yet.
         for own in self.own_jobs() {
             if !all.iter().any(|job| job.row.job == own.row.job) {

@@ -11,8 +11,9 @@ use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::control::decode;
 use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::member::Question;
-use aktis_protocol::tables::{Answer, Change, Query};
+use aktis_protocol::tables::{Answer, Change, Key, Query, Table};
 use aktis_protocol::{ObjectId, TaskId, limits};
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -158,6 +159,26 @@ impl Elsewhere {
         let answer = receiver.recv_timeout(patience).ok();
         self.tables.lock().askers.remove(&number);
         answer
+    }
+
+    /// All rows of a table, in the order of their keys; nothing if the control process does not answer.
+    pub(super) fn all_rows<Row: DeserializeOwned>(
+        &self,
+        table: Table,
+        patience: Duration,
+    ) -> Option<Vec<Row>> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let (prefix, limit) = (Key(Vec::new()), limits::ANSWER_ROWS_MAX);
+            let query = Query::Rows { table, prefix, after, limit, values: true };
+            let Answer::Rows { rows, more } = self.query_tables(query, patience)? else { return None };
+            after = rows.last().map(|(key, _)| key.clone());
+            all.extend(rows.iter().filter_map(|(_, value)| decode(value).ok()));
+            if !more {
+                return Some(all);
+            }
+        }
     }
 
     pub(super) fn on_told(&self, number: u64, answer: Option<Answer>) {

@@ -39,8 +39,10 @@ pub enum Rows {
     Nodes(Vec<NodeRow>),
     /// Worker processes.
     Workers(Vec<OnNode<WorkerRow>>),
-    /// Programs that use the cluster, or have.
+    /// Drivers that use the cluster, or have.
     Jobs(Vec<OnNode<JobRow>>),
+    /// Programs whose tasks and actors nodes can run.
+    Programs(Vec<OnNode<ProgramRow>>),
 }
 
 /// A row that a node gave about itself.
@@ -140,6 +142,32 @@ pub enum JobState {
     Ended,
     /// Its node is gone.
     Lost,
+}
+
+/// A program that a node serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramRow {
+    /// Its name: a hash of its content.
+    pub program: ProgramId,
+    /// What it is written in.
+    pub language: Language,
+    /// The version of its interpreter, if it has one.
+    pub version: Option<String>,
+    /// The size of its executable, if it is one.
+    pub bytes: Option<u64>,
+    /// The processor that it is for.
+    pub architecture: String,
+    /// When it came to the node, in milliseconds since 1970.
+    pub came_unix_milliseconds: u64,
+}
+
+/// What a program is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Language {
+    /// Rust: the program is its executable.
+    Rust,
+    /// Python: the program is an interpreter, and what it loads first.
+    Python,
 }
 
 /// A task or call of an actor.
@@ -259,6 +287,7 @@ macro_rules! words {
 
 words!(NodeState { Joining = "joining", Alive = "alive", Silent = "silent", Dead = "dead" });
 words!(JobState { Running = "running", Ended = "ended", Lost = "lost" });
+words!(Language { Rust = "rust", Python = "python" });
 words!(TaskKind { Function = "function", Constructor = "constructor", Method = "method" });
 words!(TaskState {
     Waiting = "waiting",
@@ -311,6 +340,7 @@ macro_rules! known {
 
             fn state(&self) -> &'static str {
                 let $this = &self.row;
+                let _ = $this;
                 $state
             }
 
@@ -363,6 +393,12 @@ known!(JobRow, |row| row.state.word(), Some(&row.command), {
     "command" = text(&row.command),
     "program" = text(row.program),
     "pid" = text(row.pid),
+});
+known!(ProgramRow, |row| "served", None, {
+    "id" = text(row.program),
+    "language" = text(row.language.word()),
+    "version" = row.version.clone(),
+    "architecture" = text(&row.architecture),
 });
 known!(WorkerRow, |row| row.state.word(), None, {
     "process" = text(row.process.0),

@@ -363,6 +363,16 @@ pub enum NodeEffect {
         /// Its place.
         process: ProcessSlot,
     },
+    /// The node serves a program from now on: the cluster keeps that.
+    ProgramCame {
+        /// The program.
+        program: ProgramId,
+    },
+    /// The node serves a program no more.
+    ProgramWent {
+        /// The program.
+        program: ProgramId,
+    },
     /// Have the cluster keep or forget something about tasks and objects. Nobody waits for it.
     ChangeTables {
         /// What.

@@ -144,6 +144,9 @@ impl Node {
         let Some(default_shape) = self.leases.intern(&shape) else { return };
         let look_at = Time(now.0 + LOOK_MICROSECONDS);
         self.programs.table.insert(program, Program::new(shared_worker, default_shape, look_at));
+        if self.places.is_clustered() {
+            out.push(NodeEffect::ProgramCame { program });
+        }
         if self.roster.drivers(program) > 0 {
             self.on_driver_added(now, program, out);
         }
@@ -438,6 +441,9 @@ impl Node {
         }
         self.programs.table.remove(&program);
         out.push(NodeEffect::ForgetProgram { program });
+        if self.places.is_clustered() {
+            out.push(NodeEffect::ProgramWent { program });
+        }
     }
 
     pub(super) fn check_programs(&self) {
