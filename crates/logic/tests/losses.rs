@@ -2,7 +2,7 @@
 
 mod support;
 
-use aktis_logic::machine::node::{NodeEffect, NodeInput};
+use aktis_logic::machine::node::{NodeEffect, NodeInput, OnRecord};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::{
     DeathCause, Failure, FailureKind, NotRebuilt, ObjectId, ProcessSlot, Resources, SessionId, TaskId,
@@ -74,7 +74,7 @@ fn a_value_of_which_its_maker_knows_nothing_is_sought_on_other_nodes() {
     let asked = story.0.step(NodeInput::Ticked);
     assert!(matches!(asked[..], [NodeEffect::SeekRecord { .. }]), "{asked:?}");
     // And the cluster knows nothing of its task.
-    let told = sent(story.0.step(NodeInput::RecordFound { object, found: None }));
+    let told = sent(story.0.step(NodeInput::RecordFound { object, found: OnRecord::Nothing }));
     let is_told = |(to, message): &(ProcessSlot, FromNode)| match message {
         FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. } => {
             *to == DRIVER && failure.kind == FailureKind::Lost

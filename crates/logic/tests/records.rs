@@ -3,12 +3,12 @@
 
 mod support;
 
-use aktis_logic::machine::node::{NodeEffect, NodeInput};
+use aktis_logic::machine::node::{NodeEffect, NodeInput, OnRecord};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::tables::Change;
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
+    DeathCause, Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
 };
 use support::Scene;
 
@@ -143,7 +143,7 @@ fn a_process_that_waits_adopts_the_task_if_nobody_has_the_value() {
     let asked = story.hear(DRIVER, ToNode::Subscribed { object: wanted });
     assert_eq!(sent(&asked, story.other), [&FromNode::Sought { object: wanted }]);
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
-    let found = NodeInput::RecordFound { object: wanted, found: Some(recorded(wanted)) };
+    let found = NodeInput::RecordFound { object: wanted, found: OnRecord::Task(recorded(wanted)) };
     let adopted = story.scene.step(found);
     let order = FromNode::Adopt { object: wanted, lineage: recorded(wanted).lineage };
     assert_eq!(sent(&adopted, DRIVER), [&order]);
@@ -167,7 +167,8 @@ fn a_process_that_holds_a_value_adopts_the_task_for_another_node_that_waits() {
     story.hear(story.other, ToNode::Held { object: wanted });
     story.hear(story.other, ToNode::Subscribed { object: wanted });
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
-    let adopted = story.scene.step(NodeInput::RecordFound { object: wanted, found: Some(recorded(wanted)) });
+    let adopted =
+        story.scene.step(NodeInput::RecordFound { object: wanted, found: OnRecord::Task(recorded(wanted)) });
     assert!(matches!(sent(&adopted, DRIVER)[..], [FromNode::Adopt { .. }]), "{adopted:?}");
     let made = story.hear(DRIVER, ToNode::Resolved { object: wanted, value: inline() });
     assert_eq!(sent(&made, story.other), [&FromNode::ObjectResolved { object: wanted, value: inline() }]);
@@ -183,7 +184,7 @@ fn a_value_that_nobody_knows_how_to_make_is_lost() {
     assert_eq!(sent(&said, DRIVER).len(), 0, "others may have it");
     story.hear(story.namer, ToNode::NotKnown { object: wanted });
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
-    let unknown = story.scene.step(NodeInput::RecordFound { object: wanted, found: None });
+    let unknown = story.scene.step(NodeInput::RecordFound { object: wanted, found: OnRecord::Nothing });
     assert_eq!(sent(&unknown, DRIVER).len(), 0, "somebody may still promise it");
     let late = story.wait(3);
     let [FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. }] = sent(&late, DRIVER)[..]
@@ -235,4 +236,70 @@ fn what_a_dead_node_held_lingers_for_those_it_was_named_to() {
         let looked = story.hear(story.other, ToNode::LookupWanted { request: 2, object });
         assert_eq!(sent(&looked, story.other), [&FromNode::LookedUp { request: 2, known }]);
     }
+}
+
+#[test]
+fn the_cluster_is_told_where_copies_are_of_what_other_nodes_know_and_of_nothing_else() {
+    let mut story = Story::begin();
+    let (here, abroad) = (object(1), object(2));
+    for (request, object) in [(1, here), (2, abroad)] {
+        story.hear(DRIVER, ToNode::ExtentWanted { request, object, bytes: 4096 });
+        assert_eq!(changes(&story.hear(DRIVER, ToNode::Sealed { object, holder: DRIVER })), []);
+    }
+    let told = changes(&story.hear(story.namer, ToNode::Held { object: abroad }));
+    let located = [Change::Held { object: abroad }, Change::CopyMade { object: abroad, bytes: 4096 }];
+    assert_eq!(told, located);
+    assert_eq!(changes(&story.hear(story.other, ToNode::Held { object: abroad })), [], "once");
+    assert_eq!(
+        changes(&story.scene.step(NodeInput::MembershipLost)),
+        located,
+        "the cluster has forgotten it"
+    );
+    story.hear(DRIVER, ToNode::Released { object: abroad });
+    story.hear(story.namer, ToNode::Released { object: abroad });
+    let released = story.hear(story.other, ToNode::Released { object: abroad });
+    let gone = [Change::CopyDropped { object: abroad }, Change::Released { object: abroad }];
+    assert_eq!(changes(&released), gone);
+    assert_eq!(changes(&story.hear(DRIVER, ToNode::Released { object: here })), []);
+}
+
+#[test]
+fn the_cluster_is_told_of_a_copy_when_all_of_it_has_come() {
+    let mut story = Story::begin();
+    let object = object(1);
+    let imported = ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true };
+    assert_eq!(changes(&story.hear(story.namer, imported)), [], "it is there, and not here");
+    let wanted = story.hear(DRIVER, ToNode::RestoreWanted { request: 2, object });
+    let entry = wanted.iter().find_map(|effect| match effect {
+        NodeEffect::Fetch { entry, .. } => Some(*entry),
+        _ => None,
+    });
+    let entry = entry.expect("it is copied");
+    assert_eq!(changes(&wanted), []);
+    let come = story.scene.step(NodeInput::Restored { entry, outcome: Ok(()) });
+    assert_eq!(changes(&come), [Change::Held { object }, Change::CopyMade { object, bytes: 4096 }]);
+    // Who had named it dies: this node claims it besides, and holds it until it has neither.
+    assert_eq!(changes(&story.die(story.namer)), []);
+    let released = changes(&story.hear(DRIVER, ToNode::Released { object }));
+    assert_eq!(released, [Change::CopyDropped { object }, Change::Released { object }]);
+}
+
+#[test]
+fn nobody_waits_for_an_object_whose_copies_went_with_their_nodes() {
+    let mut story = Story::begin();
+    let wanted = object(1);
+    story.name(wanted);
+    story.hear(DRIVER, ToNode::Subscribed { object: wanted });
+    story.die(story.namer);
+    assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
+    let node = NodeId::from_words([0xfeed, 7]);
+    let found = OnRecord::CopiesGone(vec![node]);
+    let told = story.scene.step(NodeInput::RecordFound { object: wanted, found });
+    let [FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. }] = sent(&told, DRIVER)[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(failure.kind, FailureKind::Lost);
+    let text = format!("its only copy was on node {node}, which is gone");
+    assert!(failure.message.ends_with(&text), "{}", failure.message);
 }

@@ -29,6 +29,12 @@ fn grandparent(board: String) -> Vec<Filled> {
     vec![increased::options().resource("child", 1.0).remote(board, second)]
 }
 
+/// Puts a value away, and gives a reference to it.
+#[remote]
+fn put_away() -> Filled {
+    aktis::put(vec![7; BYTES]).expect("there is room")
+}
+
 /// A head without CPUs, on which the driver is, a machine for parents, and one for children.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(0, &[]);
@@ -61,7 +67,32 @@ fn wait_until_forgotten(cluster: &Cluster) {
 
 /// How many tasks the control process knows.
 fn recorded(cluster: &Cluster) -> u64 {
-    cluster.head().json(&["status", "--json"])["kept"]["tasks"].as_u64().unwrap_or(0)
+    kept(cluster, "tasks")
+}
+
+/// How much of something the control process knows.
+fn kept(cluster: &Cluster, what: &str) -> u64 {
+    cluster.head().json(&["status", "--json"])["kept"][what].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn what_was_put_goes_with_its_machine_and_whoever_wants_it_is_told_with_which() {
+    let mut cluster = cluster();
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let put = put_away::options().resource("child", 1.0).remote().get_timeout(PATIENCE).unwrap();
+    until("it is on record where it is", || kept(&cluster, "objects") == 1);
+    let status = cluster.machines[2].json(&["status", "--json"]);
+    let node = status["node"].as_str().expect("an id");
+    cluster.machines[2].kill();
+    let error = put.get_timeout(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    let text = format!("its only copy was on node {node}, which is gone");
+    assert!(error.to_string().contains(&text), "{error}");
+    drop(put);
+    cluster.machines.remove(2);
+    cluster.wait_until_empty();
+    wait_until_forgotten(&cluster);
 }
 
 #[test]

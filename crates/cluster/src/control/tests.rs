@@ -2,18 +2,30 @@
 
 use super::*;
 use aktis_io::Role;
+use aktis_io::durable::DurableError;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
 use aktis_protocol::member::{NamedActor, Question, Reply};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::{ActorId, Epoch, GroupId, GroupSpec, GroupState, Labels, Resources, SessionId, TaskId};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Starts one. What the one before still writes keeps its store open for a moment, as long as the process lives.
 fn control(directory: &Path) -> Control {
-    let listen = Some(([127, 0, 0, 1], 0).into());
-    Control::start(&ControlConfig { directory: directory.join("head"), listen }).expect("started")
+    let config =
+        ControlConfig { directory: directory.join("head"), listen: Some(([127, 0, 0, 1], 0).into()) };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Control::start(&config) {
+            Err(ControlError::Tables(DurableError::Locked { .. })) if Instant::now() < until => {
+                std::thread::yield_now();
+            }
+            started => return started.expect("started"),
+        }
+    }
 }
 
 /// A node, as far as the control process can tell.

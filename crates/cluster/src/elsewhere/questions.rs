@@ -46,6 +46,8 @@ pub(super) enum AskedFor {
     Changes,
     /// How the task of an object can be run again.
     Record(ObjectId),
+    /// Where the copies of an object are.
+    Copies(ObjectId),
     /// Somebody in this process who waits.
     Somebody(u64),
 }
@@ -164,6 +166,7 @@ impl Elsewhere {
         match asker.about {
             AskedFor::Changes => self.on_changed(answer.is_some()),
             AskedFor::Record(object) => self.on_record(object, answer),
+            AskedFor::Copies(object) => self.on_copies(object, answer),
             AskedFor::Somebody(number) => self.on_told(number, answer),
             AskedFor::Name | AskedFor::Names | AskedFor::Key => {}
         }
@@ -192,7 +195,9 @@ impl Elsewhere {
                 let answer = Err(Failure::new(FailureKind::Refused, format!("{why}\n{hint}")));
                 self.host.feed(NodeInput::KeyAnswered { to, request, answer });
             }
-            AskedFor::Changes | AskedFor::Record(_) | AskedFor::Somebody(_) => self.on_table(asker, None),
+            AskedFor::Changes | AskedFor::Record(_) | AskedFor::Copies(_) | AskedFor::Somebody(_) => {
+                self.on_table(asker, None);
+            }
         }
     }
 }

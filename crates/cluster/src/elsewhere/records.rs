@@ -7,14 +7,15 @@
 
 use super::Elsewhere;
 use super::questions::{AskedFor, Asker};
-use aktis_logic::machine::node::NodeInput;
+use aktis_logic::machine::node::{NodeInput, OnRecord};
 use aktis_protocol::control::decode;
 use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::member::Question;
 use aktis_protocol::tables::{Answer, Change, Key, Query, Table};
-use aktis_protocol::{ObjectId, TaskId, limits};
+use aktis_protocol::{NodeId, ObjectId, TaskId, limits};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Weak;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -31,9 +32,10 @@ pub(super) struct Tables {
     waiting: BTreeMap<u64, Change>,
     bytes: usize,
     next: u64,
-    /// The records among them.
+    /// The records, holds and copies among them.
     recorded: HashMap<TaskId, u64>,
     held: HashMap<ObjectId, u64>,
+    copied: HashMap<ObjectId, u64>,
     /// Those that were sent, and not answered.
     under_way: Option<Vec<Change>>,
     /// Those who wait for answers.
@@ -51,6 +53,7 @@ impl Tables {
                 None
             }
             Change::Released { object } => self.held.remove(object),
+            Change::CopyDropped { object } => self.copied.remove(object),
             _ => None,
         };
         if let Some(place) = taken_back {
@@ -68,6 +71,9 @@ impl Tables {
             }
             Change::Held { object } => {
                 self.held.insert(*object, place);
+            }
+            Change::CopyMade { object, .. } => {
+                self.copied.insert(*object, place);
             }
             _ => {}
         }
@@ -94,6 +100,7 @@ impl Tables {
             match &change {
                 Change::TaskRecorded { task, .. } => drop(self.recorded.remove(task)),
                 Change::Held { object } => drop(self.held.remove(object)),
+                Change::CopyMade { object, .. } => drop(self.copied.remove(object)),
                 _ => {}
             }
             bytes += change.bytes();
@@ -126,6 +133,7 @@ impl Elsewhere {
             let later = std::mem::take(&mut tables.waiting).into_values();
             tables.recorded.clear();
             tables.held.clear();
+            tables.copied.clear();
             tables.bytes = 0;
             batch.into_iter().chain(later).for_each(|change| tables.add(change));
         }
@@ -143,6 +151,28 @@ impl Elsewhere {
         let found = match answer {
             Some(Answer::Task(Some(record))) => decode::<RecordedTask>(&record).ok(),
             _ => None,
+        };
+        match found {
+            Some(task) => self.host.feed(NodeInput::RecordFound { object, found: OnRecord::Task(task) }),
+            None => {
+                let query = Question::Query(Query::Object(object));
+                self.ask_control(Asker::of(AskedFor::Copies(object)), query);
+            }
+        }
+    }
+
+    pub(super) fn on_copies(&self, object: ObjectId, answer: Option<Answer>) {
+        let member = self.member.get().and_then(Weak::upgrade);
+        let lives = |node: &NodeId| {
+            *node == self.me
+                || member.as_ref().is_none_or(|member| member.nodes().iter().any(|info| info.node == *node))
+        };
+        let found = match answer {
+            // It is on record for a while where the copies of a dead node were.
+            Some(Answer::Object(Some(row))) if row.bytes.is_some() && !row.copies.iter().any(lives) => {
+                OnRecord::CopiesGone(row.copies)
+            }
+            _ => OnRecord::Nothing,
         };
         self.host.feed(NodeInput::RecordFound { object, found });
     }

@@ -60,7 +60,7 @@ pub use copies::{EntryState, SpillRefusal};
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT_DEFAULT};
-pub use messages::{Guest, NodeConfig, NodeEffect, NodeInput, ProgramConfig, WorkerKind};
+pub use messages::{Guest, NodeConfig, NodeEffect, NodeInput, OnRecord, ProgramConfig, WorkerKind};
 pub use places::{PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
@@ -279,6 +279,7 @@ impl Machine for Node {
         self.tidy_groups(now, out);
         self.free_names(out);
         self.tidy_shapes(out);
+        self.tell_locations(out);
     }
 
     fn next_wakeup(&self) -> Option<Time> {

@@ -51,6 +51,20 @@ pub(super) enum CopyState {
     Retiring { offset: u64 },
 }
 
+impl CopyState {
+    /// Whether all bytes are in the memory or on the disk of this node, and stay there.
+    pub(super) fn is_here(&self) -> bool {
+        match self {
+            Self::Sealed { .. } | Self::Spilling { .. } | Self::Spilled { .. } | Self::Restoring { .. } => {
+                true
+            }
+            Self::Writing { .. } | Self::Elsewhere { .. } | Self::Fetching { .. } | Self::Retiring { .. } => {
+                false
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
     pub(super) entry: EntryRef,
@@ -97,6 +111,8 @@ pub(super) struct Copies {
     generations: Vec<u32>,
     free_entries: Vec<u32>,
     entries_max: u32,
+    /// Objects of which this node has got or lost a copy, since they were taken.
+    changed: Vec<ObjectId>,
 }
 
 impl Copies {
@@ -109,6 +125,7 @@ impl Copies {
             generations: Vec::new(),
             free_entries: Vec::new(),
             entries_max,
+            changed: Vec::new(),
         }
     }
 
@@ -158,6 +175,9 @@ impl Copies {
     pub(super) fn remove(&mut self, entry: EntryRef) -> Copy {
         let copy = self.by_index.remove(&entry.index).expect("the entry is in use");
         self.drop_recency(&copy.state);
+        if copy.state.is_here() {
+            self.changed.push(copy.object);
+        }
         let copies = self.by_object.get_mut(&copy.object).expect("the object has copies");
         copies.retain(|other| *other != entry);
         if copies.is_empty() {
@@ -209,6 +229,17 @@ impl Copies {
         entries.filter(|entry| !hidden(&self.get(*entry).state)).collect()
     }
 
+    /// The objects of which this node has got or lost a copy, since they were last taken.
+    pub(super) fn take_changed(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The size of an object of which there is a copy here.
+    pub(super) fn bytes_here(&self, object: ObjectId) -> Option<u64> {
+        let entries = self.by_object.get(&object).into_iter().flatten();
+        entries.map(|entry| self.get(*entry)).find(|copy| copy.state.is_here()).map(|copy| copy.bytes)
+    }
+
     /// The copy's bytes are there.
     pub(super) fn seal(&mut self, entry: EntryRef, now: Time) {
         let offset = self.get(entry).arena_offset().expect("a written copy is in memory");
@@ -230,7 +261,12 @@ impl Copies {
     }
 
     pub(super) fn set_state(&mut self, entry: EntryRef, state: CopyState) {
-        let old = std::mem::replace(&mut self.get_mut(entry).state, state);
+        let copy = self.get_mut(entry);
+        let (object, is_here) = (copy.object, state.is_here());
+        let old = std::mem::replace(&mut copy.state, state);
+        if old.is_here() != is_here {
+            self.changed.push(object);
+        }
         self.drop_recency(&old);
     }
 

@@ -10,12 +10,12 @@
 //! 1. What is sought, and what lingers, is known.
 //! 2. Only other nodes that live are waited for.
 
-use super::{Node, NodeEffect};
+use super::{Node, NodeEffect, OnRecord};
 use crate::directory::Value;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, SharedValue};
 use aktis_protocol::lineage::RecordedTask;
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, ProgramId};
+use aktis_protocol::{Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long other nodes may take to say that they know an object.
@@ -79,6 +79,19 @@ impl Losses {
 
 fn unknown(object: ObjectId) -> Failure {
     let text = format!("the object {object} is unknown: every process that could say its value is dead");
+    Failure::new(FailureKind::Lost, text)
+}
+
+fn copies_gone(object: ObjectId, nodes: &[NodeId]) -> Failure {
+    let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    let text = match &nodes[..] {
+        [] => format!("the object {object} is lost: no node has a copy of it any more"),
+        [node] => format!("the object {object} is lost: its only copy was on node {node}, which is gone"),
+        nodes => {
+            let nodes = nodes.join(", ");
+            format!("the object {object} is lost: its copies were on nodes {nodes}, which are gone")
+        }
+    };
     Failure::new(FailureKind::Lost, text)
 }
 
@@ -261,25 +274,29 @@ impl Node {
         }
     }
 
-    /// The cluster has said how the task of an object can be run again, or does not know.
+    /// The cluster has said what it knows of an object.
     pub(super) fn on_record_found(
         &mut self,
         now: Time,
         object: ObjectId,
-        found: Option<RecordedTask>,
+        found: OnRecord,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(search) = self.losses.searches.get_mut(&object) else { return };
-        if search.step != Step::Records {
+        if self.losses.searches.get(&object).is_none_or(|search| search.step != Step::Records) {
             return;
         }
-        if let Some(task) = found.filter(|task| task.task == object.task())
-            && self.adopt(object, &task, out)
-        {
-            if let Some(search) = self.losses.searches.get_mut(&object) {
-                search.step = Step::Adopter;
-            }
+        let adopted = match &found {
+            OnRecord::Task(task) => task.task == object.task() && self.adopt(object, task, out),
+            OnRecord::CopiesGone(_) | OnRecord::Nothing => false,
+        };
+        let Some(search) = self.losses.searches.get_mut(&object) else { return };
+        if adopted {
+            search.step = Step::Adopter;
             return;
+        }
+        if let OnRecord::CopiesGone(nodes) = found {
+            search.failure = copies_gone(object, &nodes);
+            self.orphans.remove(&object);
         }
         // If others may still promise it, they have their time.
         if !self.orphans.contains_key(&object) {

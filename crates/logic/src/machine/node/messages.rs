@@ -138,17 +138,28 @@ pub enum NodeInput {
     },
     /// Nobody will answer the `Place` and `PlaceActor` that have no answer yet.
     PlacesLost,
-    /// How the task of this object can be run again, if the cluster knows.
+    /// What the cluster knows of this object, which is sought.
     RecordFound {
         /// The object.
         object: ObjectId,
-        /// How.
-        found: Option<RecordedTask>,
+        /// What.
+        found: OnRecord,
     },
     /// The cluster has given this node up meanwhile, and it has joined anew.
     MembershipLost,
     /// Time has passed.
     Ticked,
+}
+
+/// What the cluster knows of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnRecord {
+    /// How its task can be run again.
+    Task(RecordedTask),
+    /// Nothing of its task; and all copies that there were are gone, with the nodes that had them.
+    CopiesGone(Vec<NodeId>),
+    /// Nothing.
+    Nothing,
 }
 
 /// Who may attach to a node.
@@ -378,7 +389,7 @@ pub enum NodeEffect {
         /// What.
         change: Change,
     },
-    /// Ask the cluster how the task of this object can be run again; answered by `RecordFound`.
+    /// Ask the cluster how the task of this object can be run again, or where its copies are; answered by `RecordFound`.
     SeekRecord {
         /// The object.
         object: ObjectId,

@@ -47,10 +47,7 @@ impl Memory {
 
     /// Whether there is a copy of the object here, in memory or on disk.
     pub(in super::super) fn has(&self, object: ObjectId) -> bool {
-        let is_here = |entry: &EntryRef| {
-            !matches!(self.copies.get(*entry).state, CopyState::Elsewhere { .. } | CopyState::Fetching { .. })
-        };
-        self.copies.readable(object).iter().any(is_here)
+        self.copies.bytes_here(object).is_some()
     }
 
     /// The copy of an object that is served to other nodes: one in memory, if there is any, else one on disk, else one
