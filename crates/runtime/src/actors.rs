@@ -555,7 +555,8 @@ impl Inner {
             }
             ActorPlace::Pending(reason) => {
                 let failure = Failure::new(FailureKind::ActorDied, format!("its actor died: {reason}"));
-                if matches!(shell.machine.actor_place(index), Place::Alive(_)) {
+                // One that was thought dead may be pending again, if it was only out of reach.
+                if !matches!(shell.machine.actor_place(index), Place::Pending) {
                     shell.step(self, &mut later, |machine, out| {
                         machine.on_actor_restarting(index, &failure, out);
                     });

@@ -221,6 +221,13 @@ fn a_member_that_was_frozen_joins_again_by_itself() {
     let session = cluster.head().session();
     let of_member = cluster.machines[1].session();
     let _entered = session.enter();
+    let found = {
+        let _entered = of_member.enter();
+        Counter::options().name("known").detached().cpus(0.0).remote(1);
+        let _entered = session.enter();
+        Counter::find("known").expect("it is known everywhere")
+    };
+    assert_eq!(found.add(1).get_timeout(PATIENCE).unwrap(), 2);
     let counter = Counter::options().remote(10);
     assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 11);
     drop(counter);
@@ -243,6 +250,13 @@ fn a_member_that_was_frozen_joins_again_by_itself() {
         let jobs = cluster.head().json(&["list", "jobs", "--state", "running", "--json"]);
         jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2) && cluster.head().count("programs") == 2
     });
+    // It has lived on meanwhile, and is found again, though there is a handle by which it was thought dead.
+    until("it is found", || {
+        Counter::find("known").is_ok_and(|again| again.add(1).get_timeout(PATIENCE).is_ok_and(|n| n > 2))
+    });
+    assert!(found.add(1).get_timeout(PATIENCE).is_ok());
+    found.kill().expect("killed");
+    drop(found);
     of_member.shutdown();
     for number in 0..100 {
         assert_eq!(add::remote(number, 1).get_timeout(PATIENCE).unwrap(), number + 1);

@@ -193,18 +193,21 @@ impl Unsent {
     }
 
     /// Tells the node what it was not told for too long. The answers that were not read go: with what the node says of the
-    /// actor, those who wait for them learn what becomes of their calls.
+    /// actor, those who wait for them learn what becomes of their calls. That it takes calls says nothing about those, and
+    /// takes nothing away.
     fn give_up_on_actors(&mut self, outlet: &impl Outlet, now: Instant) -> bool {
         let mut progress = false;
         while let Some((&number, told)) = self.of_actors.first_key_value()
             && now.saturating_duration_since(told.since) >= PATIENCE
         {
             let actor = told.actor;
+            let takes_calls = matches!(told.message, ToNode::ActorBack { .. });
             for queue in self.queues.values_mut() {
                 let is_mark = |item: &Item| matches!(item, Item::Mark(_, mark) if *mark == number);
                 let Some(mark) = queue.iter().position(is_mark) else { continue };
                 let behind = queue.split_off(mark + 1);
-                queue.retain(|item| !item.is_of(actor));
+                queue.pop_back();
+                queue.retain(|item| takes_calls || !item.is_of(actor));
                 queue.extend(behind);
             }
             self.queues.retain(|_, queue| !queue.is_empty());
@@ -356,6 +359,19 @@ mod tests {
         outlet.full.borrow_mut().clear();
         unsent.flush(&outlet);
         assert_eq!(outlet.heard(), ["1 got 2", "1 got 3"], "the answer of the life before is gone");
+    }
+
+    #[test]
+    fn an_actor_that_takes_calls_has_taken_no_answer_back() {
+        let (outlet, mut unsent) = (Recorder::default(), Unsent::default());
+        outlet.full.borrow_mut().insert(SLOW);
+        unsent.post(&outlet, SLOW, message(1), Vec::new(), About::Actor(actor(1)));
+        unsent.tell_of_actor(&outlet, actor(1), ToNode::ActorBack { actor: actor(1) });
+        assert!(unsent.give_up_on_actors(&outlet, Instant::now() + PATIENCE));
+        assert_eq!(outlet.heard(), ["back"]);
+        outlet.full.borrow_mut().clear();
+        unsent.flush(&outlet);
+        assert_eq!(outlet.heard(), ["1 got 1"]);
     }
 
     #[test]

@@ -101,7 +101,11 @@ impl Node {
         }
         let found = found.filter(|(peer, _)| self.roster.is_live(*peer)).map(|(peer, found)| {
             let fresh = || Actor::at_peer(found.actor, ProgramId::default(), peer);
-            self.actors.table.entry(found.actor).or_insert_with(fresh).holders.insert(to);
+            let known = self.actors.table.entry(found.actor).or_insert_with(fresh);
+            known.holders.insert(to);
+            if known.is_found_at(peer) {
+                self.tell(found.actor, out);
+            }
             found
         });
         self.send(to, FromNode::ActorFound { request, found }, out);

@@ -67,9 +67,11 @@ impl Node {
         self.leases.idle.remove(&slot);
     }
 
-    /// Only isolated workers: the shared one runs other people's work, too.
+    /// Only workers that run one task after another: a shared one runs other people's work, too, and with the process of
+    /// an actor, the actor would go.
     pub(super) fn on_worker_killed(&mut self, process: ProcessSlot, out: &mut Effects<NodeEffect>) {
-        if self.roster.get(process).is_some_and(|worker| worker.is_live() && worker.role.is_isolated()) {
+        let runs_tasks = |role: Role| matches!(role, Role::TaskRunner(_) | Role::Retired);
+        if self.roster.get(process).is_some_and(|worker| worker.is_live() && runs_tasks(worker.role)) {
             out.push(NodeEffect::KillWorker { process });
         }
     }

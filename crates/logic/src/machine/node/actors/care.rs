@@ -15,7 +15,7 @@ impl Node {
     pub(super) fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
         match self.actors.table.get(&actor)?.care {
             Care::AtPeer(peer) => Some(peer),
-            Care::Own | Care::ForPeer(_) => None,
+            Care::Own | Care::ForPeer(_) | Care::Lost => None,
         }
     }
 
@@ -48,9 +48,16 @@ impl Node {
     /// The node is gone in whose care an actor was that lives here; if it is not, it starts it again elsewhere.
     pub(super) fn on_caretaker_lost(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
-        known.care = Care::Own;
+        known.care = Care::Lost;
         let failure = Failure::new(FailureKind::ActorDied, "the node that had it started is gone");
         self.kill_actor(now, actor, false, failure, out);
+    }
+
+    /// A process that stood for another node is dead: nobody has those actors in his care that it had.
+    pub(super) fn lose_caretaker(&mut self, dead: ProcessSlot) {
+        for known in self.actors.table.values_mut().filter(|known| known.care == Care::AtPeer(dead)) {
+            known.care = Care::Lost;
+        }
     }
 
     pub(in super::super) fn on_actor_away(

@@ -42,7 +42,9 @@ impl Node {
         };
         let known = self.actors.table.entry(actor).or_insert_with(fresh);
         known.holders.insert(from);
-        if known.host() != Some(host) {
+        if lives && at_peer && known.is_found_at(host) {
+            self.tell(actor, out);
+        } else if known.host() != Some(host) {
             self.tell_one(actor, from, out);
             if host == from && self.is_peer(from) {
                 self.send(from, FromNode::ActorKnown { actor }, out);
@@ -174,7 +176,7 @@ impl Node {
                     self.claims.retain(|claim| *claim != Claim::Actor(actor));
                     self.hand_back(now, actor, KILLED.into(), out);
                 }
-                Care::Own | Care::AtPeer(_) => {}
+                Care::Own | Care::AtPeer(_) | Care::Lost => {}
             },
             Life::Waiting { .. } => {
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));

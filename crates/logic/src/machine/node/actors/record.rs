@@ -28,6 +28,9 @@ pub(in super::super) enum Care {
     ForPeer(ProcessSlot),
     /// It is known here by its handles, and reached through the process that stands for that node.
     AtPeer(ProcessSlot),
+    /// One that is gone, or was out of reach for too long. What was of the actor here has ended; whoever brings it from
+    /// another node again has it in his care.
+    Lost,
 }
 
 /// How far an actor has come.
@@ -85,9 +88,25 @@ impl Actor {
     /// An actor that is in the care of another node, and known here by its handles. That node says when it takes calls: it
     /// may have to be constructed first, and that here.
     pub(in super::super) fn at_peer(actor: ActorId, program: ProgramId, peer: ProcessSlot) -> Self {
-        let life = Life::Alive { host: peer, allocation: Allocation::default() };
-        let away = Some("the node that has it has not said yet whether it takes calls".to_owned());
-        Self { care: Care::AtPeer(peer), away, ..Self::new(light_spec(actor, program), life) }
+        let mut known = Self::new(light_spec(actor, program), Life::Dead(unknown()));
+        known.live_at(peer);
+        known
+    }
+
+    /// The actor is in the care of the node that this process stands for.
+    fn live_at(&mut self, peer: ProcessSlot) {
+        self.care = Care::AtPeer(peer);
+        self.life = Life::Alive { host: peer, allocation: Allocation::default() };
+        self.away = Some("the node that has it has not said yet whether it takes calls".to_owned());
+    }
+
+    /// Another node knows an actor whose caretaker was out of reach: it may live after all. Whether that is so.
+    pub(in super::super) fn is_found_at(&mut self, peer: ProcessSlot) -> bool {
+        let found = self.care == Care::Lost && matches!(self.life, Life::Dead(_));
+        if found {
+            self.live_at(peer);
+        }
+        found
     }
 
     /// Uses up one restart; false if none is left.

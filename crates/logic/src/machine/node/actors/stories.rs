@@ -57,7 +57,8 @@ impl Node {
         if let Some(old) = self.actors.table.remove(&actor) {
             fresh.holders = old.holders;
             fresh.containers = old.containers;
-            if proxy.is_none() {
+            let was_elsewhere = matches!(old.care, Care::AtPeer(_) | Care::Lost);
+            if !(was_elsewhere && self.is_peer(from)) {
                 // Of one in the care of another node, that one knows which life it is.
                 fresh.incarnation = fresh.incarnation.max(old.incarnation + 1);
             }
@@ -264,6 +265,7 @@ impl Node {
         for actor in self.actors.hosted_for(dead) {
             self.on_caretaker_lost(now, actor, out);
         }
+        self.lose_caretaker(dead);
     }
 
     /// The process in which the actor lived, or was to, is dead.
@@ -390,7 +392,7 @@ impl Node {
         }
     }
 
-    pub(super) fn tell(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+    pub(in super::super) fn tell(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get(&actor) else { return };
         for &holder in &known.holders {
             self.tell_one(actor, holder, out);
