@@ -11,7 +11,7 @@ import pytest
 import aktis
 from aktis.cluster_utils import Cluster
 from aktis.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from support import is_alive, wait_until
+from support import Latch, is_alive, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,46 @@ def test_nothing_is_left_of_a_killed_driver(cluster: Cluster, no_session: None, 
     wait_until(lambda: are_gone(pids), what="the workers of the driver to end")
     aktis.init(cluster.address)
     wait_until(lambda: aktis.available_resources().get("CPU") == 2, what="the CPUs to be free again")
+
+
+@aktis.remote(num_cpus=1)
+class Shared:
+    """An actor with several callers."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def wait(self, latch: Latch) -> None:
+        latch.wait()
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "aktis.shutdown()"])
+def test_an_actor_outlives_a_caller(
+    cluster: Cluster, no_session: None, run_script: Any, latch: Latch, end: str
+) -> None:
+    aktis.init(cluster.address, namespace="shared")
+    shared = Shared.options(name="shared").remote()
+    pid = aktis.get(shared.pid.remote(), timeout=30)
+    called = run_script(
+        f"""
+        import os, signal, sys
+        import aktis
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from support import Latch
+
+        latch = Latch({str(latch.folder)!r})
+        aktis.init({cluster.address!r}, namespace="shared")
+        shared = aktis.get_actor("shared")
+        waiting = shared.wait.remote(latch)
+        latch.wait_for_arrivals(1)
+        {end}
+    """,
+        check=False,
+    )
+    assert latch.arrivals() == [pid], called.stderr
+    latch.open()
+    assert aktis.get(shared.pid.remote(), timeout=30) == pid
+    aktis.kill(shared)
 
 
 def test_nothing_is_left_of_a_killed_node(cluster: Cluster, no_session: None) -> None:
