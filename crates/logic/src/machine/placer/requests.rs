@@ -41,6 +41,9 @@ pub(super) enum Change {
     Members,
 }
 
+/// Why a demand waits that others could take.
+const BUSY: &str = "all nodes that could take more have enough to do";
+
 /// What a demand waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
@@ -93,7 +96,7 @@ impl Requests {
         };
         let why = match (awaited, told) {
             (Awaited::Ends | Awaited::Members, Some(told)) => told,
-            _ => "all nodes that could take more have enough to do",
+            _ => BUSY,
         };
         Some(format!("{what}; {why}"))
     }
@@ -179,8 +182,15 @@ impl Requests {
             NoPlace::TooLarge(reason) | NoPlace::Missing(reason) => (Awaited::Members, Some(reason)),
         };
         let before = std::mem::replace(&mut request.awaited, awaited);
-        let news = reason.filter(|reason| request.told.as_ref() != Some(reason)).cloned();
-        request.told = news.clone().or(request.told.take());
+        let news = match reason {
+            Some(reason) if request.told.as_ref() == Some(reason) => None,
+            Some(reason) => {
+                request.told = Some(reason.clone());
+                Some(reason.clone())
+            }
+            // What it was told before is over.
+            None => request.told.take().map(|_| BUSY.to_owned()),
+        };
         let alike = alike(&request.demand);
         self.note_awaited(&alike, before, -1);
         self.note_awaited(&alike, awaited, 1);
@@ -272,12 +282,24 @@ impl Placer {
             let demand = &self.requests.table[&key].demand;
             let alike = demand.inputs.is_empty().then(|| alike(demand));
             if alike.as_ref().is_some_and(|alike| full.contains(alike)) {
+                // Whatever it has waited for before, it waits for room now.
+                self.note_no_place(key, &NoPlace::NoRoom, out);
                 continue;
             }
             if let Err(NoPlace::NoRoom) = self.try_place(now, key, out) {
                 // Others may reach nodes that this one cannot.
                 full.extend(alike.filter(|_| !apart.contains(&key.0)));
             }
+        }
+    }
+
+    /// A demand waits; its node is told why, if that is news.
+    fn note_no_place(&mut self, key: RequestKey, no_place: &NoPlace, out: &mut Effects<PlacerEffect>) {
+        if let Some(reason) = self.requests.note_wait(key, no_place) {
+            let in_group = self.requests.table[&key].demand.group.is_some();
+            let lasting = matches!(no_place, NoPlace::TooLarge(_)) && !in_group;
+            let (from, request) = key;
+            self.send(from, FromPlacer::Waiting { request, reason, lasting }, out);
         }
     }
 
@@ -315,12 +337,7 @@ impl Placer {
                 self.requests.remove(key);
                 self.send(from, FromPlacer::Impossible { request, reason: reason.clone() }, out);
             }
-            Err(no_place) => {
-                if let Some(reason) = self.requests.note_wait(key, no_place) {
-                    let lasting = matches!(no_place, NoPlace::TooLarge(_)) && demand.group.is_none();
-                    self.send(from, FromPlacer::Waiting { request, reason, lasting }, out);
-                }
-            }
+            Err(no_place) => self.note_no_place(key, no_place, out),
         }
         // Part of it without a place means that there is no more room for its like.
         match self.requests.table.contains_key(&key) && chosen.is_ok() {

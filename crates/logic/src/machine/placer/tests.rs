@@ -375,6 +375,28 @@ fn an_infeasible_demand_is_explained_once_and_placed_when_a_node_joins() {
 }
 
 #[test]
+fn all_who_have_waited_for_a_node_are_served_by_it_in_turn() {
+    let mut talk = Talk::with(&[cpus(1)]);
+    for (request, count) in [(1, 100), (2, 1)] {
+        talk.want(1, request, Demand { needs: cpus(2), ..demand(count) });
+        assert_eq!(talk.reasons(), ["no node has 2 CPU; the largest has 1 CPU"]);
+    }
+    talk.join(2, cpus(2), Labels::new());
+    talk.pass(LOOK);
+    assert!(matches!(talk.placed(1)[..], [(2, 1..100)]) && talk.placed(2).is_empty());
+    assert_eq!(
+        talk.reasons(),
+        ["all nodes that could take more have enough to do"],
+        "it is not what it was told"
+    );
+    // What was placed is done.
+    talk.pass(CREDIT_MICROSECONDS);
+    talk.report(2, cpus(2), Vec::new());
+    talk.pass(LOOK);
+    assert_eq!(talk.placed(2), [(2, 1)]);
+}
+
+#[test]
 fn what_actors_have_taken_is_looked_at_again_though_its_return_is_reported_only_once() {
     let mut talk = Talk::with(&[cpus(1)]);
     let report = |units| NodeReport { available: cpus(units), usable: cpus(units), ..NodeReport::default() };
