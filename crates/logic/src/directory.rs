@@ -8,7 +8,7 @@
 //! 5. Whoever can have a value made again is named as its maker, and lives.
 
 use aktis_protocol::control::SharedValue;
-use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of an object's value.
@@ -195,6 +195,15 @@ impl Directory {
         let Some(known) = self.objects.get_mut(&object) else { return };
         if !matches!(known.value, Value::Known(SharedValue::Inline { .. } | SharedValue::Failed(_))) {
             known.value = Value::Known(SharedValue::Failed(failure));
+        }
+    }
+
+    /// The value of an object is in another copy than was said.
+    pub fn move_value(&mut self, object: ObjectId, by_now: EntryRef) {
+        if let Some(known) = self.objects.get_mut(&object)
+            && let Value::Known(SharedValue::Stored { entry, .. }) = &mut known.value
+        {
+            *entry = by_now;
         }
     }
 

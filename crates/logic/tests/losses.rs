@@ -5,7 +5,8 @@ mod support;
 use aktis_logic::machine::node::{NodeEffect, NodeInput, OnRecord};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::{
-    DeathCause, Failure, FailureKind, NotRebuilt, ObjectId, ProcessSlot, Resources, SessionId, TaskId,
+    DeathCause, EntryRef, Failure, FailureKind, NotRebuilt, ObjectId, ProcessSlot, Resources, SessionId,
+    TaskId,
 };
 use support::Scene;
 
@@ -52,6 +53,31 @@ fn lost_result(story: &mut Story) -> ProcessSlot {
     let asked = story.hear(DRIVER, ToNode::Subscribed { object });
     assert_eq!(asked, [(DRIVER, FromNode::Rebuild { object })]);
     other
+}
+
+#[test]
+fn a_value_that_is_in_another_copy_by_now_is_told_to_be_there() {
+    let (mut story, object) = (Story::begin(), object());
+    let node = story.0.link();
+    story.hear(node, ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true });
+    let first = stored_at(&story.hear(DRIVER, ToNode::Subscribed { object }));
+    // The task has run again meanwhile, on this node, and the other one leaves.
+    story.hear(DRIVER, ToNode::ExtentWanted { request: 2, object, bytes: 4096 });
+    story.hear(DRIVER, ToNode::Sealed { object, holder: DRIVER });
+    story.0.step(NodeInput::ProcessLeft { process: node, cause: DeathCause::default() });
+    let second = stored_at(&story.hear(DRIVER, ToNode::Subscribed { object }));
+    assert_ne!(first, second);
+    let said = ToNode::Resolved { object, value: SharedValue::Stored { entry: second, contains: false } };
+    story.hear(DRIVER, said);
+    assert_eq!(stored_at(&story.hear(DRIVER, ToNode::Subscribed { object })), second);
+}
+
+/// Where somebody is told that a value is.
+fn stored_at(told: &[(ProcessSlot, FromNode)]) -> EntryRef {
+    match told {
+        [(_, FromNode::ObjectResolved { value: SharedValue::Stored { entry, .. }, .. })] => *entry,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

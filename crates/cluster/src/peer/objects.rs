@@ -7,6 +7,9 @@ use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
+/// How often a value is asked for anew, one time after the other, that is gone whenever it has come.
+const RENEWALS_MAX: u32 = 8;
+
 impl Peer {
     // Naming objects to the other side.
 
@@ -157,18 +160,23 @@ impl Peer {
 
     /// Says the value of an object that was named to the other side, now or when it is there.
     fn say_value(&mut self, object: ObjectId) {
-        let Some(handle) = self.lent_handle(object) else {
-            return self.wire.send(&Frame::Value { object, value: unknown(object) });
-        };
-        let Some(value) = self.bridge.value_of(&handle) else {
-            return self.doorway.lent.lock().on_wanted(object);
-        };
-        let value = match value {
-            SharedValue::Inline { bytes, .. } => self.inline(object, &bytes),
-            // It was lost since: the other side waits on, as those here do.
-            SharedValue::Stored { .. } if self.renew(object, &handle) => return self.say_value(object),
-            SharedValue::Stored { .. } => self.stored(object, &handle),
-            SharedValue::Failed(failure) => PeerValue::Failed(failure),
+        let mut renewals = 0;
+        let value = loop {
+            let Some(handle) = self.lent_handle(object) else { break unknown(object) };
+            let Some(value) = self.bridge.value_of(&handle) else {
+                return self.doorway.lent.lock().on_wanted(object);
+            };
+            match value {
+                SharedValue::Inline { bytes, .. } => break self.inline(object, &bytes),
+                // It was lost since: the other side waits on, as those here do.
+                SharedValue::Stored { .. } if self.renew(object, &handle) => renewals += 1,
+                SharedValue::Stored { .. } => break self.stored(object, &handle),
+                SharedValue::Failed(failure) => break PeerValue::Failed(failure),
+            }
+            if renewals >= RENEWALS_MAX {
+                let text = format!("the object {object} is lost as often as it is made again");
+                break PeerValue::Failed(Failure::new(FailureKind::Lost, text));
+            }
         };
         self.wire.send(&Frame::Value { object, value: value.fitting() });
     }

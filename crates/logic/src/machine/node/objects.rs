@@ -140,6 +140,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.note_stored_value(object, out);
+        self.note_moved_value(object);
         self.note_lost_value(object);
         if self.directory.is_lost(object) {
             // Whoever waits may be the one who makes it again.
@@ -176,6 +177,18 @@ impl Node {
         }
     }
 
+    /// The copy in which the value of an object was is gone, and there is another: its task ran again, or somebody has brought
+    /// it from another node.
+    fn note_moved_value(&mut self, object: ObjectId) {
+        let Some(Value::Known(SharedValue::Stored { entry, .. })) = self.directory.value(object) else {
+            return;
+        };
+        let readable = self.memory.copies.readable(object);
+        if let Some(&by_now) = readable.first().filter(|_| !readable.contains(entry)) {
+            self.directory.move_value(object, by_now);
+        }
+    }
+
     /// What the dead process held, it holds no more; what it was to make is lost, unless it is made again.
     pub(super) fn on_holder_died(
         &mut self,
@@ -206,6 +219,7 @@ impl Node {
         to: Vec<ProcessSlot>,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_moved_value(object);
         let Some(Value::Known(value)) = self.directory.value(object) else { return };
         for process in to {
             self.send(process, FromNode::ObjectResolved { object, value: value.clone() }, out);
