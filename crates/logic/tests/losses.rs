@@ -56,6 +56,26 @@ fn lost_result(story: &mut Story) -> ProcessSlot {
 }
 
 #[test]
+fn who_seeks_what_it_was_thought_to_have_gets_it_made_again_where_its_task_was_submitted() {
+    let (mut story, object) = (Story::begin(), object());
+    let (node, other) = (story.0.link(), story.0.link());
+    for peer in [node, other] {
+        story.hear(peer, ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true });
+    }
+    let told = story.hear(node, ToNode::LookupWanted { request: 2, object });
+    assert_eq!(
+        told,
+        [
+            (node, FromNode::Freed { object, count: 1 }),
+            (node, FromNode::LookedUp { request: 2, known: true })
+        ],
+        "it is not waited for from there any more"
+    );
+    let asked = story.hear(node, ToNode::Subscribed { object });
+    assert_eq!(asked, [(DRIVER, FromNode::Rebuild { object })]);
+}
+
+#[test]
 fn a_value_that_is_in_another_copy_by_now_is_told_to_be_there() {
     let (mut story, object) = (Story::begin(), object());
     let node = story.0.link();

@@ -186,7 +186,9 @@ impl Node {
             }
             ToNode::NodeGone => self.linger(now, from),
             ToNode::NotKnown { object } => self.on_not_known(now, from, object, out),
-            ToNode::LookupWanted { request, object } => self.on_lookup_wanted(from, request, object, out),
+            ToNode::LookupWanted { request, object } => {
+                self.on_lookup_wanted(now, from, request, object, out)
+            }
             ToNode::OriginWanted { request, object } => {
                 let peer = self.origin_of(object);
                 self.send(from, FromNode::Origin { request, peer }, out);

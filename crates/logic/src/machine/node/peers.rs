@@ -170,17 +170,21 @@ impl Node {
 
     pub(super) fn on_lookup_wanted(
         &mut self,
+        now: Time,
         from: ProcessSlot,
         request: RequestId,
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_not_there(now, from, object, out);
         self.note_stored_value(object, out);
+        // A process of this node can have it made again.
+        let is_made_here = self.directory.maker(object).is_some_and(|maker| !self.is_peer(maker));
         let known = match self.directory.value(object) {
             // Who would have to ask yet another node might ask in a circle.
             Some(Value::Pending { owner }) => owner.is_some_and(|owner| !self.is_peer(owner)),
-            Some(Value::Known(SharedValue::Stored { .. })) => self.memory.has(object),
-            Some(Value::Known(_)) => !self.directory.is_lost(object),
+            Some(Value::Known(SharedValue::Stored { .. })) => is_made_here || self.memory.has(object),
+            Some(Value::Known(_)) => is_made_here || !self.directory.is_lost(object),
             None => false,
         };
         if known {
@@ -188,6 +192,26 @@ impl Node {
             self.note_abroad(object, from, out);
         }
         self.send(from, FromNode::LookedUp { request, known }, out);
+    }
+
+    /// Another node seeks an object: so it has it no more, and this one cannot get it from there.
+    fn note_not_there(
+        &mut self,
+        now: Time,
+        peer: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some((object, failure)) = self.memory.lose_at(now, peer, object, out) {
+            self.on_value_lost(now, object, failure, out);
+        }
+        let is_owed = self.directory.value(object) == Some(&Value::Pending { owner: Some(peer) });
+        if self.peers.namer(object) == Some(peer)
+            && !is_owed
+            && let Some((peer, count)) = self.peers.forget_object(object)
+        {
+            self.send(peer, FromNode::Freed { object, count }, out);
+        }
     }
 
     /// The process that stands for the node which is to say the value of an object, or has it.

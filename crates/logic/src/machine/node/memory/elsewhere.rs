@@ -127,6 +127,37 @@ impl Memory {
         Some((object, failure))
     }
 
+    /// The node that this process stands for has an object no more. Gives it if there is no other copy.
+    pub(in super::super) fn lose_at(
+        &mut self,
+        now: Time,
+        peer: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) -> Option<(ObjectId, Failure)> {
+        let is_there = |entry: &EntryRef| self.copies.get(*entry).state == CopyState::Elsewhere { peer };
+        let entry = self.copies.readable(object).into_iter().find(is_there)?;
+        let text = format!("the node that had object {object} has lost it");
+        let lost = self.lose_elsewhere(entry, object, text, out);
+        // It may have been the first of those that wait for memory.
+        self.new_head(now);
+        self.pump(now, out);
+        lost
+    }
+
+    /// A copy that is with another node is gone there.
+    fn lose_elsewhere(
+        &mut self,
+        entry: EntryRef,
+        object: ObjectId,
+        text: String,
+        out: &mut Effects<NodeEffect>,
+    ) -> Option<(ObjectId, Failure)> {
+        self.queue.retain(|request| *request != Request::Restore { entry });
+        self.free(entry, out);
+        self.lose(object, text, out)
+    }
+
     /// The node that had these objects is gone, and they with it. Gives those of which there is no other copy.
     pub(super) fn on_peer_died(
         &mut self,
@@ -141,9 +172,8 @@ impl Memory {
                 *peer = None;
                 continue;
             }
-            self.queue.retain(|request| *request != Request::Restore { entry });
-            self.free(entry, out);
-            lost.extend(self.lose(object, format!("the node that had object {object} is gone"), out));
+            let text = format!("the node that had object {object} is gone");
+            lost.extend(self.lose_elsewhere(entry, object, text, out));
         }
         lost
     }
