@@ -217,9 +217,9 @@ impl Bridge {
     fn announce(&self, shapes: &[ShapeId]) -> bool {
         let inner = &self.runtime.0;
         shapes.iter().for_each(|shape| inner.control.announce_idle(*shape));
-        let (me, lanes) = (inner.me, self.lanes());
+        let lanes = self.lanes();
         let is_worth_waking = |lane: &LaneConsumer| {
-            shapes.contains(&lane.shape()) && lane.submitter() != me && !lane.is_empty()
+            shapes.contains(&lane.shape()) && self.may_forward(lane) && !lane.is_empty()
         };
         inner.control.has_inbound() || self.queue.is_waiting() || lanes.iter().any(is_worth_waking)
     }
@@ -233,13 +233,19 @@ impl Bridge {
         lanes.1.clone()
     }
 
-    /// Claims a task of this shape that somebody else has submitted, and says in a cell, if there is one, for all to see,
+    /// Whether tasks of a lane may go to another node: what came from one does not, so that nothing goes in rings.
+    fn may_forward(&self, lane: &LaneConsumer) -> bool {
+        let (inner, submitter) = (&self.runtime.0, lane.submitter());
+        submitter != inner.me && !inner.is_elsewhere(submitter)
+    }
+
+    /// Claims a task of this shape that a process of this node has submitted, and says in a cell, if there is one, for all to see,
     /// that this process has it.
     pub fn claim(&self, shape: ShapeId, cell: Option<usize>) -> Option<Claimed> {
         let me = self.runtime.0.me;
         let cell = cell.map(|cell| &self.runtime.0.control.cells(me)[cell]);
         let lanes = self.lanes();
-        let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && lane.submitter() != me);
+        let mut suitable = lanes.iter().filter(|lane| lane.shape() == shape && self.may_forward(lane));
         suitable.find_map(|lane| {
             let submitter = lane.submitter();
             lane.claim(me, |header, arguments| {
