@@ -9,6 +9,9 @@
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
 //! | groups | the group's id | [`GroupRow`] |
 //! | all others | as those say who write them | |
+//!
+//! All rows of the table of nodes are in one shard: a node's row and the epoch after it, or its end and its row under `left/`,
+//! are on disk together, or neither is.
 
 use super::clock::{Clock, FromTables};
 use super::files::Files;
@@ -294,3 +297,6 @@ impl StoreEvents for Events {
         eprintln!("aktis: the tables could not be saved, and their log grows: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;
