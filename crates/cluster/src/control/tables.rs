@@ -80,8 +80,15 @@ impl Tables {
         let told = clock.clone();
         let nodes = store.subscribe(all, move |notice| told.tell(FromTables::Published(notice.clone())));
         let tables = Self { store, writer, clock: clock.clone(), _nodes: nodes.expect("the first one") };
-        tables
-            .change(vec![keep_epoch(found.next_epoch), event(own.into(), "the control process has started")]);
+        // On disk before anything else of this life: the next one must not take the same epoch.
+        let (sender, receiver) = channel();
+        tables.writer.apply(vec![keep_epoch(found.next_epoch)], move |answer| {
+            let _ = sender.send(answer);
+        });
+        let Ok(Ok(Answer::Applied { .. })) = receiver.recv() else {
+            return Err(ControlError::Row { path, what: "the store has stopped" });
+        };
+        tables.change(vec![event(own.into(), "the control process has started")]);
         Ok((tables, found))
     }
 

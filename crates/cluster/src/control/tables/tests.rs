@@ -108,3 +108,20 @@ fn a_shard_that_lags_at_a_crash_does_not_halve_the_end_of_a_membership() {
         assert!(!members.iter().any(|member| found.left.contains(member)), "{members:?} {:?}", found.left);
     }
 }
+
+#[test]
+fn no_two_lives_have_the_same_epoch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = files(&directory.path().join("head"));
+    let mut last = Epoch(0);
+    for life in 0..10 {
+        let (tables, found) = open(&files);
+        assert!(found.next_epoch > last, "{:?} {last:?}", found.next_epoch);
+        last = found.next_epoch;
+        // It is killed at once.
+        let killed = copy(&files, directory.path().join(life.to_string()));
+        drop(tables);
+        std::fs::remove_dir_all(files.store()).expect("removed");
+        copy_folder(&killed, &files.store());
+    }
+}
