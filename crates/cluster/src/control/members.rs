@@ -132,7 +132,7 @@ impl State {
 
     /// A membership is over: the node has left, or its lease has lapsed.
     pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch) {
-        self.members.send(node, &FromControl::Expelled);
+        self.members.send(node, &FromControl::Expelled { epoch });
         self.members.linked.remove(&node);
         // First: who is in no table never leaves it, and would keep its names.
         self.on_names_told(node, None, Vec::new());

@@ -72,7 +72,7 @@ impl State {
             }
             ToControl::Heartbeat { epoch } => {
                 if self.membership.on_heartbeat(now, from, epoch).is_err() {
-                    send(link, &FromControl::Expelled);
+                    send(link, &FromControl::Expelled { epoch });
                 }
             }
             ToControl::Placer { epoch, message } => {
