@@ -139,7 +139,8 @@ impl State {
         if let Some(tables) = &self.tables {
             let sender = Sender { node, epoch: epoch.0 };
             tables.forget_node(sender);
-            tables.end_programs(node);
+            let members = self.membership.members().map(|(node, _)| node);
+            tables.end_programs([node].into(), members.collect());
             self.left.push_back((records_go(now), sender));
         }
         self.step(now, PlacerInput::NodeLeft { node });

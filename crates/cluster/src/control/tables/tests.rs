@@ -1,10 +1,15 @@
 //! What is on disk after a crash at which some shards were further than others.
 
 use super::*;
-use aktis_protocol::{Labels, Resources};
+use crate::control::state::State;
+use crate::elsewhere::jobs::job_key;
+use aktis_protocol::admin::{JobRow, JobState, OnNode};
+use aktis_protocol::{Labels, ProgramId, Resources};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const SHARDS: u16 = 4;
+const PATIENCE: Duration = Duration::from_secs(20);
 const OWN: NodeId = NodeId::from_words([7, 7]);
 
 fn info(node: u64, epoch: u64) -> NodeInfo {
@@ -124,4 +129,56 @@ fn no_two_lives_have_the_same_epoch() {
         std::fs::remove_dir_all(files.store()).expect("removed");
         copy_folder(&killed, &files.store());
     }
+}
+
+fn job(number: u64, node: NodeId, state: JobState) -> Change {
+    let row = JobRow {
+        job: number,
+        program: ProgramId::from_hash([1; 16]),
+        command: String::new(),
+        pid: 1,
+        began_unix_milliseconds: 1,
+        ended_unix_milliseconds: None,
+        state,
+    };
+    let (key, value) = (job_key(number), encode(&OnNode { node, row }));
+    Change::RowPut { table: Table::Jobs, key, value, overwrite: true }
+}
+
+#[test]
+fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = files(&directory.path().join("head"));
+    let (tables, found) = open(&files);
+    let first = found.next_epoch.0;
+    let (left, member) = (info(1, first), info(2, first + 1));
+    tables.keep_node(&left, Epoch(first + 1));
+    tables.keep_node(&member, Epoch(first + 2));
+    let last = u64::from(limits::ANSWER_ROWS_MAX) + 1;
+    let mut changes: Vec<_> = (1..last).map(|number| job(number, member.node, JobState::Ended)).collect();
+    changes.push(job(last, left.node, JobState::Running));
+    let (table, key) = (Table::Programs, programs_of(left.node));
+    changes.push(Change::RowPut { table, key: key.clone(), value: Vec::new(), overwrite: true });
+    let sender = Sender { node: left.node, epoch: first };
+    tables.apply(Batch { sender, sequence: 1, changes }, |answer| drop(answer.expect("made")));
+    tables.forget_node(sender);
+    settle(&tables);
+    drop(tables);
+
+    let state = State::load(&files, OWN, &Arc::default()).expect("loaded");
+    let tables = state.tables.as_ref().expect("open");
+    let row_of = |table, key| match ask(tables, Query::Row { table, key }) {
+        Answer::Row(row) => row,
+        other => panic!("{other:?}"),
+    };
+    let state_of = |number| {
+        let job: OnNode<JobRow> =
+            decode(&row_of(Table::Jobs, job_key(number)).expect("it is kept")).expect("a job");
+        job.row.state
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while state_of(last) != JobState::Lost || row_of(Table::Programs, key.clone()).is_some() {
+        assert!(Instant::now() < deadline, "{:?}", state_of(last));
+    }
+    assert_eq!(state_of(1), JobState::Ended, "its node is a member");
 }
