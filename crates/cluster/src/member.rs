@@ -184,8 +184,10 @@ impl Member {
         let About { address, labels, resources } = self.about.clone();
         let held = self.state.lock().epoch;
         let names = self.elsewhere.named();
-        // If it cannot be said, the link is over, and so is this attempt.
-        send(link, &ToControl::Joined { held, address, labels, resources, names });
+        if !send(link, &ToControl::Joined { held, address, labels, resources, names }) {
+            // The link is over, and so is this attempt.
+            self.elsewhere.forget_unsaid_names();
+        }
     }
 
     /// Heartbeats, reports, and the next link when there is none.
@@ -244,6 +246,7 @@ impl Member {
         }
         drop(state);
         self.changed.notify_all();
+        self.elsewhere.forget_unsaid_names();
         self.elsewhere.on_control_away();
     }
 
