@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Changes are made in their order: one batch at a time is under way, and the next has all that has come meanwhile.
-//! 2. Of each task, hold and copy only the last word waits, and what is taken back before it was sent leaves no trace. So
+//! 2. Of each task, hold, copy and row only the last word waits, and what is taken back before it was sent leaves no trace. So
 //!    what waits while the control process is away is not more than there is.
 //! 3. Nobody waits for a change.
 
@@ -45,14 +45,15 @@ pub(super) struct Tables {
 }
 
 /// What a change tells the cluster of, or takes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Thing {
     Task(TaskId),
     Hold(ObjectId),
     Copy(ObjectId),
+    Row(Table, Key),
 }
 
-/// The thing that a change is about, and whether it tells of it; all others are rows and events.
+/// The thing that a change is about, and whether it tells of it; events are about nothing that lasts.
 fn thing_of(change: &Change) -> Option<(Thing, bool)> {
     match change {
         Change::TaskRecorded { task, .. } => Some((Thing::Task(*task), true)),
@@ -61,17 +62,19 @@ fn thing_of(change: &Change) -> Option<(Thing, bool)> {
         Change::Released { object } => Some((Thing::Hold(*object), false)),
         Change::CopyMade { object, .. } => Some((Thing::Copy(*object), true)),
         Change::CopyDropped { object } => Some((Thing::Copy(*object), false)),
-        Change::RowPut { .. } | Change::RowDeleted { .. } | Change::EventNoted(_) => None,
+        Change::RowPut { table, key, .. } => Some((Thing::Row(*table, key.clone()), true)),
+        Change::RowDeleted { table, key } => Some((Thing::Row(*table, key.clone()), false)),
+        Change::EventNoted(_) => None,
     }
 }
 
 impl Tables {
     fn add(&mut self, change: Change) {
         let thing = thing_of(&change);
-        if let Some((thing, tells)) = thing {
-            let before = self.unsent.remove(&thing).and_then(|place| self.waiting.remove(&place));
+        if let Some((thing, tells)) = &thing {
+            let before = self.unsent.remove(thing).and_then(|place| self.waiting.remove(&place));
             self.bytes -= before.map_or(0, |before| before.bytes());
-            if !tells && !self.sent.contains(&thing) {
+            if !tells && !self.sent.contains(thing) {
                 return;
             }
         }
@@ -273,6 +276,10 @@ mod tests {
             tables.add(Change::CopyDropped { object });
             tables.add(released(number));
             tables.add(Change::TaskForgotten { task: task(number) });
+            let (table, key) = (Table::Jobs, Key::from("a job"));
+            tables.add(Change::RowPut { table, key: key.clone(), value: vec![1], overwrite: true });
+            tables.add(Change::RowPut { table, key: key.clone(), value: vec![2], overwrite: true });
+            tables.add(Change::RowDeleted { table, key });
             // What the cluster knows may come and go, too.
             tables.add(released(0));
             tables.add(held(0));
