@@ -60,6 +60,22 @@ struct State {
     closing: bool,
 }
 
+impl State {
+    /// A membership is over; false if it is not the present one. Each heartbeat that came too late is answered so.
+    fn on_expelled(&mut self, epoch: Epoch) -> bool {
+        let is_present = self.epoch == Some(epoch);
+        if is_present {
+            (self.epoch, self.welcomed) = (None, false);
+        }
+        is_present
+    }
+
+    /// Where to say something, and in which membership, if the control process has answered.
+    fn present(&self) -> Option<(&Link, Epoch)> {
+        self.link.as_ref().filter(|_| self.welcomed).zip(self.epoch)
+    }
+}
+
 impl Member {
     /// Joins for the first time, and stays a member until [`Self::close`].
     pub(crate) fn join(
@@ -130,10 +146,15 @@ impl Member {
     /// Sends something to the placer; false if the control process is away.
     pub(crate) fn send_placer(&self, message: ToPlacer) -> bool {
         let state = self.state.lock();
-        let (Some(link), Some(epoch), true) = (&state.link, state.epoch, state.welcomed) else {
-            return false;
-        };
-        send(link, &ToControl::Placer { epoch, message })
+        state.present().is_some_and(|(link, epoch)| send(link, &ToControl::Placer { epoch, message }))
+    }
+
+    /// Says that this node is alive, in its membership of this moment: one that is over would be told so once more.
+    fn send_heartbeat(&self) {
+        let state = self.state.lock();
+        if let Some((link, epoch)) = state.present() {
+            send(link, &ToControl::Heartbeat { epoch });
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -163,8 +184,10 @@ impl Member {
         let About { address, labels, resources } = self.about.clone();
         let held = self.state.lock().epoch;
         let names = self.elsewhere.named();
-        // If it cannot be said, the link is over, and so is this attempt.
-        send(link, &ToControl::Joined { held, address, labels, resources, names });
+        if !send(link, &ToControl::Joined { held, address, labels, resources, names }) {
+            // The link is over, and so is this attempt.
+            self.elsewhere.forget_unsaid_names();
+        }
     }
 
     /// Heartbeats, reports, and the next link when there is none.
@@ -177,27 +200,29 @@ impl Member {
             if state.closing {
                 return;
             }
-            let (link, epoch, welcomes) = (state.link.clone(), state.epoch, state.welcomes);
-            let epoch = epoch.filter(|_| state.welcomed);
-            let pause = if link.is_some() { report_every } else { DIAL_AGAIN };
-            self.changed.wait_for(&mut state, pause);
+            let had_link = state.link.is_some();
+            self.changed.wait_for(&mut state, if had_link { report_every } else { DIAL_AGAIN });
             if state.closing {
                 return;
             }
+            let (is_present, welcomes) = (state.present().is_some(), state.welcomes);
             drop(state);
             self.elsewhere.on_time();
-            let Some(link) = link else {
+            // Not before it has been without one for a pause.
+            if !had_link {
                 let Some(endpoint) = self.endpoint.upgrade() else { return };
                 if self.state.lock().link.is_none() {
                     self.dial(&endpoint);
                 }
                 self.elsewhere.on_time_alone();
                 continue;
-            };
-            let Some(epoch) = epoch else { continue };
+            }
+            if !is_present {
+                continue;
+            }
             if last_heartbeat.elapsed().as_micros() as u64 >= NODE_HEARTBEAT_MICROSECONDS {
                 last_heartbeat = Instant::now();
-                send(&link, &ToControl::Heartbeat { epoch });
+                self.send_heartbeat();
             }
             let report = self.elsewhere.report();
             let has_run = !report.run_times.is_empty();
@@ -221,20 +246,20 @@ impl Member {
         }
         drop(state);
         self.changed.notify_all();
+        self.elsewhere.forget_unsaid_names();
         self.elsewhere.on_control_away();
     }
 
     fn on_message(self: &Arc<Self>, link: &Link, message: FromControl) {
         match message {
             FromControl::Welcome { epoch, nodes } => self.on_welcome(epoch, &nodes),
-            FromControl::Expelled => {
-                // The others have given this node up: nothing of what is between them and it counts any more.
-                let mut state = self.state.lock();
-                (state.epoch, state.welcomed) = (None, false);
-                drop(state);
-                self.elsewhere.on_control_away();
-                self.neighbours.reset();
-                self.say_joined(link);
+            FromControl::Expelled { epoch } => {
+                if self.state.lock().on_expelled(epoch) {
+                    // The others have given this node up: nothing of what is between them and it counts any more.
+                    self.elsewhere.on_control_away();
+                    self.neighbours.reset();
+                    self.say_joined(link);
+                }
             }
             FromControl::NodeJoined { info } => {
                 self.state.lock().nodes.insert(info.node, info.clone());
@@ -319,4 +344,19 @@ fn send(link: &Link, message: &ToControl) -> bool {
         link.close("a message could not be sent");
     }
     sent.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_expelled_once_however_often_it_is_said() {
+        let mut state = State { epoch: Some(Epoch(5)), welcomed: true, ..State::default() };
+        assert!(state.on_expelled(Epoch(5)) && !state.welcomed);
+        assert!(!state.on_expelled(Epoch(5)), "it is about to join again");
+        (state.epoch, state.welcomed) = (Some(Epoch(6)), true);
+        assert!(!state.on_expelled(Epoch(5)) && state.welcomed, "it has joined again");
+        assert!(state.on_expelled(Epoch(6)));
+    }
 }

@@ -36,6 +36,8 @@ pub const THREADS_MAX: usize = 512;
 pub const LINEAGE_BYTES_MAX: usize = 256 << 20;
 /// Programs that have left a node and are still listed.
 pub const JOBS_KEPT: usize = 100;
+/// Programs of all nodes that have left a cluster, together, that are still listed.
+pub const JOBS_OF_LEFT_NODES_KEPT: usize = 1000;
 /// Most bytes of what a process tells others about how one task can be run again; what takes more is known to it alone.
 pub const TOLD_LINEAGE_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of what a node keeps about how tasks can be run again without those who submitted them; the oldest go.

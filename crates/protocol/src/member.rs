@@ -106,8 +106,11 @@ pub enum FromControl {
         /// The other members.
         nodes: Vec<NodeInfo>,
     },
-    /// The receiver is no member any more: its heartbeats came too late. It has to join again.
-    Expelled,
+    /// The receiver is no member any more: its heartbeats came too late. It has to join again, if it has not done so since.
+    Expelled {
+        /// Which membership of it is over.
+        epoch: Epoch,
+    },
     /// Another node has joined.
     NodeJoined {
         /// The node.

@@ -2,9 +2,11 @@
 //!
 //! 1. A task and all objects that it makes are in the same slot.
 //! 2. Every slot has exactly one shard.
+//! 3. All rows of nodes are in one slot: what a batch says of members and epochs is on disk together, or not at all.
 
 use crate::ids::{ObjectId, TaskId};
 use crate::limits;
+use crate::tables::Table;
 use serde::{Deserialize, Serialize};
 
 /// One of the [`SLOTS`](limits::SLOTS) parts that all ids are divided into.
@@ -25,7 +27,15 @@ impl SlotIndex {
         Self::of_task(object.task())
     }
 
-    /// The slot of a row, by its key alone: rows of several tables about one thing are neighbours.
+    /// The slot of a row.
+    pub fn of_row(table: Table, key: &[u8]) -> Self {
+        match table {
+            Table::Nodes => Self::of_key(b"nodes"),
+            _ => Self::of_key(key),
+        }
+    }
+
+    /// The slot of a key, whatever the table: rows of several tables about one thing are neighbours.
     pub fn of_key(key: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         Self::of_hash(key.iter().fold(0xcbf2_9ce4_8422_2325, step))
@@ -104,6 +114,13 @@ mod tests {
         for index in [0, 1, 7, u32::MAX] {
             assert_eq!(SlotIndex::of_object(task.returns(index)), SlotIndex::of_task(task), "invariant 1");
         }
+    }
+
+    #[test]
+    fn all_rows_of_nodes_share_a_slot() {
+        let slot_of = |table, key: u64| SlotIndex::of_row(table, &key.to_be_bytes());
+        assert!((0..100).all(|key| slot_of(Table::Nodes, key) == slot_of(Table::Nodes, 0)), "invariant 3");
+        assert!((0..100).any(|key| slot_of(Table::Jobs, key) != slot_of(Table::Jobs, 0)));
     }
 
     #[test]

@@ -166,7 +166,9 @@ impl Change {
     #[inline]
     pub fn slot(&self) -> SlotIndex {
         match self {
-            Self::RowPut { key, .. } | Self::RowDeleted { key, .. } => SlotIndex::of_key(&key.0),
+            Self::RowPut { table, key, .. } | Self::RowDeleted { table, key } => {
+                SlotIndex::of_row(*table, &key.0)
+            }
             Self::CopyMade { object, .. }
             | Self::CopyDropped { object }
             | Self::Held { object }
@@ -281,7 +283,7 @@ impl Query {
     /// The slot that has the answer; if none, all shards have a part of it.
     pub fn slot(&self) -> Option<SlotIndex> {
         match self {
-            Self::Row { key, .. } => Some(SlotIndex::of_key(&key.0)),
+            Self::Row { table, key } => Some(SlotIndex::of_row(*table, &key.0)),
             Self::Object(object) => Some(SlotIndex::of_object(*object)),
             Self::Task(task) => Some(SlotIndex::of_task(*task)),
             Self::Rows { .. } | Self::Objects { .. } | Self::Events { .. } | Self::Counts => None,
@@ -375,7 +377,7 @@ impl Filter {
     /// The slot that publishes it; if none, all shards do.
     pub fn slot(&self) -> Option<SlotIndex> {
         match self {
-            Self::Row { key, .. } => Some(SlotIndex::of_key(&key.0)),
+            Self::Row { table, key } => Some(SlotIndex::of_row(*table, &key.0)),
             Self::Object(object) => Some(SlotIndex::of_object(*object)),
             Self::Rows { .. } | Self::Events => None,
         }

@@ -132,14 +132,15 @@ impl State {
 
     /// A membership is over: the node has left, or its lease has lapsed.
     pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch) {
-        self.members.send(node, &FromControl::Expelled);
+        self.members.send(node, &FromControl::Expelled { epoch });
         self.members.linked.remove(&node);
         // First: who is in no table never leaves it, and would keep its names.
         self.on_names_told(node, None, Vec::new());
         if let Some(tables) = &self.tables {
             let sender = Sender { node, epoch: epoch.0 };
             tables.forget_node(sender);
-            tables.end_programs(node);
+            let members = self.membership.members().map(|(node, _)| node);
+            tables.end_programs([node].into(), members.collect());
             self.left.push_back((records_go(now), sender));
         }
         self.step(now, PlacerInput::NodeLeft { node });

@@ -13,7 +13,7 @@ use aktis_logic::{Machine, Time};
 use aktis_protocol::NodeId;
 use aktis_protocol::member::{FromControl, ToControl};
 use aktis_protocol::tables::Sender;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// See the module.
@@ -43,10 +43,13 @@ impl State {
         let (tables, found) = Tables::open(files, own, clock)?;
         let now = clock.now();
         let mut membership = Membership::new(found.next_epoch);
-        let nodes: Vec<NodeId> = found.nodes.iter().map(|info| info.node).collect();
+        let nodes: BTreeSet<NodeId> = found.nodes.iter().map(|info| info.node).collect();
         found.nodes.iter().for_each(|info| membership.restore(now, info.node, info.epoch));
         let (names, left) = Names::new(found.names, &found.nodes);
         tables.free_names(left.iter().map(String::as_str));
+        // The last life may have ended before it had done that. Who is a member again has told anew what it runs.
+        let left = found.left.iter().map(|sender| sender.node).filter(|node| !nodes.contains(node));
+        tables.end_programs(left.collect(), nodes.clone());
         let mut state = Self {
             membership,
             placer: Placer::new(),
@@ -72,7 +75,7 @@ impl State {
             }
             ToControl::Heartbeat { epoch } => {
                 if self.membership.on_heartbeat(now, from, epoch).is_err() {
-                    send(link, &FromControl::Expelled);
+                    send(link, &FromControl::Expelled { epoch });
                 }
             }
             ToControl::Placer { epoch, message } => {

@@ -9,11 +9,14 @@
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
 //! | groups | the group's id | [`GroupRow`] |
 //! | all others | as those say who write them | |
+//!
+//! All rows of the table of nodes are in one shard: a node's row and the epoch after it, or its end and its row under `left/`,
+//! are on disk together, or neither is.
 
 use super::clock::{Clock, FromTables};
 use super::files::Files;
 use super::{ControlError, names::Home};
-use crate::elsewhere::jobs::on_node_left;
+use crate::elsewhere::jobs::NodesLeft;
 use crate::elsewhere::programs::programs_of;
 use aktis_io::durable::{
     ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
@@ -22,6 +25,7 @@ use aktis_protocol::control::{decode, encode};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::{Answer, Batch, Change, Event, Filter, Key, Query, Sender, Table};
 use aktis_protocol::{Epoch, GroupId, GroupRow, NodeId, ObjectId, limits};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -77,8 +81,15 @@ impl Tables {
         let told = clock.clone();
         let nodes = store.subscribe(all, move |notice| told.tell(FromTables::Published(notice.clone())));
         let tables = Self { store, writer, clock: clock.clone(), _nodes: nodes.expect("the first one") };
-        tables
-            .change(vec![keep_epoch(found.next_epoch), event(own.into(), "the control process has started")]);
+        // On disk before anything else of this life: the next one must not take the same epoch.
+        let (sender, receiver) = channel();
+        tables.writer.apply(vec![keep_epoch(found.next_epoch)], move |answer| {
+            let _ = sender.send(answer);
+        });
+        let Ok(Ok(Answer::Applied { .. })) = receiver.recv() else {
+            return Err(ControlError::Row { path, what: "the store has stopped" });
+        };
+        tables.change(vec![event(own.into(), "the control process has started")]);
         Ok((tables, found))
     }
 
@@ -103,32 +114,16 @@ impl Tables {
         self.change(vec![gone, left, event(node.into(), &text)]);
     }
 
-    /// The drivers on a node that has left are lost, and it serves no program any more.
-    pub(super) fn end_programs(&self, node: NodeId) {
-        self.revise(Table::Jobs, Key(Vec::new()), move |rows| on_node_left(node, rows));
-        self.revise(Table::Programs, programs_of(node), |rows| {
+    /// The drivers on nodes that have left are lost, and these serve no programs any more.
+    pub(super) fn end_programs(&self, left: BTreeSet<NodeId>, members: BTreeSet<NodeId>) {
+        for node in &left {
             let gone = |(key, _)| Change::RowDeleted { table: Table::Programs, key };
-            rows.into_iter().map(gone).collect()
-        });
-    }
-
-    /// Makes the changes that follow from some rows of a table.
-    fn revise(
-        &self,
-        table: Table,
-        prefix: Key,
-        changes: impl FnOnce(Vec<(Key, Vec<u8>)>) -> Vec<Change> + Send + 'static,
-    ) {
-        let limit = limits::ANSWER_ROWS_MAX;
-        let query = Query::Rows { table, prefix, after: None, limit, values: true };
-        let writer = self.writer.clone();
-        self.store.query(query, move |answer| {
-            let Ok(Answer::Rows { rows, .. }) = answer else { return };
-            let changes = changes(rows);
-            if !changes.is_empty() {
-                writer.apply(changes, |_| ());
-            }
-        });
+            let revise = move |rows: Vec<_>| rows.into_iter().map(gone).collect();
+            revise_rows(&self.store, &self.writer, (Table::Programs, programs_of(*node), None), revise);
+        }
+        let mut jobs = NodesLeft::new(left, members);
+        let all = (Table::Jobs, Key(Vec::new()), None);
+        revise_rows(&self.store, &self.writer, all, move |rows| jobs.on_rows(rows));
     }
 
     /// What a node has told of objects and tasks, and nobody has claimed since it left, goes.
@@ -280,6 +275,29 @@ fn rows(store: &ControlStore, path: &Path, table: Table) -> Result<Vec<(Key, Vec
     }
 }
 
+/// Makes the changes that follow from rows of a table: those whose keys begin so and come after that one, page by page.
+fn revise_rows(
+    store: &ControlStore,
+    writer: &Arc<StoreWriter>,
+    (table, prefix, after): (Table, Key, Option<Key>),
+    mut revise: impl FnMut(Vec<(Key, Vec<u8>)>) -> Vec<Change> + Send + 'static,
+) {
+    let limit = limits::ANSWER_ROWS_MAX;
+    let query = Query::Rows { table, prefix: prefix.clone(), after, limit, values: true };
+    let (next, writer) = (store.clone(), writer.clone());
+    store.query(query, move |answer| {
+        let Ok(Answer::Rows { rows, more }) = answer else { return };
+        let last = rows.last().map(|(key, _)| key.clone()).filter(|_| more);
+        let changes = revise(rows);
+        if !changes.is_empty() {
+            writer.apply(changes, |_| ());
+        }
+        if last.is_some() {
+            revise_rows(&next, &writer, (table, prefix, last), revise);
+        }
+    });
+}
+
 struct Events(Arc<Clock>);
 
 impl StoreEvents for Events {
@@ -294,3 +312,6 @@ impl StoreEvents for Events {
         eprintln!("aktis: the tables could not be saved, and their log grows: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;

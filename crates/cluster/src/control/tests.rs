@@ -223,3 +223,27 @@ fn a_group_is_found_by_its_name_until_it_is_removed_whoever_dies() {
     line.say(&ToControl::Placer { epoch, message: ToPlacer::GroupWatched { group } });
     assert_eq!(line.wait_for_group(), (None, GroupState::Removed("it was removed".into())));
 }
+
+#[test]
+fn a_heartbeat_that_comes_too_late_is_told_which_membership_is_over() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let node = Node::new(&control);
+    let line = node.dial(&control);
+    let (first, second) = (line.join(Vec::new()), line.join(Vec::new()));
+    assert_ne!(first, second);
+    // Two that were under way.
+    line.say(&ToControl::Heartbeat { epoch: first });
+    line.say(&ToControl::Heartbeat { epoch: first });
+    line.say(&ToControl::Heartbeat { epoch: second });
+    line.say(&ToControl::Asked { number: 1, question: Question::Names });
+    let mut expelled = Vec::new();
+    loop {
+        match line.heard.recv_timeout(PATIENCE).expect("it is said") {
+            FromControl::Expelled { epoch } => expelled.push(epoch),
+            FromControl::Answered { .. } => break,
+            _ => {}
+        }
+    }
+    assert_eq!(expelled, [first, first], "the second goes on");
+}

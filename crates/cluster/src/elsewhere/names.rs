@@ -18,14 +18,14 @@ const NAMES_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Names {
     held: BTreeMap<String, FoundActor>,
-    /// What has changed since all were told, and was not said.
-    unsaid: Vec<ToControl>,
+    /// What has changed since all were told, and was not said; `None` while there is no link: all are told with the next.
+    unsaid: Option<Vec<ToControl>>,
 }
 
 impl Names {
     /// All that there are, for a node that joins.
     fn tell_all(&mut self) -> Vec<NamedActor> {
-        self.unsaid.clear();
+        self.unsaid = Some(Vec::new());
         let named =
             |(name, found): (&String, &FoundActor)| NamedActor { name: name.clone(), found: found.clone() };
         self.held.iter().map(named).collect()
@@ -51,13 +51,13 @@ impl Names {
 
     fn say(&mut self, message: ToControl, say: impl FnOnce(&ToControl) -> bool) {
         if !say(&message) {
-            self.unsaid.push(message);
+            self.unsaid.iter_mut().for_each(|unsaid| unsaid.push(message.clone()));
         }
     }
 
     /// The control process listens: says what it was not told.
     fn say_unsaid(&mut self, mut say: impl FnMut(&ToControl) -> bool) {
-        self.unsaid.retain(|message| !say(message));
+        self.unsaid.iter_mut().for_each(|unsaid| unsaid.retain(|message| !say(message)));
     }
 }
 
@@ -86,6 +86,11 @@ impl Elsewhere {
     /// The actors with names that live in this node's care: it is about to say them all.
     pub(crate) fn named(&self) -> Vec<NamedActor> {
         self.names.lock().tell_all()
+    }
+
+    /// The link is over over which all were told.
+    pub(crate) fn forget_unsaid_names(&self) {
+        self.names.lock().unsaid = None;
     }
 
     /// The control process has welcomed this node.
@@ -163,5 +168,15 @@ mod tests {
         names.free("b".to_owned(), found(2).actor, |_| false);
         assert_eq!(names.tell_all(), [NamedActor { name: "a".to_owned(), found: found(1) }]);
         names.say_unsaid(|message| panic!("{message:?} was said with all others"));
+    }
+
+    #[test]
+    fn nothing_is_collected_while_there_is_no_link() {
+        let mut names = Names::default();
+        for number in 0..100 {
+            names.claim(number.to_string(), found(number), |_| false);
+            names.free(number.to_string(), found(number).actor, |_| false);
+        }
+        assert!(names.unsaid.is_none() && names.tell_all().is_empty());
     }
 }

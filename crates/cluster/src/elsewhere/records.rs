@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Changes are made in their order: one batch at a time is under way, and the next has all that has come meanwhile.
-//! 2. What is taken back before it was sent is not sent at all.
+//! 2. Of each task, hold, copy and row only the last word waits, and what is taken back before it was sent leaves no trace. So
+//!    what waits while the control process is away is not more than there is.
 //! 3. Nobody waits for a change.
 
 use super::Elsewhere;
@@ -14,7 +15,7 @@ use aktis_protocol::member::Question;
 use aktis_protocol::tables::{Answer, Change, Key, Query, Table};
 use aktis_protocol::{NodeId, ObjectId, TaskId, limits};
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Weak;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -32,10 +33,10 @@ pub(super) struct Tables {
     waiting: BTreeMap<u64, Change>,
     bytes: usize,
     next: u64,
-    /// The records, holds and copies among them.
-    recorded: HashMap<TaskId, u64>,
-    held: HashMap<ObjectId, u64>,
-    copied: HashMap<ObjectId, u64>,
+    /// Where among them the one about a thing is.
+    unsent: HashMap<Thing, u64>,
+    /// Things that the cluster was told of, and not yet that they are over.
+    sent: HashSet<Thing>,
     /// Those that were sent, and not answered.
     under_way: Option<Vec<Change>>,
     /// Those who wait for answers.
@@ -43,48 +44,48 @@ pub(super) struct Tables {
     next_asker: u64,
 }
 
+/// What a change tells the cluster of, or takes back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Thing {
+    Task(TaskId),
+    Hold(ObjectId),
+    Copy(ObjectId),
+    Row(Table, Key),
+}
+
+/// The thing that a change is about, and whether it tells of it; events are about nothing that lasts.
+fn thing_of(change: &Change) -> Option<(Thing, bool)> {
+    match change {
+        Change::TaskRecorded { task, .. } => Some((Thing::Task(*task), true)),
+        Change::TaskForgotten { task } => Some((Thing::Task(*task), false)),
+        Change::Held { object } => Some((Thing::Hold(*object), true)),
+        Change::Released { object } => Some((Thing::Hold(*object), false)),
+        Change::CopyMade { object, .. } => Some((Thing::Copy(*object), true)),
+        Change::CopyDropped { object } => Some((Thing::Copy(*object), false)),
+        Change::RowPut { table, key, .. } => Some((Thing::Row(*table, key.clone()), true)),
+        Change::RowDeleted { table, key } => Some((Thing::Row(*table, key.clone()), false)),
+        Change::EventNoted(_) => None,
+    }
+}
+
 impl Tables {
     fn add(&mut self, change: Change) {
-        let taken_back = match &change {
-            Change::TaskForgotten { task } => self.recorded.remove(task),
-            Change::TaskRecorded { task, .. } => {
-                let before = self.recorded.remove(task);
-                before.into_iter().for_each(|place| self.take(place));
-                None
+        let thing = thing_of(&change);
+        if let Some((thing, tells)) = &thing {
+            let before = self.unsent.remove(thing).and_then(|place| self.waiting.remove(&place));
+            self.bytes -= before.map_or(0, |before| before.bytes());
+            if !tells && !self.sent.contains(thing) {
+                return;
             }
-            Change::Released { object } => self.held.remove(object),
-            Change::CopyDropped { object } => self.copied.remove(object),
-            _ => None,
-        };
-        if let Some(place) = taken_back {
-            self.take(place);
-            // There may be an older one that was sent, and the same change again does no harm.
         }
         if matches!(change, Change::TaskRecorded { .. }) && self.bytes > WAITING_BYTES_MAX {
             return;
         }
         let place = self.next;
         self.next += 1;
-        match &change {
-            Change::TaskRecorded { task, .. } => {
-                self.recorded.insert(*task, place);
-            }
-            Change::Held { object } => {
-                self.held.insert(*object, place);
-            }
-            Change::CopyMade { object, .. } => {
-                self.copied.insert(*object, place);
-            }
-            _ => {}
-        }
+        self.unsent.extend(thing.map(|(thing, _)| (thing, place)));
         self.bytes += change.bytes();
         self.waiting.insert(place, change);
-    }
-
-    fn take(&mut self, place: u64) {
-        if let Some(change) = self.waiting.remove(&place) {
-            self.bytes -= change.bytes();
-        }
     }
 
     /// What is sent next, unless something is under way.
@@ -97,11 +98,12 @@ impl Tables {
             && batch.len() < limits::BATCH_CHANGES_MAX
             && let Some((_, change)) = self.waiting.pop_first()
         {
-            match &change {
-                Change::TaskRecorded { task, .. } => drop(self.recorded.remove(task)),
-                Change::Held { object } => drop(self.held.remove(object)),
-                Change::CopyMade { object, .. } => drop(self.copied.remove(object)),
-                _ => {}
+            if let Some((thing, tells)) = thing_of(&change) {
+                self.unsent.remove(&thing);
+                match tells {
+                    true => self.sent.insert(thing),
+                    false => self.sent.remove(&thing),
+                };
             }
             bytes += change.bytes();
             batch.push(change);
@@ -109,6 +111,16 @@ impl Tables {
         self.bytes -= bytes;
         self.under_way = Some(batch.clone());
         Some(batch)
+    }
+
+    /// What was under way may have been made, or not: it goes before all that waits.
+    fn put_back(&mut self) {
+        let Some(batch) = self.under_way.take() else { return };
+        self.sent.extend(batch.iter().filter_map(thing_of).map(|(thing, _)| thing));
+        let later = std::mem::take(&mut self.waiting).into_values();
+        self.unsent.clear();
+        self.bytes = 0;
+        batch.into_iter().chain(later).for_each(|change| self.add(change));
     }
 }
 
@@ -129,13 +141,9 @@ impl Elsewhere {
     /// The control process has made a batch, or has not answered for so long that it is sent once more.
     pub(super) fn on_changed(&self, is_answered: bool) {
         let mut tables = self.tables.lock();
-        if let Some(batch) = tables.under_way.take().filter(|_| !is_answered) {
-            let later = std::mem::take(&mut tables.waiting).into_values();
-            tables.recorded.clear();
-            tables.held.clear();
-            tables.copied.clear();
-            tables.bytes = 0;
-            batch.into_iter().chain(later).for_each(|change| tables.add(change));
+        match is_answered {
+            true => tables.under_way = None,
+            false => tables.put_back(),
         }
         drop(tables);
         self.flush_tables();
@@ -248,6 +256,61 @@ mod tests {
         let batch = tables.next_batch().expect("something waits");
         assert!(!batch.contains(&recorded(2, 1)) && !batch.contains(&recorded(3, 1)), "{batch:?}");
         assert_eq!(batch.last(), Some(&forgotten(1)));
-        assert!(batch.contains(&recorded(3, 2)) && tables.bytes == 0 && tables.recorded.is_empty());
+        assert!(batch.contains(&recorded(3, 2)) && tables.bytes == 0 && tables.unsent.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_comes_and_goes_while_nobody_listens() {
+        let mut tables = Tables::default();
+        let object = |number| task(number).returns(0);
+        let held = |number| Change::Held { object: object(number) };
+        let released = |number| Change::Released { object: object(number) };
+        tables.add(held(0));
+        assert_eq!(tables.next_batch(), Some(vec![held(0)]));
+        tables.under_way = None;
+        for number in 1..100 {
+            let object = object(number);
+            tables.add(recorded(number, 1));
+            tables.add(held(number));
+            tables.add(Change::CopyMade { object, bytes: 1 });
+            tables.add(Change::CopyDropped { object });
+            tables.add(released(number));
+            tables.add(Change::TaskForgotten { task: task(number) });
+            let (table, key) = (Table::Jobs, Key::from("a job"));
+            tables.add(Change::RowPut { table, key: key.clone(), value: vec![1], overwrite: true });
+            tables.add(Change::RowPut { table, key: key.clone(), value: vec![2], overwrite: true });
+            tables.add(Change::RowDeleted { table, key });
+            // What the cluster knows may come and go, too.
+            tables.add(released(0));
+            tables.add(held(0));
+            tables.add(released(0));
+        }
+        assert_eq!((tables.waiting.len(), tables.unsent.len()), (1, 1));
+        assert_eq!(tables.next_batch(), Some(vec![released(0)]));
+        assert!(tables.sent.is_empty() && tables.bytes == 0);
+    }
+
+    #[test]
+    fn what_was_not_answered_may_have_been_made() {
+        let mut tables = Tables::default();
+        let (record, forgotten) = (recorded(1, 1), Change::TaskForgotten { task: task(1) });
+        tables.add(record.clone());
+        tables.next_batch();
+        tables.put_back();
+        tables.add(forgotten.clone());
+        assert_eq!(tables.next_batch(), Some(vec![forgotten.clone()]));
+        tables.put_back();
+        assert_eq!(tables.next_batch(), Some(vec![forgotten.clone()]), "it is said again");
+        tables.add(record.clone());
+        tables.put_back();
+        assert_eq!(tables.next_batch(), Some(vec![record]), "the last word");
+    }
+
+    #[test]
+    fn a_record_for_which_there_was_no_room_is_not_taken_back() {
+        let mut tables = Tables { bytes: WAITING_BYTES_MAX + 1, ..Tables::default() };
+        tables.add(recorded(1, 1));
+        tables.add(Change::TaskForgotten { task: task(1) });
+        assert_eq!(tables.next_batch(), None);
     }
 }

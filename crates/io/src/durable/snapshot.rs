@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 const PREFIX: &str = "snapshot";
 const BESIDE: &str = "snapshot.part";
-const MAGIC: &[u8] = b"AKTISNAP 1";
+const MAGIC: &[u8] = b"AKTISNAP 2";
 const END: &[u8] = b"END";
 /// Pieces that wait to be written.
 const PIECES_WAITING_MAX: usize = 4;

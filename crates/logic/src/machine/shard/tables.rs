@@ -217,7 +217,7 @@ impl Tables {
 
     /// A row's value.
     pub(super) fn row(&self, table: Table, key: &Key) -> Option<&Vec<u8>> {
-        self.slot(SlotIndex::of_key(&key.0))?.row(table, &key.0)
+        self.slot(SlotIndex::of_row(table, &key.0))?.row(table, &key.0)
     }
 
     /// Answers a question.
