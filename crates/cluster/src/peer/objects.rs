@@ -248,7 +248,10 @@ impl Peer {
                     self.contain(object, me, inside);
                     SharedValue::Stored { entry, contains }
                 }
-                Err(error) => SharedValue::Failed(Failure::new(FailureKind::Store, error.to_string())),
+                Err(error) => {
+                    self.turn_down_inside(&inside);
+                    SharedValue::Failed(Failure::new(FailureKind::Store, error.to_string()))
+                }
             },
             PeerValue::Failed(failure) => SharedValue::Failed(failure),
         };
