@@ -77,13 +77,11 @@ impl Peer {
         }
     }
 
-    /// A task of the other side ended before its last return values, which may be in the store, and nobody will ask for.
+    /// A task or call of the other side ended before its last return values, which may be in the store, and nobody will ask for.
     pub(super) fn release_unanswered(&mut self, received: &Received) {
-        let mut unanswered = received.unanswered();
-        let lent = self.doorway.lent.lock();
-        unanswered.retain(|object| lent.get(*object).is_none());
-        drop(lent);
-        unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
+        // What was named to either side is let go of with its handle.
+        let unanswered = received.unanswered().into_iter().filter(|object| !self.bridge.has_handle(*object));
+        unanswered.for_each(|object| self.bridge.send(ToNode::Released { object }));
     }
 
     fn inline(&mut self, object: ObjectId, bytes: &[u8]) -> PeerValue {

@@ -2,6 +2,8 @@
 
 use super::super::Sent;
 use super::*;
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::hot::Stored;
 use aktis_protocol::{ObjectId, TaskKey};
 
 const KEY: TaskKey = TaskKey { index: 0, generation: 0 };
@@ -59,5 +61,44 @@ fn what_is_inside_a_value_that_cannot_be_taken_is_given_back() {
     side.peer.bridge.runtime().shutdown();
     side.peer.on_value(another(1), PeerValue::Stored { object: another(1), bytes: 1 << 20, inside });
     assert_eq!(given_back(&side), (vec![another(2)], vec![side.actor]));
+    side.runtime.shutdown();
+}
+
+/// A process has stored a value for the peer, as a worker does: the peer holds it, and has yet to hear of it.
+fn store_for(side: &OneSide, worker: &Bridge, object: ObjectId) -> Stored {
+    let entry = worker.import(object, 1 << 20, side.peer.me(), true).expect("there is room");
+    Stored { object, entry }
+}
+
+#[test]
+fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() {
+    let mut side = OneSide::new();
+    let worker = Bridge::new(open_peer(&side.runtime));
+    let (actor, inside) = (side.actor, side.inside());
+    side.peer.name_inside(&inside);
+    side.peer.on_actor_changed(actor, ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 });
+    let mut objects = Vec::new();
+    for number in [2, 3, 4] {
+        let (task, function) = (TaskId::root(SessionId(1)).child(number), FunctionId(1));
+        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
+        let ticket = Ticket(number);
+        side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call });
+        store_for(&side, &worker, task.returns(0));
+        objects.push(task.returns(0));
+    }
+    // The other side has passed one of them on, within something that is here.
+    let passed_on = side.peer.bridge.hold(objects[2]);
+    assert_eq!(super::objects(&side.runtime), 3);
+    let failure = Failure::new(FailureKind::ActorDied, "it was killed");
+    side.peer.on_event(BridgeEvent::Failed { ticket: Ticket(2), failure });
+    let away = |frame: &Frame| matches!(frame, Frame::ActorAway { .. });
+    assert!(side.wire.0.lock().iter().any(away), "its other calls are lost with it");
+    // The node has heard of all that was said before it answers this.
+    side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+    assert_eq!(super::objects(&side.runtime), 1);
+    drop(passed_on);
+    side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+    assert_eq!(super::objects(&side.runtime), 0);
     side.runtime.shutdown();
 }
