@@ -114,7 +114,7 @@ impl Peer {
         self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
     }
 
-    fn note_received(
+    pub(super) fn note_received(
         &mut self,
         ticket: Ticket,
         key: TaskKey,

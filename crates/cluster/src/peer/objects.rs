@@ -3,7 +3,7 @@
 use super::{Peer, Received};
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, limits};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
@@ -61,8 +61,11 @@ impl Peer {
             }
             BridgeAnswer::Stored(stored, _) => {
                 let handle = self.bridge.take_result(stored.object, &answer);
-                self.lend(stored.object, handle.clone());
-                self.stored(stored.object, &handle)
+                let value = self.stored(stored.object, &handle);
+                if matches!(value, PeerValue::Stored { .. }) {
+                    self.lend(stored.object, handle);
+                }
+                value
             }
             BridgeAnswer::Failed(failure) => PeerValue::Failed(failure.clone()),
         }
@@ -104,6 +107,9 @@ impl Peer {
         };
         // The node knows what is inside; the value itself may be on disk, or on yet another node.
         match self.bridge.contents_of(object) {
+            Ok(inside) if inside.len() > limits::PEER_REFERENCES_MAX => {
+                PeerValue::Failed(Failure::new(FailureKind::Codec, too_many_references(inside.len())))
+            }
             Ok(inside) => {
                 self.name_inside(&inside);
                 PeerValue::Stored { object, bytes, inside }
@@ -149,7 +155,7 @@ impl Peer {
         true
     }
 
-    fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
+    pub(super) fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
         self.doorway.lent.lock().get(object).cloned()
     }
 
@@ -270,6 +276,14 @@ impl Peer {
         self.bridge.send(contains);
         drop((objects, actors));
     }
+}
+
+fn too_many_references(count: usize) -> String {
+    format!(
+        "a value with {count} references inside cannot be read on another node: {} are allowed\n\
+         hint: put the references into several values, and refer to those",
+        limits::PEER_REFERENCES_MAX
+    )
 }
 
 /// The answer to who asks for an object that this node knows nothing of.

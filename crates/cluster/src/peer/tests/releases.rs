@@ -3,8 +3,9 @@
 use super::super::Sent;
 use super::*;
 use aktis_protocol::actors::ActorPlace;
-use aktis_protocol::hot::Stored;
+use aktis_protocol::hot::{MessageKind, Stored};
 use aktis_protocol::{ObjectId, TaskKey};
+use aktis_runtime::bridge::BridgeAnswer;
 
 const KEY: TaskKey = TaskKey { index: 0, generation: 0 };
 
@@ -100,5 +101,49 @@ fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() 
     drop(passed_on);
     side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
     assert_eq!(super::objects(&side.runtime), 0);
+    side.runtime.shutdown();
+}
+
+#[test]
+fn a_result_with_more_references_than_a_frame_may_name_is_an_error_and_nothing_is_lent() {
+    let mut side = OneSide::new();
+    let worker = Bridge::new(open_peer(&side.runtime));
+    let (from, holder) = (worker.runtime().process(), side.peer.me());
+    for (count, fits) in [(2, true), (limits::PEER_REFERENCES_MAX + 1, false)] {
+        let object = another(2 + u64::from(fits));
+        let stored = store_for(&side, &worker, object);
+        let inside: Vec<ObjectId> = (0..count as u32).map(|index| some_task().returns(index)).collect();
+        worker.send(ToNode::Contains { container: object, holder, objects: inside, actors: Vec::new() });
+        worker.runtime().state(StateKind::Store).expect("the node answers");
+        let ticket = Ticket(count as u64);
+        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+        let (task, function) = (object.task(), FunctionId(1));
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
+        side.peer.note_received(ticket, KEY, None, &call);
+        let answer = BridgeAnswer::Stored(stored, true);
+        side.peer.on_event(BridgeEvent::Answer {
+            ticket,
+            from,
+            kind: MessageKind::Returned,
+            index: 0,
+            answer,
+        });
+        let said = side.wire.0.lock().pop();
+        match said {
+            Some(Frame::Returned { value: PeerValue::Stored { inside, .. }, .. }) if fits => {
+                assert_eq!(inside.objects.len(), count);
+                for &object in inside.objects.iter().chain([&object]) {
+                    side.peer.on_frame(Frame::Released { object, count: 1 });
+                }
+            }
+            Some(Frame::Returned { value: PeerValue::Failed(failure), .. }) if !fits => {
+                let text = "a value with 100001 references inside cannot be read on another node: 100000 are";
+                assert!(failure.message.starts_with(text), "{failure:?}");
+            }
+            other => panic!("{count} references: {other:?}"),
+        }
+        let lent = |index| side.peer.lent_handle(some_task().returns(index)).is_some();
+        assert!(side.peer.lent_handle(object).is_none() && !lent(0) && !lent(1));
+    }
     side.runtime.shutdown();
 }
