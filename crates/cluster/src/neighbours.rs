@@ -77,6 +77,31 @@ struct Neighbour {
     linked: Option<Linked>,
 }
 
+impl Table {
+    /// Where a node is to be dialled, in which membership. If it is not to be, nobody dials it from now on: who ends a link
+    /// while somebody does leaves the next one to that thread.
+    fn next_to_dial(&mut self, node: NodeId) -> Option<(SocketAddr, Epoch)> {
+        let closing = self.closing;
+        let neighbour = self.nodes.get_mut(&node)?;
+        let wanted = neighbour.is_member && neighbour.linked.is_none() && !closing;
+        let address = neighbour.address.filter(|_| wanted);
+        neighbour.dialling = address.is_some();
+        Some((address?, neighbour.epoch))
+    }
+
+    /// The link to a node is gone. Whether a thread has to be started that dials it, as seen from the node `me`.
+    fn on_unlinked(&mut self, me: NodeId, node: NodeId) -> bool {
+        let closing = self.closing;
+        let Some(neighbour) = self.nodes.get_mut(&node) else { return false };
+        neighbour.linked = None;
+        if !neighbour.is_member {
+            self.nodes.remove(&node);
+            return false;
+        }
+        !closing && node > me && !std::mem::replace(&mut neighbour.dialling, true)
+    }
+}
+
 #[derive(Clone)]
 struct Linked {
     slot: ProcessSlot,
@@ -303,16 +328,8 @@ impl Neighbours {
     fn dial(self: &Arc<Self>, node: NodeId) {
         let mut patience = Some(Instant::now() + DIAL_PATIENCE);
         loop {
-            let mut table = self.table.lock();
-            let closing = table.closing;
-            let Some(neighbour) = table.nodes.get_mut(&node) else { return };
-            let wanted = neighbour.is_member && neighbour.linked.is_none() && !closing;
-            let Some(address) = neighbour.address.filter(|_| wanted) else {
-                neighbour.dialling = false;
-                return;
-            };
-            let epoch = neighbour.epoch;
-            drop(table);
+            let next = self.table.lock().next_to_dial(node);
+            let Some((address, epoch)) = next else { return };
             let Some(endpoint) = self.endpoint.get().and_then(Weak::upgrade) else { return };
             let mut events = None;
             let greeting = greeting(Epoch(self.epoch.load(Ordering::SeqCst)));
@@ -338,14 +355,12 @@ impl Neighbours {
             }
             let mut table = self.table.lock();
             if let Some(neighbour) = table.nodes.get_mut(&node) {
-                neighbour.dialling = problem.is_some();
                 let since = neighbour.unreached.take().map_or_else(Instant::now, |(since, _)| since);
                 neighbour.unreached = problem.clone().map(|problem| (since, problem));
             }
-            match (dialled, problem) {
-                (_, None) => return,
-                (Ok(link), Some(problem)) => link.close(&problem),
-                (Err(_), Some(_)) => {}
+            let Some(problem) = problem else { continue };
+            if let Ok(link) = dialled {
+                link.close(&problem);
             }
             self.changed.wait_for(&mut table, DIAL_AGAIN);
         }
@@ -408,18 +423,7 @@ impl Neighbours {
 
     /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
     fn forget(self: &Arc<Self>, node: NodeId) {
-        let mut table = self.table.lock();
-        let closing = table.closing;
-        let mut again = false;
-        if let Some(neighbour) = table.nodes.get_mut(&node) {
-            neighbour.linked = None;
-            if neighbour.is_member {
-                again = !closing && node > self.me && !std::mem::replace(&mut neighbour.dialling, true);
-            } else {
-                table.nodes.remove(&node);
-            }
-        }
-        drop(table);
+        let again = self.table.lock().on_unlinked(self.me, node);
         self.asides.inquiries.on_unlinked(node);
         self.asides.printing.on_unlinked(node);
         self.changed.notify_all();
@@ -568,6 +572,22 @@ impl LinkEvents for Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_ends_before_its_dialler_is_done_is_dialled_again_by_that() {
+        let (me, node) = (NodeId::from_words([0, 1]), NodeId::from_words([0, 2]));
+        let address = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let mut table = Table::default();
+        let member = || Neighbour { address: Some(address), is_member: true, ..Neighbour::default() };
+        table.nodes.insert(node, Neighbour { dialling: true, ..member() });
+        assert!(!table.on_unlinked(me, node), "somebody dials it");
+        assert_eq!(table.next_to_dial(node), Some((address, Epoch::default())), "and does so again");
+        table.closing = true;
+        assert_eq!(table.next_to_dial(node), None);
+        table.closing = false;
+        assert!(table.on_unlinked(me, node), "nobody dials it any more");
+        assert!(table.nodes[&node].dialling);
+    }
 
     #[test]
     fn a_greeting_says_which_membership_it_is_of() {

@@ -28,7 +28,7 @@ use aktis_protocol::{
     ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, TaskId, TaskKey,
 };
 use aktis_runtime::Handle;
-use aktis_runtime::bridge::{Bridge, BridgeEvent};
+use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent};
 pub(crate) use attention::Attention;
 use cancels::Cancels;
 use parking_lot::Mutex;
@@ -317,7 +317,16 @@ impl Peer {
         let count = self.events.len().min(EVENTS_AT_ONCE);
         for _ in 0..count {
             let Some(event) = self.events.pop_front() else { break };
+            let may_be_long = match &event {
+                BridgeEvent::Ready { .. } => true,
+                BridgeEvent::Answer { answer, .. } => matches!(answer, BridgeAnswer::Stored(_, true)),
+                _ => false,
+            };
             self.on_event(event);
+            if may_be_long {
+                // With very many references: the next one waits until there is room for it, too.
+                break;
+            }
         }
         self.claim_tasks() || count > 0
     }

@@ -176,10 +176,17 @@ impl Endpoint {
         inner.admit(&shared)?;
         let link = Link(Arc::clone(&shared));
         let events = events(&link);
-        let inner = Arc::clone(inner);
-        let run = move || link::run(&shared, events, || inner.forget(id));
+        let of_thread = Arc::clone(inner);
+        let run = move || link::run(&shared, events, || of_thread.forget(id));
         let spawned = thread::Builder::new().name("aktis-link".to_owned()).spawn(run);
-        spawned.map_err(WireError::from)?;
+        if let Err(error) = spawned {
+            // There is nobody else who would end it.
+            link.close("a thread for it could not be started");
+            link.flush();
+            link.0.end();
+            inner.forget(id);
+            return Err(WireError::from(error).into());
+        }
         Ok(link)
     }
 

@@ -232,6 +232,12 @@ impl Shared {
         self.carrier.lock().begin(wire);
     }
 
+    /// The link is over.
+    pub(crate) fn end(&self) {
+        self.carrier.lock().end();
+        self.outbox.lock().end();
+    }
+
     /// Wakes the link's thread, if it does not look at the queue anyway before it sleeps.
     fn wake(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {

@@ -12,6 +12,8 @@ pub const TASK_PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a value or a failure inside a message between two nodes: as much as a message between two processes holds,
 /// with what comes before it.
 pub const PEER_VALUE_BYTES_MAX: usize = 255 * 1024;
+/// References inside a value that another node reads: a frame names them all, and each of them may be given back at once.
+pub const PEER_REFERENCES_MAX: usize = 100_000;
 /// Processes that one node may have at the same time.
 pub const PROCESSES_MAX: usize = 1024;
 /// Programs that one node serves at the same time.

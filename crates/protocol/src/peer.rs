@@ -54,7 +54,12 @@ pub struct Inside {
 impl Inside {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.actors.is_empty()
+        self.len() == 0
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.objects.len() + self.actors.len()
     }
 }
 
@@ -398,6 +403,9 @@ impl PeerValue {
             Self::Inline { bytes, .. } if bytes.len() > limits::PEER_VALUE_BYTES_MAX => {
                 Err("a value is too large for a message")
             }
+            Self::Stored { inside, .. } if inside.len() > limits::PEER_REFERENCES_MAX => {
+                Err("a value has more references inside than there may be")
+            }
             Self::Inline { .. } | Self::Stored { .. } => Ok(()),
             Self::Failed(failure) => check_failure(failure),
         }
@@ -444,6 +452,15 @@ mod tests {
         let bytes = vec![0; limits::PEER_VALUE_BYTES_MAX + 1];
         let (object, inside) = (ObjectId::default(), Inside::default());
         assert!(returned(PeerValue::Inline { object, bytes, inside }).check().is_err());
+        let stored = |count| {
+            let objects = vec![ObjectId::from_words([u64::MAX; 2]); count];
+            let inside = Inside { objects, actors: Vec::new() };
+            returned(PeerValue::Stored { object, bytes: u64::MAX, inside })
+        };
+        let largest = stored(limits::PEER_REFERENCES_MAX);
+        assert_eq!(largest.check(), Ok(()));
+        assert!(control::encode(&largest).len() <= limits::FRAME_BYTES_MAX);
+        assert!(stored(limits::PEER_REFERENCES_MAX + 1).check().is_err());
         let long = Failure::new(FailureKind::Lost, "x".repeat(limits::PEER_VALUE_BYTES_MAX));
         assert!(returned(PeerValue::Failed(long.clone())).check().is_err());
         let shorter = PeerValue::Failed(long).fitting();

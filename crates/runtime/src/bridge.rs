@@ -379,6 +379,11 @@ impl Bridge {
         self.runtime.0.hold_object(object)
     }
 
+    /// Whether this process has a handle of the object, with which it lets go of it.
+    pub fn has_handle(&self, object: ObjectId) -> bool {
+        self.runtime.0.known.lock().get(&object).is_some_and(|entry| entry.strong_count() > 0)
+    }
+
     /// Whether this node knows the object; if so, this process holds it from now on.
     pub fn look_up(&self, object: ObjectId) -> Result<Option<Handle>, Error> {
         match self.runtime.0.request(|request| ToNode::LookupWanted { request, object })? {

@@ -178,6 +178,7 @@ impl Peer {
         let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
         for (_, received) in lost.collect::<Vec<_>>() {
             self.cancel(received.key, false, true);
+            self.release_unanswered(&received);
         }
         self.wire.send(&Frame::ActorAway { actor, reason });
     }

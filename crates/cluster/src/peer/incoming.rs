@@ -4,7 +4,7 @@ use super::programs::PutOff;
 use super::unsent::About;
 use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
-use aktis_protocol::peer::{Frame, PeerCall, PeerValue, Ticket};
+use aktis_protocol::peer::{Frame, Inside, PeerCall, PeerValue, Ticket};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
 use aktis_runtime::Error;
 use aktis_runtime::bridge::Bridge;
@@ -114,7 +114,13 @@ impl Peer {
         self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
     }
 
-    fn note_received(&mut self, ticket: Ticket, key: TaskKey, actor: Option<ActorId>, call: &PeerCall) {
+    pub(super) fn note_received(
+        &mut self,
+        ticket: Ticket,
+        key: TaskKey,
+        actor: Option<ActorId>,
+        call: &PeerCall,
+    ) {
         let (task, returns, streams) = (call.task, call.returns.max(1), call.stream_ahead > 0);
         let (answered, producer) = (Vec::new(), None);
         let received = Received { key, task, actor, returns, answered, streams, producer };
@@ -143,7 +149,15 @@ impl Peer {
             PeerValue::Stored { object, inside, .. } => (Some(object), inside),
             PeerValue::Failed(_) => return,
         };
-        for &object in object.into_iter().chain(&inside.objects) {
+        if let Some(&object) = object {
+            self.wire.send(&Frame::Released { object, count: 1 });
+        }
+        self.turn_down_inside(inside);
+    }
+
+    /// The same, for what is inside a value.
+    pub(super) fn turn_down_inside(&self, inside: &Inside) {
+        for &object in &inside.objects {
             self.wire.send(&Frame::Released { object, count: 1 });
         }
         for &actor in &inside.actors {
@@ -192,6 +206,8 @@ impl Peer {
                         self.post(to, message(ValueForm::Stored, contains), bytes, about);
                     }
                     Err(error) => {
+                        // The node gives the object itself back.
+                        self.turn_down_inside(&inside);
                         let failure = Failure::new(FailureKind::Store, error.to_string());
                         self.post(to, message(ValueForm::Failed, false), control::encode(&failure), about);
                     }

@@ -3,7 +3,7 @@
 use super::{Peer, Received};
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
-use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, limits};
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{BridgeAnswer, inside_of};
 
@@ -64,8 +64,11 @@ impl Peer {
             }
             BridgeAnswer::Stored(stored, _) => {
                 let handle = self.bridge.take_result(stored.object, &answer);
-                self.lend(stored.object, handle.clone());
-                self.stored(stored.object, &handle)
+                let value = self.stored(stored.object, &handle);
+                if matches!(value, PeerValue::Stored { .. }) {
+                    self.lend(stored.object, handle);
+                }
+                value
             }
             BridgeAnswer::Failed(failure) => PeerValue::Failed(failure.clone()),
         }
@@ -80,13 +83,11 @@ impl Peer {
         }
     }
 
-    /// A task of the other side ended before its last return values, which may be in the store, and nobody will ask for.
+    /// A task or call of the other side ended before its last return values, which may be in the store, and nobody will ask for.
     pub(super) fn release_unanswered(&mut self, received: &Received) {
-        let mut unanswered = received.unanswered();
-        let lent = self.doorway.lent.lock();
-        unanswered.retain(|object| lent.get(*object).is_none());
-        drop(lent);
-        unanswered.into_iter().for_each(|object| self.bridge.send(ToNode::Released { object }));
+        // What was named to either side is let go of with its handle.
+        let unanswered = received.unanswered().into_iter().filter(|object| !self.bridge.has_handle(*object));
+        unanswered.for_each(|object| self.bridge.send(ToNode::Released { object }));
     }
 
     fn inline(&mut self, object: ObjectId, bytes: &[u8]) -> PeerValue {
@@ -109,6 +110,9 @@ impl Peer {
         };
         // The node knows what is inside; the value itself may be on disk, or on yet another node.
         match self.bridge.contents_of(object) {
+            Ok(inside) if inside.len() > limits::PEER_REFERENCES_MAX => {
+                PeerValue::Failed(Failure::new(FailureKind::Codec, too_many_references(inside.len())))
+            }
             Ok(inside) => {
                 self.name_inside(&inside);
                 PeerValue::Stored { object, bytes, inside }
@@ -154,7 +158,7 @@ impl Peer {
         true
     }
 
-    fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
+    pub(super) fn lent_handle(&self, object: ObjectId) -> Option<Handle> {
         self.doorway.lent.lock().get(object).cloned()
     }
 
@@ -256,7 +260,10 @@ impl Peer {
                     self.contain(object, me, inside);
                     SharedValue::Stored { entry, contains }
                 }
-                Err(error) => SharedValue::Failed(Failure::new(FailureKind::Store, error.to_string())),
+                Err(error) => {
+                    self.turn_down_inside(&inside);
+                    SharedValue::Failed(Failure::new(FailureKind::Store, error.to_string()))
+                }
             },
             PeerValue::Failed(failure) => SharedValue::Failed(failure),
         };
@@ -277,6 +284,14 @@ impl Peer {
         self.bridge.send(contains);
         drop((objects, actors));
     }
+}
+
+fn too_many_references(count: usize) -> String {
+    format!(
+        "a value with {count} references inside cannot be read on another node: {} are allowed\n\
+         hint: put the references into several values, and refer to those",
+        limits::PEER_REFERENCES_MAX
+    )
 }
 
 /// The answer to who asks for an object that this node knows nothing of.

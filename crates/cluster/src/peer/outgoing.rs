@@ -199,11 +199,13 @@ impl Peer {
         let Some(received) = self.received.remove(&ticket) else { return };
         let Received { streams, actor, .. } = received;
         let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
+        if of_life {
+            self.release_unanswered(&received);
+        }
         if of_life && actor.is_some_and(|actor| self.on_call_lost(actor, &failure)) {
             return;
         }
         if let FailureKind::WorkerDied(cause) = failure.kind {
-            self.release_unanswered(&received);
             return self.wire.send(&Frame::TaskLost { ticket, cause: Some(cause) });
         }
         let failure = fitting(failure);

@@ -1,5 +1,7 @@
 //! Two nodes in one process, with a wire between them that is no wire.
 
+mod releases;
+
 use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;

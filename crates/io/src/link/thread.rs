@@ -41,8 +41,7 @@ struct Ending<'a, F: FnOnce()> {
 
 impl<F: FnOnce()> Drop for Ending<'_, F> {
     fn drop(&mut self) {
-        self.shared.carrier.lock().end();
-        self.shared.outbox.lock().end();
+        self.shared.end();
         if let Some(forget) = self.forget.take() {
             forget();
         }

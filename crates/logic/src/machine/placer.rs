@@ -203,7 +203,7 @@ impl Placer {
             }
             ToPlacer::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
             ToPlacer::GroupWatched { group } => self.on_group_watched(from, group, out),
-            ToPlacer::GroupKept { group, bundles } => self.on_group_kept(from, group, bundles, out),
+            ToPlacer::GroupKept { group, bundles } => self.on_group_kept(now, from, group, bundles, out),
             ToPlacer::GroupRemoved { group } => {
                 self.remove_group(group, "it was removed");
                 // Who removes it is told that it is gone, also if another was first.

@@ -349,19 +349,26 @@ impl Placer {
             self.remove_group(group, "the node that made it has left");
         }
         for group in struck {
-            self.strike(now, node, group, out);
+            self.strike(now, node, "has left", group, out);
             self.forget_if_returned(group);
         }
     }
 
-    /// A node has left with whatever it had of this group.
-    fn strike(&mut self, now: Time, node: NodeId, group: GroupId, out: &mut Effects<PlacerEffect>) {
+    /// Whatever a node had of this group is lost, since that has done this.
+    fn strike(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        deed: &str,
+        group: GroupId,
+        out: &mut Effects<PlacerEffect>,
+    ) {
         let known = self.groups.table.get_mut(&group).expect("the group is known");
         let before = known.places.len();
         known.places.retain(|_, place| *place != node);
         let lost = before - known.places.len();
         self.groups.touched.insert(group);
-        let why = format!("node {node} has left, with {lost} of its bundles");
+        let why = format!("node {node} {deed}, with {lost} of its bundles");
         match &known.stage {
             Stage::Preparing { plan, .. } if lost > 0 || plan.values().any(|place| *place == node) => {
                 self.give_up(now, group, why, out);

@@ -9,6 +9,32 @@ use aktis_protocol::placement::FromPlacer;
 use aktis_protocol::{GroupId, GroupStrategy, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
+impl Group {
+    /// The places of its bundles if a node has these; none if it cannot have them all.
+    fn places_with(&self, node: NodeId, bundles: &[u32]) -> Option<BTreeMap<u32, NodeId>> {
+        // What a node was asked to return is on its way, though it may have said before that it has it.
+        let is_open = matches!(self.stage, Stage::Waiting { .. }) && !self.returning.contains_key(&node);
+        let mut places = self.places.clone();
+        for &bundle in bundles {
+            if places.get(&bundle) == Some(&node) {
+                continue;
+            }
+            let suits = match self.spec.strategy {
+                GroupStrategy::StrictPack => places.values().all(|place| *place == node),
+                GroupStrategy::StrictSpread => places.values().all(|place| *place != node),
+                GroupStrategy::Pack | GroupStrategy::Spread => true,
+            };
+            let is_another = self.awaited.get(&bundle).is_some_and(|place| *place != node);
+            let exists = (bundle as usize) < self.spec.bundles.len();
+            if !is_open || !suits || is_another || !exists || places.contains_key(&bundle) {
+                return None;
+            }
+            places.insert(bundle, node);
+        }
+        Some(places)
+    }
+}
+
 impl Placer {
     /// First phase: every node is asked to set its part aside.
     pub(super) fn prepare(
@@ -40,9 +66,11 @@ impl Placer {
         }
     }
 
-    /// A node that has joined has bundles of a group from before: it keeps those that have no other node by now.
+    /// A node that has joined has bundles of a group from before. It keeps them if none of them has another node by now; if
+    /// one has, it returns all: what uses a group there goes with the whole of it. It may say this more than once.
     pub(in super::super) fn on_group_kept(
         &mut self,
+        now: Time,
         from: NodeId,
         group: GroupId,
         bundles: Vec<u32>,
@@ -52,24 +80,14 @@ impl Placer {
             // It was removed while the node was away.
             return self.send(from, FromPlacer::Return { group, bundles }, out);
         };
-        let mut unwanted = BTreeMap::new();
-        for bundle in bundles {
-            let elsewhere = known.places.values().any(|place| *place != from);
-            let here = known.places.values().any(|place| *place == from);
-            let suits = match known.spec.strategy {
-                GroupStrategy::StrictPack => !elsewhere,
-                GroupStrategy::StrictSpread => !here,
-                GroupStrategy::Pack | GroupStrategy::Spread => true,
-            };
-            let waits = matches!(known.stage, Stage::Waiting { .. }) && !known.places.contains_key(&bundle);
-            let is_another = known.awaited.get(&bundle).is_some_and(|place| *place != from);
-            match suits && waits && !is_another && (bundle as usize) < known.spec.bundles.len() {
-                true => {
-                    known.awaited.remove(&bundle);
-                    known.places.insert(bundle, from)
-                }
-                false => unwanted.insert(bundle, from),
-            };
+        if let Some(places) = known.places_with(from, &bundles) {
+            known.awaited.retain(|bundle, _| !places.contains_key(bundle));
+            known.places = places;
+        } else {
+            known.awaited.retain(|_, place| *place != from);
+            self.strike(now, from, "was away for too long", group, out);
+            let unwanted = bundles.into_iter().map(|bundle| (bundle, from)).collect();
+            return self.ask_back(group, &unwanted, out);
         }
         self.groups.touched.insert(group);
         if known.places.len() == known.spec.bundles.len() && matches!(known.stage, Stage::Waiting { .. }) {
@@ -77,7 +95,6 @@ impl Placer {
             self.groups.waiting.remove(&known.turn);
             self.tell_group(group, out);
         }
-        self.ask_back(group, &unwanted, out);
         self.requests.note_change(Change::Members);
     }
 

@@ -282,6 +282,66 @@ fn what_a_node_has_kept_is_still_its_own_when_it_joins_again() {
 }
 
 #[test]
+fn a_node_that_says_twice_what_it_has_kept_keeps_it() {
+    let mut talk = group_on_two_nodes(false);
+    talk.join(2, cpus(2), Labels::new());
+    talk.kept(2, 7, &[1]);
+    assert!(talk.heard().contains(&"1 ready [1, 2]".to_owned()));
+    talk.kept(2, 7, &[1]);
+    assert_eq!(talk.heard(), [""; 0]);
+}
+
+/// A group of two bundles that node 2 had, and lost when it was taken for dead. One of them is on node 3 by now; of the
+/// other its new node has left as well, and there is room for it nowhere.
+fn group_that_was_half_placed_again() -> Talk {
+    let mut talk = Talk::with(&[cpus(0), cpus(2)]);
+    talk.want_group(1, 7, GroupStrategy::Pack, &[1, 1]);
+    talk.reserved(2, 7, 1, Ok(()));
+    assert_eq!(talk.heard(), ["2 reserve [0, 1]", "2 commit", "1 ready [2, 2]"]);
+    talk.step(PlacerInput::NodeLeft { node: node(2) });
+    talk.join(3, cpus(1), Labels::new());
+    talk.join(4, cpus(1), Labels::new());
+    talk.pass(LOOK);
+    talk.reserved(3, 7, 2, Ok(()));
+    talk.reserved(4, 7, 2, Ok(()));
+    assert_eq!(talk.heard().last().unwrap(), "1 ready [3, 4]");
+    talk.step(PlacerInput::NodeLeft { node: node(4) });
+    talk.pass(LOOK);
+    talk.said.clear();
+    talk
+}
+
+#[test]
+fn a_node_that_cannot_keep_all_of_a_group_returns_all_of_it() {
+    let mut talk = group_that_was_half_placed_again();
+    talk.join(2, cpus(2), Labels::new());
+    talk.kept(2, 7, &[0, 1]);
+    assert_eq!(talk.heard(), ["2 return [0, 1]"], "it is not ready: nobody has one of its bundles");
+    // It had said so once more before it heard that, and the bundle that was in its way is lost, too.
+    talk.step(PlacerInput::NodeLeft { node: node(3) });
+    talk.said.clear();
+    talk.kept(2, 7, &[0, 1]);
+    assert_eq!(talk.heard(), ["2 return [0, 1]"]);
+    talk.say(2, ToPlacer::Returned { group: group_id(7) });
+    talk.say(2, ToPlacer::Returned { group: group_id(7) });
+    talk.pass(LOOK);
+    assert_eq!(talk.heard(), ["2 reserve [0, 1]"]);
+}
+
+#[test]
+fn a_node_that_is_to_return_a_group_does_not_get_more_of_it_at_the_same_time() {
+    let mut talk = group_that_was_half_placed_again();
+    talk.join(2, cpus(2), Labels::new());
+    talk.pass(LOOK);
+    assert_eq!(talk.heard(), ["2 reserve [1]"]);
+    talk.kept(2, 7, &[0, 1]);
+    let heard = talk.heard();
+    assert_eq!((&*heard[0], heard.last().unwrap().as_str()), ("2 return [1]", "2 return [0, 1]"));
+    talk.reserved(2, 7, 3, Ok(()));
+    assert!(!talk.heard().contains(&"2 commit".to_owned()), "it has dropped what it had set aside");
+}
+
+#[test]
 fn groups_with_names_are_known_everywhere_and_bundles_go_where_labels_suit() {
     let mut talk = Talk::with(&[cpus(4)]);
     talk.join(2, cpus(4), Labels::from([("zone".into(), "b".into())]));

@@ -1,0 +1,149 @@
+//! What was named, or stored, for somebody who does not get it: nothing of it is kept.
+
+use super::super::Sent;
+use super::*;
+use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::hot::{MessageKind, Stored};
+use aktis_protocol::{ObjectId, TaskKey};
+use aktis_runtime::bridge::BridgeAnswer;
+
+const KEY: TaskKey = TaskKey { index: 0, generation: 0 };
+
+/// An object of another task.
+fn another(number: u64) -> ObjectId {
+    TaskId::root(SessionId(1)).child(number).returns(0)
+}
+
+/// What was given back over the wire, once each.
+fn given_back(side: &OneSide) -> (Vec<ObjectId>, Vec<ActorId>) {
+    let wire = side.wire.0.lock();
+    let objects = wire.iter().filter_map(|frame| match frame {
+        Frame::Released { object, count: 1 } => Some(*object),
+        _ => None,
+    });
+    let actors = wire.iter().filter_map(|frame| match frame {
+        Frame::ActorReleased { actor, count: 1 } => Some(*actor),
+        _ => None,
+    });
+    (objects.collect(), actors.collect())
+}
+
+#[test]
+fn what_is_inside_the_result_of_a_task_whose_submitter_has_died_is_given_back() {
+    let mut side = OneSide::new();
+    let submitter = open_peer(&side.runtime);
+    let (from, ticket, object) = (submitter.process(), Ticket(1), some_task().returns(0));
+    let sent = Sent {
+        from: Some(from),
+        key: KEY,
+        attempt: 0,
+        actor: None,
+        lease: None,
+        cell: None,
+        returns_left: 1,
+        streams: false,
+    };
+    side.peer.sent.insert(ticket, sent);
+    side.runtime.node().unwrap().host().close_local(from, DeathCause::default());
+    // The peer has yet to hear of that.
+    let inside = Inside { objects: vec![another(2)], actors: vec![side.actor] };
+    let value = PeerValue::Stored { object, bytes: 1 << 20, inside };
+    side.peer.on_frame(Frame::Returned { ticket, index: 0, value });
+    assert_eq!(given_back(&side), (vec![another(2)], vec![side.actor]));
+    side.until("given back", |side| given_back(side).0.contains(&object));
+    side.runtime.shutdown();
+}
+
+#[test]
+fn what_is_inside_a_value_that_cannot_be_taken_is_given_back() {
+    let mut side = OneSide::new();
+    let inside = Inside { objects: vec![another(2)], actors: vec![side.actor] };
+    // It takes nothing any more.
+    side.peer.bridge.runtime().shutdown();
+    side.peer.on_value(another(1), PeerValue::Stored { object: another(1), bytes: 1 << 20, inside });
+    assert_eq!(given_back(&side), (vec![another(2)], vec![side.actor]));
+    side.runtime.shutdown();
+}
+
+/// A process has stored a value for the peer, as a worker does: the peer holds it, and has yet to hear of it.
+fn store_for(side: &OneSide, worker: &Bridge, object: ObjectId) -> Stored {
+    let entry = worker.import(object, 1 << 20, side.peer.me(), true).expect("there is room");
+    Stored { object, entry }
+}
+
+#[test]
+fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() {
+    let mut side = OneSide::new();
+    let worker = Bridge::new(open_peer(&side.runtime));
+    let (actor, inside) = (side.actor, side.inside());
+    side.peer.name_inside(&inside);
+    side.peer.on_actor_changed(actor, ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 });
+    let mut objects = Vec::new();
+    for number in [2, 3, 4] {
+        let (task, function) = (TaskId::root(SessionId(1)).child(number), FunctionId(1));
+        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
+        let ticket = Ticket(number);
+        side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call });
+        store_for(&side, &worker, task.returns(0));
+        objects.push(task.returns(0));
+    }
+    // The other side has passed one of them on, within something that is here.
+    let passed_on = side.peer.bridge.hold(objects[2]);
+    assert_eq!(super::objects(&side.runtime), 3);
+    let failure = Failure::new(FailureKind::ActorDied, "it was killed");
+    side.peer.on_event(BridgeEvent::Failed { ticket: Ticket(2), failure });
+    let away = |frame: &Frame| matches!(frame, Frame::ActorAway { .. });
+    assert!(side.wire.0.lock().iter().any(away), "its other calls are lost with it");
+    // The node has heard of all that was said before it answers this.
+    side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+    assert_eq!(super::objects(&side.runtime), 1);
+    drop(passed_on);
+    side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+    assert_eq!(super::objects(&side.runtime), 0);
+    side.runtime.shutdown();
+}
+
+#[test]
+fn a_result_with_more_references_than_a_frame_may_name_is_an_error_and_nothing_is_lent() {
+    let mut side = OneSide::new();
+    let worker = Bridge::new(open_peer(&side.runtime));
+    let (from, holder) = (worker.runtime().process(), side.peer.me());
+    for (count, fits) in [(2, true), (limits::PEER_REFERENCES_MAX + 1, false)] {
+        let object = another(2 + u64::from(fits));
+        let stored = store_for(&side, &worker, object);
+        let inside: Vec<ObjectId> = (0..count as u32).map(|index| some_task().returns(index)).collect();
+        worker.send(ToNode::Contains { container: object, holder, objects: inside, actors: Vec::new() });
+        worker.runtime().state(StateKind::Store).expect("the node answers");
+        let ticket = Ticket(count as u64);
+        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+        let (task, function) = (object.task(), FunctionId(1));
+        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
+        side.peer.note_received(ticket, KEY, None, &call);
+        let answer = BridgeAnswer::Stored(stored, true);
+        side.peer.on_event(BridgeEvent::Answer {
+            ticket,
+            from,
+            kind: MessageKind::Returned,
+            index: 0,
+            answer,
+        });
+        let said = side.wire.0.lock().pop();
+        match said {
+            Some(Frame::Returned { value: PeerValue::Stored { inside, .. }, .. }) if fits => {
+                assert_eq!(inside.objects.len(), count);
+                for &object in inside.objects.iter().chain([&object]) {
+                    side.peer.on_frame(Frame::Released { object, count: 1 });
+                }
+            }
+            Some(Frame::Returned { value: PeerValue::Failed(failure), .. }) if !fits => {
+                let text = "a value with 100001 references inside cannot be read on another node: 100000 are";
+                assert!(failure.message.starts_with(text), "{failure:?}");
+            }
+            other => panic!("{count} references: {other:?}"),
+        }
+        let lent = |index| side.peer.lent_handle(some_task().returns(index)).is_some();
+        assert!(side.peer.lent_handle(object).is_none() && !lent(0) && !lent(1));
+    }
+    side.runtime.shutdown();
+}
