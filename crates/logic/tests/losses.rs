@@ -76,6 +76,21 @@ fn who_seeks_what_it_was_thought_to_have_gets_it_made_again_where_its_task_was_s
 }
 
 #[test]
+fn what_was_made_here_is_not_kept_for_this_node_by_the_one_that_had_named_it() {
+    let (mut story, object) = (Story::begin(), object());
+    let namer = story.0.link();
+    story.hear(namer, ToNode::Promised { object, holder: namer, found: false });
+    story.hear(DRIVER, ToNode::Held { object });
+    let asked = story.hear(DRIVER, ToNode::Subscribed { object });
+    assert_eq!(asked, [(namer, FromNode::ValueWanted { object })]);
+    // It had that made again by a worker of this node.
+    story.hear(DRIVER, ToNode::ExtentWanted { request: 1, object, bytes: 4096 });
+    let told = story.hear(DRIVER, ToNode::Sealed { object, holder: namer });
+    assert_eq!(told[0], (namer, FromNode::Freed { object, count: 1 }));
+    stored_at(&told[1..]);
+}
+
+#[test]
 fn a_value_that_is_in_another_copy_by_now_is_told_to_be_there() {
     let (mut story, object) = (Story::begin(), object());
     let node = story.0.link();

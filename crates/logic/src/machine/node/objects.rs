@@ -28,6 +28,7 @@ impl Node {
             // The one who wanted it died meanwhile.
             self.memory.forget(now, object, out);
         }
+        self.let_go_of_namer(object, out);
     }
 
     pub(super) fn on_restored(

@@ -168,6 +168,17 @@ impl Node {
         self.peers.imports.entry(object).or_insert(new).named += u64::from(named);
     }
 
+    /// The value of an object was made here: the node that had named it need not keep it for this one. It may be the one
+    /// for which it was made, and each would keep it for the other.
+    pub(super) fn let_go_of_namer(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
+        let Some((peer, count)) = self.peers.forget_object(object) else { return };
+        self.send(peer, FromNode::Freed { object, count }, out);
+        if self.directory.value(object) == Some(&Value::Pending { owner: Some(peer) }) {
+            self.directory.disown(object);
+            self.note_stored_value(object, out);
+        }
+    }
+
     pub(super) fn on_lookup_wanted(
         &mut self,
         now: Time,
