@@ -235,8 +235,7 @@ impl Bridge {
 
     /// Whether tasks of a lane may go to another node: what came from one does not, so that nothing goes in rings.
     fn may_forward(&self, lane: &LaneConsumer) -> bool {
-        let (inner, submitter) = (&self.runtime.0, lane.submitter());
-        submitter != inner.me && !inner.is_elsewhere(submitter)
+        !self.runtime.0.control.is_elsewhere(lane.submitter())
     }
 
     /// Claims a task of this shape that a process of this node has submitted, and says in a cell, if there is one, for all to see,

@@ -19,8 +19,6 @@ use std::sync::Arc;
 
 /// Tasks that are described if several have ids that begin alike: people can say more of the one they mean.
 const ACCOUNTS_MAX: usize = 16;
-/// The place of the process in which the node lives.
-const DAEMON: ProcessSlot = ProcessSlot(0);
 /// Bytes of an account; the rest is cut.
 const ACCOUNT_BYTES_MAX: usize = 4096;
 
@@ -287,9 +285,9 @@ impl Inner {
         }
     }
 
-    /// Whether a process stands for another node: those are places in the daemon, as its own is.
+    /// Whether a process stands for another node, and is not this one.
     pub(crate) fn is_elsewhere(&self, process: ProcessSlot) -> bool {
-        process != DAEMON && process != self.me && self.control.pid(process) == self.control.pid(DAEMON)
+        process != self.me && self.control.is_elsewhere(process)
     }
 }
 

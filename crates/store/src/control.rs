@@ -54,7 +54,9 @@ struct ProcessPage {
     doorbell: Doorbell,
     state: AtomicU32,
     pid: AtomicU32,
-    _line: [AtomicU64; 13],
+    /// Whether it stands for another node.
+    elsewhere: AtomicU64,
+    _line: [AtomicU64; 12],
     /// One bit for each process that has written into its channel to this one.
     inbound: [AtomicU64; WORDS],
 }
@@ -203,6 +205,17 @@ impl Control {
         page.state.store(STATE_ALIVE, Ordering::Release);
     }
 
+    /// Marks a place as alive that stands for another node (node only).
+    pub fn start_elsewhere(&self, process: ProcessSlot, pid: u32) {
+        self.page(process).elsewhere.store(1, Ordering::Relaxed);
+        self.start_process(process, pid);
+    }
+
+    /// Whether a process stands for another node.
+    pub fn is_elsewhere(&self, process: ProcessSlot) -> bool {
+        self.page(process).elsewhere.load(Ordering::Relaxed) != 0
+    }
+
     /// Marks a process as dead (node only).
     pub fn mark_dead(&self, process: ProcessSlot) {
         self.page(process).state.store(STATE_DEAD, Ordering::Release);
@@ -232,6 +245,7 @@ impl Control {
             word.store(0, Ordering::Relaxed);
         }
         page.doorbell.reset();
+        page.elsewhere.store(0, Ordering::Relaxed);
         page.state.store(0, Ordering::Release);
     }
 

@@ -147,7 +147,7 @@ impl Shell {
             None => HOST,
         };
         if process != HOST {
-            self.control.start_process(process, std::process::id());
+            self.control.start_elsewhere(process, std::process::id());
         }
         self.locals.insert(process, delivery);
         Ok(process)
