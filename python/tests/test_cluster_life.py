@@ -12,7 +12,7 @@ import aktis
 from aktis import exceptions
 from aktis.cluster_utils import Cluster
 from aktis.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from support import Latch, is_alive, wait_until
+from support import Latch, children_of, is_alive, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +148,22 @@ def test_programs_take_a_session_of_their_own_after_a_shutdown(cluster: Cluster,
     aktis.shutdown()
     assert aktis.get(aktis.put(1)) == 1
     assert aktis.is_initialized()
+
+
+def test_nothing_runs_on_a_node_for_a_driver_that_has_nothing_to_do_there(
+    cluster: Cluster, no_session: None
+) -> None:
+    """What workers are forked from ends too, and begins again with the next task."""
+    node = cluster.add_node(num_cpus=1, resources={"there": 1})
+    assert node.process is not None
+    daemon = node.process.pid
+
+    @aktis.remote(resources={"there": 1})
+    def pid() -> int:
+        return os.getpid()
+
+    aktis.init(cluster.address)
+    for _ in range(2):
+        assert aktis.get(pid.remote(), timeout=30) in children_of(daemon)
+        wait_until(lambda: not children_of(daemon), what="the processes of the program to end")
+    cluster.remove_node(node)

@@ -9,7 +9,8 @@ use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupSpec, GroupState};
 use crate::ids::{
-    ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId, ShardIndex,
+    TaskId, TaskKey,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::lineage::RecordedTask;
@@ -418,6 +419,12 @@ pub enum FromNode {
         lane: LaneId,
         /// Why.
         failure: Failure,
+    },
+    /// The node has no use for this program: its lanes that have nothing to do are to be given up
+    /// ([`ToNode::LaneForgotten`]).
+    LanesUnwanted {
+        /// The program.
+        program: ProgramId,
     },
     /// The channel is there, or the receiver is dead.
     ChannelOpened {
