@@ -315,12 +315,14 @@ pub enum ToNode {
         /// The actor.
         actor: ActorId,
     },
-    /// End the actor now.
+    /// End the actor now. Answer: [`FromNode::KillTaken`], if it is asked for.
     ActorKilled {
         /// The actor.
         actor: ActorId,
         /// Whether it may be started again.
         restart: bool,
+        /// Matches the answer.
+        request: Option<RequestId>,
     },
     /// Which actor has this name? Answer: [`FromNode::ActorFound`].
     NameWanted {
@@ -605,6 +607,11 @@ pub enum FromNode {
         actor: ActorId,
         /// Where it is.
         place: ActorPlace,
+    },
+    /// The answer to [`ToNode::ActorKilled`]: the receiver has been told that the actor takes no calls of its former life.
+    KillTaken {
+        /// Matches the question.
+        request: RequestId,
     },
     /// The answer to [`ToNode::NameWanted`].
     ActorFound {

@@ -225,6 +225,7 @@ impl Inner {
             FromNode::ExtentGranted { request, .. }
             | FromNode::ExtentDenied { request, .. }
             | FromNode::Restored { request, .. }
+            | FromNode::KillTaken { request }
             | FromNode::ActorFound { request, .. }
             | FromNode::Names { request, .. }
             | FromNode::KeyAnswered { request, .. }

@@ -209,7 +209,12 @@ impl Node {
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
-            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, from, actor, restart, out),
+            ToNode::ActorKilled { actor, restart, request } => {
+                self.on_actor_killed(now, from, actor, restart, out);
+                if let Some(request) = request {
+                    self.send(from, FromNode::KillTaken { request }, out);
+                }
+            }
             ToNode::TaskLost { submitter, key, attempt, cause } => {
                 if self.roster.is_live(submitter) {
                     self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);

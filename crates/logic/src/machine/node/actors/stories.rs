@@ -227,6 +227,7 @@ impl Node {
         }
         let allocation = std::mem::take(allocation);
         known.life = Life::Alive { host: from, allocation };
+        known.away = None;
         known.start_failures = StartFailures::default();
         self.tell(actor, out);
     }
