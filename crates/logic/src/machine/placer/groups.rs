@@ -427,7 +427,18 @@ impl Placer {
         let (count, nodes) = (group.spec.bundles.len(), totals.len());
         match group.spec.strategy {
             GroupStrategy::StrictSpread => {
-                format!("its {count} bundles want {count} different nodes, of {nodes} that there are")
+                let takes = |known: &&Known, index: usize, bundle: &Resources| {
+                    known.info.resources.covers(bundle) && group.spec.suits(index as u32, &known.info.labels)
+                };
+                let takes_any = |known: &&Known| {
+                    let mut bundles = group.spec.bundles.iter().enumerate();
+                    bundles.any(|(index, bundle)| takes(known, index, bundle))
+                };
+                let unfit = match nodes - self.nodes.iter().filter(takes_any).count() {
+                    0 => String::new(),
+                    unfit => format!(", {unfit} of which have not what any bundle needs"),
+                };
+                format!("its {count} bundles want {count} different nodes, of {nodes} that there are{unfit}")
             }
             GroupStrategy::StrictPack => "its bundles do not fit on one node together".to_owned(),
             _ => format!("its bundles do not fit on the {nodes} nodes together"),
