@@ -422,12 +422,8 @@ pub enum FromNode {
         /// Why.
         failure: Failure,
     },
-    /// The node has no use for this program: its lanes that have nothing to do are to be given up
-    /// ([`ToNode::LaneForgotten`]).
-    LanesUnwanted {
-        /// The program.
-        program: ProgramId,
-    },
+    /// Nothing of this program runs: give up its lanes that have nothing to do ([`ToNode::LaneForgotten`]).
+    LanesUnwanted(ProgramId),
     /// The channel is there, or the receiver is dead.
     ChannelOpened {
         /// Matches the question.
@@ -609,10 +605,7 @@ pub enum FromNode {
         place: ActorPlace,
     },
     /// The answer to [`ToNode::ActorKilled`]: the receiver has been told that the actor takes no calls of its former life.
-    KillTaken {
-        /// Matches the question.
-        request: RequestId,
-    },
+    KillTaken(RequestId),
     /// The answer to [`ToNode::NameWanted`].
     ActorFound {
         /// Matches the question.

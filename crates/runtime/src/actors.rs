@@ -456,16 +456,11 @@ impl Inner {
     /// the node has said that this one is over.
     pub(crate) fn kill_actor(self: &Arc<Self>, actor: &ActorEntry, restart: bool) {
         if actor.managed.load(Ordering::Acquire) {
-            let (actor, request) = (actor.id, None);
-            let killed = ToNode::ActorKilled { actor, restart, request };
+            let killed = |request| ToNode::ActorKilled { actor: actor.id, restart, request };
             match restart {
-                false => self.send_to_node(killed),
+                false => self.send_to_node(killed(None)),
                 // Without an answer the session is over, as the next call will say.
-                true => drop(self.request(|request| ToNode::ActorKilled {
-                    actor,
-                    restart,
-                    request: Some(request),
-                })),
+                true => drop(self.request(|request| killed(Some(request)))),
             }
             return;
         }

@@ -212,7 +212,7 @@ impl Node {
             ToNode::ActorKilled { actor, restart, request } => {
                 self.on_actor_killed(now, from, actor, restart, out);
                 if let Some(request) = request {
-                    self.send(from, FromNode::KillTaken { request }, out);
+                    self.send(from, FromNode::KillTaken(request), out);
                 }
             }
             ToNode::TaskLost { submitter, key, attempt, cause } => {

@@ -299,8 +299,8 @@ impl Hosting {
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
             | FromNode::Warned { .. }
-            | FromNode::KillTaken { .. }
-            | FromNode::LanesUnwanted { .. }
+            | FromNode::KillTaken(_)
+            | FromNode::LanesUnwanted(_)
             | FromNode::ActorWanted { .. } => {}
             FromNode::KillActor { actor, restart } => {
                 around.tell(ToNode::ActorKilled { actor, restart, request: None });

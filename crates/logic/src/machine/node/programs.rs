@@ -389,7 +389,7 @@ impl Node {
         let lanes = self.leases.lanes.values().filter(|lane| of_it(lane.shape));
         // Those of other nodes, whose driver may be gone; given up, they do not keep the program known.
         for submitter in lanes.map(|lane| lane.submitter).collect::<BTreeSet<_>>() {
-            self.send(submitter, FromNode::LanesUnwanted { program }, out);
+            self.send(submitter, FromNode::LanesUnwanted(program), out);
         }
     }
 
