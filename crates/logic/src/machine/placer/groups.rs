@@ -427,12 +427,10 @@ impl Placer {
         let (count, nodes) = (group.spec.bundles.len(), totals.len());
         match group.spec.strategy {
             GroupStrategy::StrictSpread => {
-                let takes = |known: &&Known, index: usize, bundle: &Resources| {
-                    known.info.resources.covers(bundle) && group.spec.suits(index as u32, &known.info.labels)
-                };
                 let takes_any = |known: &&Known| {
-                    let mut bundles = group.spec.bundles.iter().enumerate();
-                    bundles.any(|(index, bundle)| takes(known, index, bundle))
+                    (0..).zip(&group.spec.bundles).any(|(index, bundle)| {
+                        known.info.resources.covers(bundle) && group.spec.suits(index, &known.info.labels)
+                    })
                 };
                 let unfit = match nodes - self.nodes.iter().filter(takes_any).count() {
                     0 => String::new(),
