@@ -1,11 +1,12 @@
 """Actor classes: what `@remote` makes of a class; and actors by their names."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Generic, NoReturn, TypeVar
 
 from aktis import _options, _runtime_env, _signature
 from aktis._description import METHOD_OPTIONS, Description, describe, traits
-from aktis._engine import ActorCaller, Export, native
+from aktis._engine import ActorCaller, Export, Signature, native
 from aktis._handle import ActorHandle, ActorMethod, handle_again, signature
 from aktis._remote_function import captured
 from aktis._signature import short_name
@@ -37,10 +38,11 @@ class ActorClass(Generic[C]):
         self._shared = shared or _Shared(cls)
         self._details: bytes | None = None
         self._caller: ActorCaller | None = None
-        self._description = self._shared.description._replace(**traits(options))
-        if "concurrency_groups" in options:
-            self._check_groups()
         _options.group(options, _options.resources(options, 1.0))
+
+    @cached_property
+    def _description(self) -> Description:
+        return self._shared.description._replace(**traits(self._options))
 
     def remote(self, *args: Any, **kwargs: Any) -> "ActorHandle[C]":
         """Creates an actor; raises TypeError if the arguments do not fit its constructor."""
@@ -53,7 +55,7 @@ class ActorClass(Generic[C]):
     def options(self, **options: Any) -> "ActorClass[C]":
         """The same class with other options for its actors."""
         merged = _options.merge(self._options, options, _options.ACTOR, "actors")
-        return type(self)(self._class, merged, self._shared)
+        return type(self)(self._class, merged, self._shared)._with_groups()
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "ActorHandle[C]":
         from aktis import _session
@@ -124,6 +126,12 @@ class ActorClass(Generic[C]):
             priority=options.get("priority", 0),
         )
 
+    def _with_groups(self) -> "ActorClass[C]":
+        """Itself, its concurrency groups checked if it names some."""
+        if "concurrency_groups" in self._options:
+            self._check_groups()
+        return self
+
     def _check_groups(self) -> None:
         missing = sorted(self._shared.groups - set(self._options.get("concurrency_groups", ())))
         if missing:
@@ -165,10 +173,15 @@ class ActorClass(Generic[C]):
 
 
 class _Shared:
-    """What all variants of one actor class share: its export and what is known of its methods."""
+    """What all variants of one actor class share: its export and what is known of its methods.
+
+    The class is looked at when that is asked for. One that refers to itself is unpickled before it has its
+    methods.
+    """
 
     def __init__(self, cls: type) -> None:
-        name = short_name(cls.__qualname__)
+        self._class = cls
+        name = self._name = short_name(cls.__qualname__)
 
         def pickled() -> bytes:
             from aktis._serialization import dump_export
@@ -176,15 +189,25 @@ class _Shared:
             return dump_export(cls, "class", name)
 
         self.export = Export(name, pickled)
-        self.constructor = signature(_constructor(cls, name))
-        self.description = describe(cls, {})
+
+    @cached_property
+    def constructor(self) -> Signature:
+        return signature(_constructor(self._class, self._name))
+
+    @cached_property
+    def description(self) -> Description:
+        return describe(self._class, {})
+
+    @cached_property
+    def groups(self) -> set[str]:
+        """The concurrency groups that its methods name."""
         options = [method.options for method in self.description.methods.values()]
-        self.groups = {each["concurrency_group"] for each in options if "concurrency_group" in each}
+        return {each["concurrency_group"] for each in options if "concurrency_group" in each}
 
 
 def make(cls: type[C], options: Mapping[str, Any]) -> ActorClass[C]:
     """An actor class, its options checked."""
-    return ActorClass(cls, _options.merge({}, options, _options.ACTOR, "actors"))
+    return ActorClass(cls, _options.merge({}, options, _options.ACTOR, "actors"))._with_groups()
 
 
 def _constructor(cls: type, name: str) -> _signature.Parameters:

@@ -34,6 +34,7 @@ _KINDS: dict[str, type[exceptions.AktisError]] = {
     "environment": exceptions.RuntimeEnvSetupError,
     "group_removed": exceptions.TaskPlacementGroupRemoved,
     "input_failed": exceptions.AktisSystemError,
+    "lost": exceptions.ObjectLostError,
     "no_retry_left": exceptions.ObjectReconstructionFailedMaxAttemptsExceededError,
     "not_on_record": exceptions.ObjectReconstructionFailedLineageEvictedError,
     "panicked": exceptions.AktisSystemError,
@@ -198,9 +199,14 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     if kind == "store":
         full_disk = "the disk is full" in text
         return exceptions.OutOfDiskError(text) if full_disk else exceptions.ObjectStoreFullError(text)
-    if kind == "lost":
-        return exceptions.ObjectLostError(text, object_ref_hex=_hex(failure.object_id))
-    return _KINDS.get(kind, exceptions.AktisSystemError)(text)
+    if kind == "session_closed":
+        from aktis import _session
+
+        text = _session.loss() or text
+    known = _KINDS.get(kind, exceptions.AktisSystemError)
+    if issubclass(known, exceptions.ObjectLostError):
+        return known(text, object_ref_hex=_hex(failure.object_id))
+    return known(text)
 
 
 def _raised(failure: "Failure", context: list[str]) -> BaseException:

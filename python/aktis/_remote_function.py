@@ -26,7 +26,12 @@ class RemoteFunction(Generic[P, T]):
     """A function that runs in workers: `f.remote(...)` gives a reference to its result at once."""
 
     def __init__(
-        self, function: Callable[P, T], options: _options.Options, export: Export | None = None
+        self,
+        function: Callable[P, T],
+        options: _options.Options,
+        export: Export | None = None,
+        *,
+        is_whole: bool = True,
     ) -> None:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         self.__name__ = getattr(function, "__name__", name)
@@ -37,7 +42,7 @@ class RemoteFunction(Generic[P, T]):
         self._function = function
         self._options = options
         self._export = export or _export(function, name)
-        if not TYPE_CHECKING:
+        if is_whole and not TYPE_CHECKING:
             self.remote = self._caller()
 
     if TYPE_CHECKING:
@@ -56,6 +61,13 @@ class RemoteFunction(Generic[P, T]):
         ) -> ObjectRef[T]: ...
         def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[T]:
             """Submits a task; raises TypeError if the arguments do not fit."""
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "remote":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.remote = self._caller()
+            return self.remote
 
     def options(self, **options: Any) -> "RemoteFunction[P, T]":
         """The same function with other options."""
@@ -175,7 +187,8 @@ def _export(function: Callable[..., Any], name: str) -> Export:
 
 
 def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -> Any:
-    return kind(function, options)
+    # A function that refers to itself is unpickled before it has its defaults.
+    return kind(function, options, is_whole=False)
 
 
 def _falling_back(options: _options.Options, make: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:

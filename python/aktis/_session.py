@@ -273,7 +273,7 @@ class Session:
                 _folders.withdraw()
                 if self.address is not None:
                     _jobs.end(self.job_id)
-            self.runtime.shutdown()
+        self.runtime.shutdown()
         _sessions.pop(self.runtime.number(), None)
 
     @contextmanager
@@ -373,6 +373,8 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
             return ClientContext(_current_session())
         session = Session(address, **options)
         session.runtime.make_current()
+        if _process is not None:
+            _process.shutdown()  # one that was lost
         _process = session
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
@@ -380,13 +382,14 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
 
 
 def ensure() -> Runtime:
-    """The current session; the first call of a program starts one."""
+    """The current session; the first call of a program starts one, and none after that was lost."""
     found = current()
     if found is None or found.is_closed():
         with _lock:
             found = current()
             if found is None or found.is_closed():
                 _refuse_at_exit()
+                _refuse_after_loss()
                 init()
                 found = current()
     assert found is not None
@@ -421,6 +424,26 @@ def _refuse_at_exit() -> None:
         from aktis.exceptions import SessionClosedError
 
         raise SessionClosedError("the program is ending, and its session has ended")
+
+
+def _refuse_after_loss() -> None:
+    """Whoever loses the node that it was attached to must not go on by itself without a word."""
+    text = loss()
+    if text is not None:
+        from aktis.exceptions import SessionClosedError
+
+        raise SessionClosedError(text)
+
+
+def loss() -> str | None:
+    """What has become of the session of this process, if that is over and nobody has ended it."""
+    if _exiting or _process is None or not _process.is_closed():
+        return None
+    return (
+        f"the node at {_process.address or 'local'} has ended, and with it the session of this program\n"
+        "hint: init() begins another one, without the objects and actors of the first; so does the next call "
+        "after shutdown()"
+    )
 
 
 def is_initialized() -> bool:

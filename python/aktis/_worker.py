@@ -12,6 +12,7 @@ def preload() -> None:
     import aktis._errors
     import aktis._futures
     import aktis._hooks
+    import aktis._labels
     import aktis._runtime_env
     import aktis._serialization  # noqa: F401
     from aktis import _output

@@ -243,11 +243,12 @@ class Cluster:
     def remove_node(self, node: ClusterNode, allow_graceful: bool = True) -> None:
         """Ends a node, with all that runs there; without `allow_graceful` it is killed.
 
-        A session of this process on it ends, too.
+        A session of this process on it ends before; one on a node that is killed is lost.
         """
         if node is not self.head_node and node not in self.worker_nodes:
             raise ValueError(f"{node!r} is not a node of this cluster")
-        self._leave(node)
+        if allow_graceful:
+            self._leave(node)
         node.stop(allow_graceful)
         if node.head:
             self.head_node = None

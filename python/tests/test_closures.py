@@ -78,3 +78,33 @@ def test_what_a_closure_holds_lives_as_long_as_its_calls(latch: Latch) -> None:
     # The worker ends with its one call; the function is gone, and the call does not come again.
     del result
     wait_until(lambda: not is_stored(name), what="the value to be let go")
+
+
+def test_an_actor_class_that_creates_its_like() -> None:
+    """A class that refers to itself is unpickled before it has its methods."""
+
+    @aktis.remote(num_cpus=0, concurrency_groups={"io": 1})
+    class Node:
+        def __init__(self, depth: int, step: int = 1) -> None:
+            self.depth = depth + step
+            self.child: Any = None
+
+        def grow(self, levels: int) -> int:
+            if not levels:
+                return self.depth
+            self.child = Node.options(num_cpus=0).remote(self.depth)
+            return aktis.get(self.child.grow.remote(levels - 1))
+
+        @aktis.method(concurrency_group="io")
+        def ready(self) -> bool:
+            return self.child is None
+
+    assert aktis.get(Node.remote(0).grow.remote(2), timeout=30) == 3
+
+
+def test_a_function_with_defaults_that_submits_itself() -> None:
+    @aktis.remote(num_cpus=0.1)
+    def count(levels: int, depth: int = 0, *, step: int = 1) -> int:
+        return depth if not levels else aktis.get(count.remote(levels - 1, depth + step))
+
+    assert aktis.get(count.remote(2), timeout=30) == 2

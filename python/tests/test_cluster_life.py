@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import aktis
+from aktis import exceptions
 from aktis.cluster_utils import Cluster
 from aktis.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from support import Latch, is_alive, wait_until
+from support import Latch, children_of, is_alive, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +122,48 @@ def test_nothing_is_left_of_a_killed_node(cluster: Cluster, no_session: None) ->
     pids.append(node.process.pid)
     cluster.remove_node(node, allow_graceful=False)
     wait_until(lambda: are_gone(pids), what="all processes of the node to end")
+
+
+def test_a_driver_that_loses_its_node_does_not_go_on_by_itself(cluster: Cluster, no_session: None) -> None:
+    node = cluster.add_node(num_cpus=1)
+    aktis.init(node.address)
+    parent = Parent.remote()
+    cluster.remove_node(node, allow_graceful=False)
+    wait_until(lambda: not aktis.is_initialized(), what="the loss of the node to be noticed")
+    for call in (lambda: aktis.put(1), Parent.remote, aktis.nodes, lambda: aktis.get_actor("nobody")):
+        with pytest.raises(exceptions.SessionClosedError, match="has ended"):
+            call()
+    with pytest.raises(exceptions.SessionClosedError):
+        aktis.get(parent.pids.remote())
+    aktis.init(cluster.address)
+    assert aktis.get(aktis.put(1)) == 1
+    aktis.shutdown()
+
+
+def test_programs_take_a_session_of_their_own_after_a_shutdown(cluster: Cluster, no_session: None) -> None:
+    node = cluster.add_node(num_cpus=1)
+    aktis.init(node.address)
+    cluster.remove_node(node, allow_graceful=False)
+    wait_until(lambda: not aktis.is_initialized(), what="the loss of the node to be noticed")
+    aktis.shutdown()
+    assert aktis.get(aktis.put(1)) == 1
+    assert aktis.is_initialized()
+
+
+def test_nothing_runs_on_a_node_for_a_driver_that_has_nothing_to_do_there(
+    cluster: Cluster, no_session: None
+) -> None:
+    """What workers are forked from ends too, and begins again with the next task."""
+    node = cluster.add_node(num_cpus=1, resources={"there": 1})
+    assert node.process is not None
+    daemon = node.process.pid
+
+    @aktis.remote(resources={"there": 1})
+    def pid() -> int:
+        return os.getpid()
+
+    aktis.init(cluster.address)
+    for _ in range(2):
+        assert aktis.get(pid.remote(), timeout=30) in children_of(daemon)
+        wait_until(lambda: not children_of(daemon), what="the processes of the program to end")
+    cluster.remove_node(node)

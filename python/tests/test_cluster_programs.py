@@ -301,6 +301,38 @@ def test_actors_that_are_dropped_free_their_node() -> None:
         assert get(Whole.remote().where.remote())
 
 
+@aktis.remote(num_cpus=0, max_restarts=-1)
+class Reborn:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def add(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+def kill_and_call(actor: Any) -> list[int]:
+    """Several times: whoever kills an actor that lives again calls its next life."""
+    for _ in range(3):
+        aktis.get(actor.add.remote(), timeout=SECONDS)
+        aktis.kill(actor, no_restart=False)
+        counts = aktis.get([actor.add.remote() for _ in range(3)], timeout=SECONDS)
+        if counts != [1, 2, 3]:
+            return counts
+    return counts
+
+
+@pytest.mark.parametrize("killer", [None, 1, 2])
+def test_calls_after_a_kill_are_of_the_next_life(killer: int | None) -> None:
+    """Killed by the node in whose care it is, by that where it lives, and by a third."""
+    actor = Reborn.options(resources=on(1)).remote()
+    if killer is None:
+        assert kill_and_call(actor) == [1, 2, 3]
+    else:
+        there = aktis.remote(kill_and_call).options(num_cpus=0, resources=on(killer))
+        assert get(there.remote(actor)) == [1, 2, 3]
+
+
 # --- cancelling, and nodes that go ----------------------------------------------------------------
 
 

@@ -321,6 +321,14 @@ def test_kill_with_a_restart() -> None:
         aktis.get(actor.add.remote(), timeout=30)
 
 
+def test_calls_after_a_kill_are_of_the_next_life() -> None:
+    actor = Fragile.options(max_restarts=-1).remote()
+    for _ in range(5):
+        aktis.get(actor.add.remote(), timeout=30)
+        aktis.kill(actor, no_restart=False)
+        assert aktis.get([actor.add.remote() for _ in range(3)], timeout=30) == [1, 2, 3]
+
+
 def test_order_holds_over_a_restart(latch: Latch) -> None:
     @aktis.remote(max_restarts=1, max_task_retries=1)
     class Log:

@@ -24,10 +24,13 @@ on down to python3.11 that is 3.11 or newer.";
 const REQUIREMENTS: &[&str] = &[
     "cloudpickle>=3",
     "hypothesis",
+    "ipython",
     "joblib",
     "maturin>=1.9.4,<2",
     "mypy",
     "numpy",
+    "pandas",
+    "pyarrow",
     "pytest>=8",
     "pytest-timeout",
     "ruff",

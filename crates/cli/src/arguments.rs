@@ -148,7 +148,7 @@ pub(crate) struct Start {
 #[command(after_help = "\
 What there is, and its states:
   tasks    tasks and calls of actors, also finished ones that are still on record:
-           waiting (for inputs), queued, running, finished, failed
+           waiting (for inputs), queued, sent (to its actor), running, finished, failed
   actors   actors that somebody can still reach: pending, alive, restarting, dead
   objects  objects in the stores of the nodes: writing, memory, disk, elsewhere
   nodes    nodes of the cluster: joining, alive, silent, dead

@@ -140,6 +140,9 @@ impl NodeThread {
                     self.templates.push((of, Keeper::new(of, program, self.session, status)));
                 }
                 TemplateNews::Added(..) => {}
+                TemplateNews::Unneeded(program) => {
+                    self.template_of(program).into_iter().for_each(Keeper::rest);
+                }
                 TemplateNews::Forgotten(program) => {
                     self.template_of(program).into_iter().for_each(Keeper::leave);
                 }

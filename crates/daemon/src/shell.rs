@@ -420,6 +420,7 @@ impl Shell {
             NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
             NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
             NodeEffect::SeeOff { process } => self.control.mark_dead(process),
+            NodeEffect::EndTemplate { program } => self.template_news.push(TemplateNews::Unneeded(program)),
             NodeEffect::ForgetProgram { program } => self.forget_program(program),
             NodeEffect::KillWorker { process } => {
                 if let Some(peer) = self.peers.get_mut(&process) {

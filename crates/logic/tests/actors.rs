@@ -83,7 +83,7 @@ fn an_actor_that_its_node_has_called_gone_stays_so() {
     let named = scene.hear(peer, ToNode::ActorEscaped { actor: actor(), host: peer });
     assert_eq!(told(&named), Vec::<&ActorPlace>::new());
     // Nobody is asked to kill what is dead.
-    let killed = scene.hear(DRIVER, ToNode::ActorKilled { actor: actor(), restart: false });
+    let killed = scene.hear(DRIVER, ToNode::ActorKilled { actor: actor(), restart: false, request: None });
     assert_eq!(told(&killed), Vec::<&ActorPlace>::new());
 }
 
@@ -92,7 +92,7 @@ fn nobody_is_told_to_kill_an_actor_whose_node_is_gone() {
     let mut scene = scene();
     let peer = known(&mut scene);
     lose(&mut scene, peer);
-    let effects = scene.hear(DRIVER, ToNode::ActorKilled { actor: actor(), restart: false });
+    let effects = scene.hear(DRIVER, ToNode::ActorKilled { actor: actor(), restart: false, request: None });
     assert!(effects.is_empty(), "{effects:?}");
 }
 

@@ -338,6 +338,18 @@ fn without_others_nothing_can_run_on_another_node() {
 }
 
 #[test]
+fn what_insists_on_a_node_is_told_what_that_node_lacks() {
+    let mut story = Story::begin();
+    let strategy = Strategy::Node { node: ME, soft: false };
+    story.submit(DRIVER, Shape { resources: cpus(3), ..with(strategy) }, 1);
+    let told = story.hear(DRIVER, ToNode::ShapeQuestion { request: 1, lane: LaneId(0) });
+    let [NodeEffect::Send { message: FromNode::ShapeExplained { text, .. }, .. }] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(text.ends_with("it has to be on this node, which has not 3 CPU, but 2 CPU in all"), "{text}");
+}
+
+#[test]
 fn people_are_told_once_what_no_node_can_run() {
     let mut story = Story::begin();
     let large = |count| Shape { resources: cpus(count), ..Shape::default() };

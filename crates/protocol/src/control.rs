@@ -9,7 +9,8 @@ use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupSpec, GroupState};
 use crate::ids::{
-    ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ShapeId, ShardIndex, TaskId, TaskKey,
+    ActorId, EntryRef, GroupId, LaneId, LeaseId, ObjectId, ProcessSlot, ProgramId, ShapeId, ShardIndex,
+    TaskId, TaskKey,
 };
 use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::lineage::RecordedTask;
@@ -314,12 +315,14 @@ pub enum ToNode {
         /// The actor.
         actor: ActorId,
     },
-    /// End the actor now.
+    /// End the actor now. Answer: [`FromNode::KillTaken`], if it is asked for.
     ActorKilled {
         /// The actor.
         actor: ActorId,
         /// Whether it may be started again.
         restart: bool,
+        /// Matches the answer.
+        request: Option<RequestId>,
     },
     /// Which actor has this name? Answer: [`FromNode::ActorFound`].
     NameWanted {
@@ -419,6 +422,8 @@ pub enum FromNode {
         /// Why.
         failure: Failure,
     },
+    /// Nothing of this program runs: give up its lanes that have nothing to do ([`ToNode::LaneForgotten`]).
+    LanesUnwanted(ProgramId),
     /// The channel is there, or the receiver is dead.
     ChannelOpened {
         /// Matches the question.
@@ -599,6 +604,8 @@ pub enum FromNode {
         /// Where it is.
         place: ActorPlace,
     },
+    /// The answer to [`ToNode::ActorKilled`]: the receiver has been told that the actor takes no calls of its former life.
+    KillTaken(RequestId),
     /// The answer to [`ToNode::NameWanted`].
     ActorFound {
         /// Matches the question.

@@ -2,7 +2,7 @@
 
 use crate::hooks;
 use aktis_protocol::{FailureKind, NotRebuilt};
-use aktis_runtime::Error;
+use aktis_runtime::{Error, Handle};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -175,6 +175,18 @@ pub(crate) fn interrupted() -> bool {
     .unwrap_or(true)
 }
 
+/// The exception for what became of an object.
+pub(crate) fn of_object(py: Python<'_>, error: Error, object: &Handle) -> PyErr {
+    match error {
+        Error::Failed(failure) => {
+            crate::detached::stay_if_left_behind(py);
+            let object = Some(crate::object_ref::id_bytes(object.id().to_words()));
+            exception(py, Failure { failure: (*failure).clone(), object })
+        }
+        other => to_exception(py, other),
+    }
+}
+
 /// The exception for an error of the runtime.
 pub(crate) fn to_exception(py: Python<'_>, error: Error) -> PyErr {
     crate::detached::stay_if_left_behind(py);
@@ -204,7 +216,10 @@ pub(crate) fn to_exception(py: Python<'_>, error: Error) -> PyErr {
 
 /// The exception for a failure.
 pub(crate) fn failed(py: Python<'_>, failure: aktis_protocol::Failure) -> PyErr {
-    let failure = Failure { failure, object: None };
+    exception(py, Failure { failure, object: None })
+}
+
+fn exception(py: Python<'_>, failure: Failure) -> PyErr {
     raise(hooks::get(py).and_then(|hooks| hooks.to_exception.call1(py, (failure,))), py)
 }
 

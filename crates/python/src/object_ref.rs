@@ -148,7 +148,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
         check_open(py, handle)?;
         let value =
             if handle.is_inline() { handle.get(timeout) } else { detached(py, || handle.get(timeout)) };
-        let value = value.map_err(|error| failure::to_exception(py, error))?;
+        let value = value.map_err(|error| failure::of_object(py, error, handle))?;
         return decode(py, handle, &value);
     }
     let list = refs.cast::<PyList>().map_err(|_| not_references(refs))?;
@@ -162,14 +162,14 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
             return Err(failure::to_exception(py, error));
         }
     }
-    if let Some(error) = handles.iter().find_map(Handle::failure) {
-        return Err(failure::to_exception(py, error));
+    if let Some((handle, error)) = handles.iter().find_map(|handle| Some((handle, handle.failure()?))) {
+        return Err(failure::of_object(py, error, handle));
     }
     let values = PyList::empty(py);
     for handle in &handles {
         let value =
             if handle.is_inline() { handle.get(timeout) } else { detached(py, || handle.get(timeout)) };
-        let value = value.map_err(|error| failure::to_exception(py, error))?;
+        let value = value.map_err(|error| failure::of_object(py, error, handle))?;
         values.append(decode(py, handle, &value)?)?;
     }
     Ok(values.into_any().unbind())

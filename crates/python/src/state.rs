@@ -214,6 +214,7 @@ fn task<'py>(py: Python<'py>, task: &TaskRow) -> PyResult<Bound<'py, PyDict>> {
     let state = match task.state {
         TaskState::Waiting => "PENDING_ARGS",
         TaskState::Queued => "PENDING",
+        TaskState::Sent => "SUBMITTED_TO_WORKER",
         TaskState::Running => "RUNNING",
         TaskState::Finished => "FINISHED",
         TaskState::Failed => "FAILED",

@@ -452,10 +452,17 @@ impl Inner {
         }
     }
 
-    /// Ends an actor now.
+    /// Ends an actor now. If it may live again, calls that come after this are of its next life: they are not sent before
+    /// the node has said that this one is over.
     pub(crate) fn kill_actor(self: &Arc<Self>, actor: &ActorEntry, restart: bool) {
         if actor.managed.load(Ordering::Acquire) {
-            return self.send_to_node(ToNode::ActorKilled { actor: actor.id, restart });
+            let killed = |request| ToNode::ActorKilled { actor: actor.id, restart, request };
+            match restart {
+                false => self.send_to_node(killed(None)),
+                // Without an answer the session is over, as the next call will say.
+                true => drop(self.request(|request| killed(Some(request)))),
+            }
+            return;
         }
         let failure = Failure::new(FailureKind::ActorDied, "its actor was killed");
         let mut later = Later::default();

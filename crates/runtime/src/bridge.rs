@@ -168,6 +168,7 @@ impl Bridge {
         let queue =
             Arc::new(BridgeQueue { runtime: Mutex::new(Arc::downgrade(&runtime.0)), ..Default::default() });
         let _ = runtime.0.bridge.set(queue.clone());
+        runtime.0.submitter.first().lock().has_default = false;
         Self { runtime, queue, lanes: Arc::new(Mutex::new((u32::MAX, Arc::default()))) }
     }
 

@@ -225,6 +225,7 @@ impl Inner {
             FromNode::ExtentGranted { request, .. }
             | FromNode::ExtentDenied { request, .. }
             | FromNode::Restored { request, .. }
+            | FromNode::KillTaken(request)
             | FromNode::ActorFound { request, .. }
             | FromNode::Names { request, .. }
             | FromNode::KeyAnswered { request, .. }
@@ -235,6 +236,7 @@ impl Inner {
             | FromNode::Origin { request, .. }
             | FromNode::ShapeExplained { request, .. } => self.replies.complete(request, message),
             FromNode::LaneRemoved { lane, failure } => self.on_lane_removed(lane, &failure),
+            FromNode::LanesUnwanted(program) => self.on_lanes_unwanted(program),
             FromNode::GroupChanged { group, state } => self.on_group_changed(group, state),
             FromNode::ChannelOpened { to, open, .. } => self.on_channel_opened(to, open),
             FromNode::ObjectResolved { object, value } => {

@@ -143,8 +143,16 @@ impl Inner {
             (Route::Actor(index), _) => (Some(index), TaskKind::Method),
         };
         let error = failure_of(payload, later);
+        let home = actor.filter(|_| matches!(record.stage(), Stage::Sent { .. }));
+        let home = home.and_then(|index| match shell.machine.actor_place(index) {
+            Place::Alive(process) => Some(*process),
+            Place::Pending | Place::Dead(_) => None,
+        });
+        let runs_here = (record.stage() == Stage::Taken).then_some(self.me);
         let state = match record.stage() {
             Stage::Waiting => TaskState::Waiting,
+            // What it does with it, its host does not write down for others: calls are many.
+            Stage::Sent { .. } if home.is_some() => TaskState::Sent,
             Stage::Queued | Stage::Resting | Stage::Sent { .. } => TaskState::Queued,
             Stage::Taken => TaskState::Running,
             Stage::Finished if error.is_some() => TaskState::Failed,
@@ -156,7 +164,10 @@ impl Inner {
             kind,
             state,
             attempt: record.attempt(),
-            pid: (record.stage() == Stage::Taken).then(|| self.control.pid(self.me)),
+            pid: home
+                .or(runs_here)
+                .filter(|host| !self.is_elsewhere(*host))
+                .map(|host| self.control.pid(host)),
             actor: actor.map(|index| shell.actors[index.0 as usize].id),
             error,
             is_foreign: matches!(payload.returns, Returns::Foreign(..)),

@@ -61,6 +61,8 @@ pub(crate) struct Shell {
     pub(crate) machine: Submitter<Payload>,
     lanes: Vec<Lane>,
     by_shape: IdMap<Arc<Shape>, LaneIndex>,
+    /// Whether the first lane is that of the default shape, which stays. Who submits for others has none.
+    pub(crate) has_default: bool,
     /// Whether the node has no more lanes for tasks by where their inputs are.
     near_refused: bool,
     /// The shapes of lanes that were given up: tasks that went through them may have to run again.
@@ -93,6 +95,7 @@ impl Shell {
             machine: Submitter::of_shard(config, shard),
             lanes: Vec::new(),
             by_shape: IdMap::default(),
+            has_default: true,
             near_refused: false,
             given_up: IdMap::default(),
             given_up_max: limits::LANES_KEPT,

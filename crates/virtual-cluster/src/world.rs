@@ -294,6 +294,8 @@ impl World {
                 NodeEffect::Admit { process } => self.admission = Some(Ok(process)),
                 NodeEffect::TurnAway { reason } => self.admission = Some(Err(reason)),
                 NodeEffect::SeeOff { process } => self.left.push(process),
+                // What is forked from it is started here as everything is.
+                NodeEffect::EndTemplate { .. } => {}
                 NodeEffect::ForgetProgram { program } => self.forgotten.push(program),
                 NodeEffect::KillWorker { process } => self.kill(process, killed(process)),
                 NodeEffect::FreeProcess { process } => {

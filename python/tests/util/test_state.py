@@ -30,7 +30,7 @@ from aktis.util.state import (
     summarize_tasks,
 )
 from aktis.util.state._query import select
-from support import Latch, wait_until
+from support import Caller, Latch, wait_until
 
 LARGE = 1 << 20
 
@@ -125,6 +125,18 @@ def test_a_running_task_is_listed(session: Any, latch: Latch) -> None:
     assert aktis.get(reference) == pid
     wait_until(lambda: not list_tasks(filters=[("state", "=", "RUNNING")]))
     assert get_task("00" * 16) is None
+
+
+def test_a_call_is_listed_until_it_is_done(session: Any, latch: Latch) -> None:
+    caller = Caller.remote()
+    pid = aktis.get(caller.pid.remote())
+    running = caller.call.remote(latch.wait)
+    latch.wait_for_arrivals(1)
+    (row,) = list_tasks(filters=[("type", "=", "ACTOR_TASK")])
+    assert (row.state, row.worker_pid) == ("SUBMITTED_TO_WORKER", pid)
+    latch.open()
+    aktis.get(running)
+    assert not list_tasks(filters=[("type", "=", "ACTOR_TASK")])
 
 
 def test_a_task_that_waits_for_resources_is_listed(session: Any) -> None:

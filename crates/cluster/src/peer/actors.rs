@@ -184,7 +184,7 @@ impl Peer {
     }
 
     pub(super) fn on_kill_actor(&mut self, actor: ActorId, restart: bool) {
-        self.bridge.send(ToNode::ActorKilled { actor, restart });
+        self.bridge.send(ToNode::ActorKilled { actor, restart, request: None });
     }
 
     /// The handle by which a call of the other side reaches its actor, if the other side means the actor as it is now.
@@ -342,7 +342,7 @@ impl Peer {
         };
         if now && hosted.is_some() {
             // Whether it lives again, those who hold it here learn from the other side.
-            self.bridge.send(ToNode::ActorKilled { actor, restart: true });
+            self.bridge.send(ToNode::ActorKilled { actor, restart: true, request: None });
         }
         let failure = Failure::new(FailureKind::ActorDied, "the actor was ended");
         self.wire.send(&Frame::ActorEnded { actor, incarnation, failure });

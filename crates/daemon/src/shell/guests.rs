@@ -33,6 +33,8 @@ pub(crate) struct GuestProcess {
 
 /// What the node's thread has to know about templates.
 pub(crate) enum TemplateNews {
+    /// Nothing of it runs.
+    Unneeded(ProgramId),
     /// Workers of this program are to be forked.
     Added(ProgramId, Launch),
     /// They are not needed any more.

@@ -65,6 +65,8 @@ pub(crate) struct Keeper {
     due: Instant,
     failures: u32,
     warned: bool,
+    /// Nobody needs it for now: it ends, and none is started before a worker is wanted.
+    resting: bool,
     /// It is not needed any more, and ends.
     leaving: bool,
     waiting: VecDeque<SpawnOrder>,
@@ -80,6 +82,8 @@ struct Template {
     stdout: Output,
     stderr: Output,
     ready: bool,
+    /// It was told to end.
+    dismissed: bool,
     unanswered: VecDeque<Unborn>,
 }
 
@@ -107,6 +111,7 @@ impl Keeper {
             due: Instant::now(),
             failures: 0,
             warned: false,
+            resting: false,
             leaving: false,
             waiting: VecDeque::new(),
             buffer: vec![0; TEMPLATE_MESSAGE_BYTES_MAX],
@@ -116,12 +121,13 @@ impl Keeper {
     /// A worker is wanted.
     pub(crate) fn order(&mut self, order: SpawnOrder) {
         self.waiting.push_back(order);
+        self.resting = false;
     }
 
     /// Starts the template if it is time to, and asks it for as many workers as it may be asked for.
     pub(crate) fn turn(&mut self) -> Vec<Tidings> {
         let mut tidings = Vec::new();
-        if self.template.is_none() && !self.leaving && self.due <= Instant::now() {
+        if self.due().is_some_and(|due| due <= Instant::now()) {
             match Template::start(self.id, &self.program) {
                 Ok(template) => self.template = Some(template),
                 Err(error) => {
@@ -132,7 +138,10 @@ impl Keeper {
                 }
             }
         }
-        let Some(template) = self.template.as_mut().filter(|template| template.ready) else { return tidings };
+        let Some(template) = self.template.as_mut().filter(|template| template.ready && !template.dismissed)
+        else {
+            return tidings;
+        };
         while template.unanswered.len() < UNANSWERED_MAX
             && let Some(order) = self.waiting.pop_front()
         {
@@ -152,7 +161,7 @@ impl Keeper {
 
     /// When [`turn`](Self::turn) has something to do though nothing happens.
     pub(crate) fn due(&self) -> Option<Instant> {
-        (self.template.is_none() && !self.leaving).then_some(self.due)
+        (self.template.is_none() && !self.leaving && !self.resting).then_some(self.due)
     }
 
     /// What to wait on: its messages, its end, and what it prints, unless there is no room for that.
@@ -160,7 +169,9 @@ impl Keeper {
         let running = self.template.as_ref().map(move |template| {
             let outputs = [template.stdout.pipe(), template.stderr.pipe()].into_iter().flatten();
             let outputs = outputs.filter(move |_| !full);
-            [template.socket.as_fd(), template.pidfd.as_fd()].into_iter().chain(outputs)
+            // The socket of one that was told to end says so until it has.
+            let socket = (!template.dismissed).then(|| template.socket.as_fd());
+            socket.into_iter().chain([template.pidfd.as_fd()]).chain(outputs)
         });
         running.into_iter().flatten()
     }
@@ -191,11 +202,24 @@ impl Keeper {
         tidings
     }
 
-    /// No more workers are wanted: the template ends by itself, and is not waited for.
+    /// No workers are wanted for now: the template ends by itself, and is not waited for.
+    pub(crate) fn rest(&mut self) {
+        if self.waiting.is_empty() {
+            self.resting = true;
+            self.dismiss();
+        }
+    }
+
+    /// No more workers are wanted.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
         self.waiting.clear();
-        if let Some(template) = &self.template {
+        self.dismiss();
+    }
+
+    fn dismiss(&mut self) {
+        if let Some(template) = &mut self.template {
+            template.dismissed = true;
             let _ = rustix::net::shutdown(&template.socket, Shutdown::Both);
         }
     }
@@ -213,8 +237,9 @@ impl Keeper {
         let Some(mut template) = self.template.take() else { return };
         template.stdout.finish(forwarder);
         template.stderr.finish(forwarder);
-        if self.leaving {
+        if template.dismissed {
             let _ = template.child.wait();
+            self.status.set(State::Starting);
             return;
         }
         // Their descriptors are gone with it; they are asked for again.
@@ -290,6 +315,7 @@ impl Template {
                 stdout,
                 stderr,
                 ready: false,
+                dismissed: false,
                 unanswered: VecDeque::new(),
             }),
             Err(error) => {

@@ -65,6 +65,7 @@ pub use places::{PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
     PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
+    TEMPLATE_IDLE_MICROSECONDS_MAX,
 };
 pub use supply::TENURE_MICROSECONDS_MIN;
 pub use view::ProcessView;
@@ -210,7 +211,12 @@ impl Node {
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
-            ToNode::ActorKilled { actor, restart } => self.on_actor_killed(now, from, actor, restart, out),
+            ToNode::ActorKilled { actor, restart, request } => {
+                self.on_actor_killed(now, from, actor, restart, out);
+                if let Some(request) = request {
+                    self.send(from, FromNode::KillTaken(request), out);
+                }
+            }
             ToNode::TaskLost { submitter, key, attempt, cause } => {
                 if self.roster.is_live(submitter) {
                     self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);

@@ -218,6 +218,8 @@ pub enum TaskState {
     Waiting,
     /// It waits for its turn.
     Queued,
+    /// Its actor has it: it runs, or waits there for its turn.
+    Sent,
     /// It runs.
     Running,
     /// It has its results.
@@ -292,6 +294,7 @@ words!(TaskKind { Function = "function", Constructor = "constructor", Method = "
 words!(TaskState {
     Waiting = "waiting",
     Queued = "queued",
+    Sent = "sent",
     Running = "running",
     Finished = "finished",
     Failed = "failed",

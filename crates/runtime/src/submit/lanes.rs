@@ -28,22 +28,30 @@ impl Shell {
     /// The lane of a shape, for a submission: it stays until that is on record.
     pub(super) fn choose_lane(&mut self, shape: &Arc<Shape>) -> Option<LaneIndex> {
         let lane = *self.by_shape.get(shape)?;
-        self.lanes[lane.place()].choices += u32::from(lane != DEFAULT_LANE);
+        self.lanes[lane.place()].choices += u32::from(!self.is_default(lane));
         Some(lane)
+    }
+
+    fn is_default(&self, lane: LaneIndex) -> bool {
+        lane == DEFAULT_LANE && self.has_default
     }
 
     /// A submission that has chosen a lane is on record.
     #[inline]
     pub(super) fn on_chosen(&mut self, lane: LaneIndex) {
         // The first one stays in any case, and nobody asks for it.
-        if lane != DEFAULT_LANE && self.machine.lane_in(lane.place()) == Some(lane) {
+        if !self.is_default(lane) && self.machine.lane_in(lane.place()) == Some(lane) {
             self.lanes[lane.place()].choices -= 1;
         }
     }
 
-    /// Gives up the lanes that have nothing to do, but for the default one.
-    fn give_up_lanes(&mut self) -> impl Iterator<Item = LaneId> {
-        let unchosen = (1..self.lanes.len()).filter(|&place| self.lanes[place].choices == 0);
+    /// Gives up those of these lanes that have nothing to do, but for the default one.
+    fn give_up_lanes(&mut self, which: impl Fn(&Shape) -> bool) -> impl Iterator<Item = LaneId> {
+        let places = usize::from(self.has_default)..self.lanes.len();
+        let unchosen = places.filter(|&place| {
+            let lane = &self.lanes[place];
+            lane.choices == 0 && which(&lane.definition)
+        });
         let idle = self.machine.close_idle_lanes(unchosen);
         self.by_shape.retain(|_, lane| !idle.contains(lane));
         for &lane in &idle {
@@ -178,15 +186,28 @@ impl Inner {
     /// Another lane is wanted: if there are many, those that have nothing to do go, so that their number is not the
     /// limit of how many different things a program can ask for.
     fn give_up_lanes(self: &Arc<Self>, shard: &Shard) {
+        if shard.lock().by_shape.len() >= limits::LANES_KEPT {
+            self.give_up_idle(shard, |_| true);
+        }
+        self.run_deferred();
+    }
+
+    /// The node has no use for a program any more: nor is there for its lanes, but for those that have something to do.
+    pub(crate) fn on_lanes_unwanted(self: &Arc<Self>, program: ProgramId) {
+        for shard in self.submitter.all() {
+            self.give_up_idle(shard, |shape| shape.program == program);
+        }
+        self.run_deferred();
+        self.flush_outbox();
+    }
+
+    fn give_up_idle(&self, shard: &Shard, which: impl Fn(&Shape) -> bool) {
         // An answer that is on its way may name a lane that is open now. Who asks from now on asks after it was given up.
         let wishes = self.replies.lanes.lock();
         let mut shell = shard.lock();
         let is_asked = |wish: &LaneWish| !matches!(wish, LaneWish::Open(_));
-        if shell.by_shape.len() >= limits::LANES_KEPT && !wishes.values().any(is_asked) {
-            self.outbox.extend(shell.give_up_lanes().map(|lane| ToNode::LaneForgotten { lane }));
+        if !wishes.values().any(is_asked) {
+            self.outbox.extend(shell.give_up_lanes(which).map(|lane| ToNode::LaneForgotten { lane }));
         }
-        drop(shell);
-        drop(wishes);
-        self.run_deferred();
     }
 }

@@ -224,7 +224,7 @@ impl Stage {
             "orphan-actor" => ToNode::ActorOrphaned { actor },
             "actor-away" => ToNode::ActorAway { actor, reason: line.word(2)?.to_owned() },
             "actor-back" => ToNode::ActorBack { actor },
-            "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart") },
+            "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart"), request: None },
             _ => {
                 let host = self.process(line.word(2)?)?;
                 ToNode::ActorEscaped { actor, host }

@@ -194,7 +194,8 @@ impl Hosting {
     fn kill_actor(&mut self, around: &mut Around<'_>) {
         if let Some(actor) = self.handle(around) {
             let restart = around.random.chance(50);
-            around.tell(ToNode::ActorKilled { actor, restart });
+            let request = around.random.chance(50).then_some(0);
+            around.tell(ToNode::ActorKilled { actor, restart, request });
         }
     }
 
@@ -298,8 +299,12 @@ impl Hosting {
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
             | FromNode::Warned { .. }
+            | FromNode::KillTaken(_)
+            | FromNode::LanesUnwanted(_)
             | FromNode::ActorWanted { .. } => {}
-            FromNode::KillActor { actor, restart } => around.tell(ToNode::ActorKilled { actor, restart }),
+            FromNode::KillActor { actor, restart } => {
+                around.tell(ToNode::ActorKilled { actor, restart, request: None });
+            }
             other => panic!("an unexpected message: {other:?}"),
         }
     }

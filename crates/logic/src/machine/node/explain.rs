@@ -6,7 +6,7 @@ use super::{Node, NodeEffect};
 use crate::Effects;
 use crate::ledger::{Allocation, Source};
 use aktis_protocol::control::{FromNode, RequestId};
-use aktis_protocol::{LaneId, ProcessSlot, ProgramId, ShapeId};
+use aktis_protocol::{LaneId, ProcessSlot, ProgramId, ShapeId, Strategy};
 
 impl Node {
     pub(super) fn on_shape_question(
@@ -45,7 +45,8 @@ impl Node {
             return text;
         }
         if !self.stock.is_feasible(&want) {
-            return self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want));
+            let strategy = &self.leases.shape(shape).strategy;
+            return self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want, strategy));
         }
         if !isolated && self.roster.shared(program).is_none() {
             return self.shared_text(program);
@@ -108,8 +109,8 @@ impl Node {
         }
     }
 
-    /// What the node, or the group, does not have at all.
-    pub(super) fn infeasible_text(&self, want: &Want) -> String {
+    /// What the node, or the group, does not have at all, for something that may run here.
+    pub(super) fn infeasible_text(&self, want: &Want, strategy: &Strategy) -> String {
         if let Some(place) = want.group {
             return self.group_text(place, &want.resources);
         }
@@ -117,7 +118,13 @@ impl Node {
         let names = node.infeasible_names(wanted);
         let wants: Vec<_> = names.iter().map(|name| format!("{} {name}", wanted.get(name))).collect();
         let has: Vec<_> = names.iter().map(|name| format!("{} {name}", node.total().get(name))).collect();
-        format!("no node has {}; this node has {} in all", wants.join(", "), has.join(", "))
+        let (wants, has) = (wants.join(", "), has.join(", "));
+        match strategy {
+            Strategy::Node { soft: false, .. } => {
+                format!("it has to be on this node, which has not {wants}, but {has} in all")
+            }
+            _ => format!("no node has {wants}; this node has {has} in all"),
+        }
     }
 
     /// What is not free now, and who has it.

@@ -19,7 +19,7 @@ use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::{ToPlacer, rules_text};
 use aktis_protocol::{
     DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId,
-    ProcessSlot, Resources, ShapeId, limits,
+    ProcessSlot, Resources, ShapeId, Strategy, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -231,7 +231,7 @@ impl Node {
         }
         Some(match self.stock.is_feasible(want) {
             true => "its bundles cannot be cut from the GPUs of this node".to_owned(),
-            false => self.infeasible_text(want),
+            false => self.infeasible_text(want, &Strategy::Default),
         })
     }
 

@@ -228,6 +228,11 @@ pub enum NodeEffect {
         /// The place.
         process: ProcessSlot,
     },
+    /// Nothing of the program runs: end what its workers are forked from, until another is to be started.
+    EndTemplate {
+        /// The program.
+        program: ProgramId,
+    },
     /// Nothing refers to the program any more: end what its workers are forked from.
     ForgetProgram {
         /// The program.

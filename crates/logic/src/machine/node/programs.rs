@@ -9,6 +9,7 @@ use super::leases::{IdleWorker, StartFailures};
 use super::roster::{Role, Stage};
 use super::{Guest, Node, NodeEffect, ProgramConfig, START_FAILURES_FREE, WorkerKind};
 use crate::{Effects, Time};
+use aktis_protocol::control::FromNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, Shape, ShapeId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PROGRAM_IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
 /// How long a shared worker may keep leases when the drivers whose tasks it runs are gone: then it is killed.
 pub const PROGRAM_STUCK_MICROSECONDS_MAX: u64 = 5_000_000;
+/// How long what the workers of a program are forked from stays, and lanes of it, when nothing of it runs.
+pub const TEMPLATE_IDLE_MICROSECONDS_MAX: u64 = 5_000_000;
 /// How long a program that nothing refers to stays known.
 pub const PROGRAM_KEPT_MICROSECONDS: u64 = 60_000_000;
 /// How often a program without drivers is looked at.
@@ -369,9 +372,24 @@ impl Node {
                 Need::Somebody | Need::Nobody | Need::Nothing => {}
             }
         }
-        let long_ago = need == Need::Nothing && so_for >= PROGRAM_KEPT_MICROSECONDS;
-        if long_ago && !self.is_referred_to(program) {
+        let unneeded_for = |microseconds: u64| need == Need::Nothing && so_for >= microseconds;
+        if unneeded_for(PROGRAM_KEPT_MICROSECONDS) && !self.is_referred_to(program) {
             self.forget_program(program, out);
+        } else if unneeded_for(TEMPLATE_IDLE_MICROSECONDS_MAX) {
+            self.rest_program(program, out);
+        }
+    }
+
+    /// Nothing of the program runs: what was kept for the next of its tasks goes.
+    fn rest_program(&self, program: ProgramId, out: &mut Effects<NodeEffect>) {
+        if self.programs.shares(program) == Some(false) {
+            out.push(NodeEffect::EndTemplate { program });
+        }
+        let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
+        let lanes = self.leases.lanes.values().filter(|lane| of_it(lane.shape));
+        // Those of other nodes, whose driver may be gone; given up, they do not keep the program known.
+        for submitter in lanes.map(|lane| lane.submitter).collect::<BTreeSet<_>>() {
+            self.send(submitter, FromNode::LanesUnwanted(program), out);
         }
     }
 

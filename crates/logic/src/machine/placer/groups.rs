@@ -434,7 +434,16 @@ impl Placer {
         let (count, nodes) = (group.spec.bundles.len(), totals.len());
         match group.spec.strategy {
             GroupStrategy::StrictSpread => {
-                format!("its {count} bundles want {count} different nodes, of {nodes} that there are")
+                let takes_any = |known: &&Known| {
+                    (0..).zip(&group.spec.bundles).any(|(index, bundle)| {
+                        known.info.resources.covers(bundle) && group.spec.suits(index, &known.info.labels)
+                    })
+                };
+                let unfit = match nodes - self.nodes.iter().filter(takes_any).count() {
+                    0 => String::new(),
+                    unfit => format!(", {unfit} of which have not what any bundle needs"),
+                };
+                format!("its {count} bundles want {count} different nodes, of {nodes} that there are{unfit}")
             }
             GroupStrategy::StrictPack => "its bundles do not fit on one node together".to_owned(),
             _ => format!("its bundles do not fit on the {nodes} nodes together"),

@@ -4,6 +4,7 @@
 //! Invariant: whoever holds an actor that is in the care of another node is told by that node what becomes of it.
 
 use super::super::{Node, NodeEffect};
+use super::handles::KILLED;
 use super::record::{Care, Life, light_spec};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
@@ -77,6 +78,17 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.set_away(from, actor, None, out);
+    }
+
+    /// An actor in the care of another node was killed from here, and may live again: what is called after that is not for
+    /// the life that ends, and waits until that node says more.
+    pub(super) fn suspend(&mut self, actor: ActorId, caretaker: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        if let Life::Alive { .. } = known.life {
+            known.away = Some(KILLED.into());
+            let others = known.holders.iter().copied().filter(|&holder| holder != caretaker);
+            others.collect::<Vec<_>>().into_iter().for_each(|holder| self.tell_one(actor, holder, out));
+        }
     }
 
     fn set_away(

@@ -12,7 +12,7 @@ use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
 
 /// Why an actor starts again, though its process is well.
-const KILLED: &str = "restarting after it was killed";
+pub(super) const KILLED: &str = "restarting after it was killed";
 
 /// What a name takes in a message besides itself, at most.
 const NAME_BYTES: usize = 8;
@@ -152,6 +152,9 @@ impl Node {
         if let Some(Care::ForPeer(peer) | Care::AtPeer(peer)) = care
             && peer != from
         {
+            if restart {
+                self.suspend(actor, peer, out);
+            }
             return self.send(peer, FromNode::KillActor { actor, restart }, out);
         }
         let killed = Failure::new(FailureKind::ActorDied, "the actor was killed");

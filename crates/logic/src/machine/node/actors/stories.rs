@@ -114,7 +114,9 @@ impl Node {
             return self.put_off(actor, text, out);
         }
         if !self.may_live_here(actor) || !self.stock.is_feasible(&want) {
-            let text = self.actor_place_text(actor).unwrap_or_else(|| self.infeasible_text(&want));
+            let strategy = &self.actors.table[&actor].spec.strategy;
+            let text = self.actor_place_text(actor);
+            let text = text.unwrap_or_else(|| self.infeasible_text(&want, strategy));
             self.warn_creator_if_alone(actor, &text, out);
             return self.put_off(actor, text, out);
         }
@@ -227,6 +229,7 @@ impl Node {
         }
         let allocation = std::mem::take(allocation);
         known.life = Life::Alive { host: from, allocation };
+        known.away = None;
         known.start_failures = StartFailures::default();
         self.tell(actor, out);
     }

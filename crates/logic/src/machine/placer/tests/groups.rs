@@ -59,6 +59,16 @@ fn a_refusal_or_a_death_returns_everything_and_another_way_is_tried() {
 }
 
 #[test]
+fn nodes_that_have_nothing_for_a_bundle_are_counted() {
+    let mut talk = Talk::with(&[cpus(2), cpus(0), cpus(2)]);
+    talk.want_group(1, 7, GroupStrategy::StrictSpread, &[1, 1, 1]);
+    talk.pass(LOOK);
+    let expected = "1 pending: its 3 bundles want 3 different nodes, of 3 that there are, \
+                    1 of which have not what any bundle needs";
+    assert_eq!(talk.heard(), [expected]);
+}
+
+#[test]
 fn a_ready_group_that_loses_a_node_is_repaired_around_what_is_left() {
     let mut talk = Talk::with(&[cpus(2), cpus(2)]);
     talk.want_group(1, 7, GroupStrategy::StrictSpread, &[2, 2]);
