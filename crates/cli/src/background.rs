@@ -31,7 +31,13 @@ pub(crate) fn start(
     let log = directory::open_log(&config.directory)?;
     let log_path = config.directory.join(directory::LOG_NAME);
     let mut command = Command::new(&restart.program);
-    command.args(&restart.arguments).args(without(arguments, &[], &["--token"])).arg("--background");
+    // It does not stay where this process is: paths are given to it whole.
+    let given = without(arguments, &[], &["--token", "--directory", "--spill-directory"]);
+    command.args(&restart.arguments).args(given).arg("--background");
+    command.arg("--directory").arg(&config.directory);
+    if let Some(spill_directory) = &config.spill_directory {
+        command.arg("--spill-directory").arg(spill_directory);
+    }
     let token = match &config.role {
         Role::Head => None,
         Role::Member { token, .. } => Some(token),

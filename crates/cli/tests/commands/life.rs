@@ -117,3 +117,21 @@ fn the_directory_is_found_by_the_environment() {
     let found = missing(aktis(&first).current_dir(parent.path()).args(["--directory", "second"]));
     assert!(found.contains(&place(&second)), "{found}");
 }
+
+#[test]
+fn a_relative_directory_means_the_same_to_all_processes() {
+    let (parent, _) = directory();
+    std::fs::create_dir(parent.path().join("big")).expect("made");
+    let aktis = |variable: &str, arguments: &[&str]| {
+        let mut command = aktis(Path::new(variable));
+        told(command.current_dir(parent.path()).args(arguments).output().expect("it runs"))
+    };
+    for (variable, option) in [("", &["--directory", "here"][..]), ("here", &[])] {
+        let start = ["start", "--head", "--detach", "--cpus", "1", "--spill-directory", "big"];
+        let (_, errors, code) = aktis(variable, &[&start, option].concat());
+        assert_eq!((errors.as_str(), code), ("", 0));
+        assert_eq!(aktis(variable, &[&["status"], option].concat()).2, 0);
+        assert_eq!(aktis(variable, &[&["stop"], option].concat()).2, 0);
+        assert!(!parent.path().join("here/here").exists());
+    }
+}
