@@ -1,6 +1,7 @@
 """Clusters: several nodes, each a process with workers of its own, and drivers that attach to one of them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,20 @@ def test_the_command(cluster: Cluster) -> None:
     wrong = subprocess.run([*command, "begin"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "begin" in wrong.stderr
+
+
+def test_ctrl_c_ends_a_command_that_goes_on(cluster: Cluster, driver: Any) -> None:
+    @aktis.remote
+    def say() -> None:
+        print("words")
+
+    aktis.get(say.remote(), timeout=SECONDS)
+    command = [sys.executable, "-m", "aktis._cli", "--directory", cluster.address, "logs", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == -signal.SIGINT
 
 
 def test_nodes_come_and_go(no_session: None) -> None:
