@@ -64,7 +64,7 @@ impl Node {
     fn find(directory: &Path) -> Result<Self, Failed> {
         match Client::connect(directory).and_then(|mut client| client.status()) {
             Ok(status) => return Ok(Self::Runs(status)),
-            Err(ClientError::NoDaemon { .. } | ClientError::Ended { .. }) => {}
+            Err(ClientError::NoDaemon { .. } | ClientError::Starting { .. } | ClientError::Ended { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         match Directory::claim(directory) {

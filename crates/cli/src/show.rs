@@ -4,7 +4,8 @@ use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
 use crate::{rows, table};
-use aktis_cluster::admin::Client;
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -104,11 +105,15 @@ pub(crate) fn stop(
 ) -> Result<(), Failed> {
     // Nodes end each other; a control process ends the node of its machine.
     let (client, scope) = match cluster {
-        true => (Client::connect(directory)?, StopScope::Cluster),
-        false => (Client::connect_to_control(directory)?, StopScope::Node),
+        true => (Client::connect(directory), StopScope::Cluster),
+        false => (Client::connect_to_control(directory), StopScope::Node),
     };
-    if !client.stop(scope, patience)? || !aktis_cluster::directory::wait_until_free(directory, patience) {
-        let log = directory.join(aktis_cluster::directory::LOG_NAME);
+    let ended = match client {
+        Err(ClientError::Starting { directory, .. }) => terminate(&directory, patience)?,
+        client => client?.stop(scope, patience)?,
+    };
+    if !ended || !wait_until_free(directory, patience) {
+        let log = directory.join(LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }
     let what = if cluster { "the cluster" } else { "the node of this machine" };
@@ -140,3 +145,11 @@ fn duration_text(duration: Duration) -> String {
     }
     text
 }
+/// Ends a process that has a directory, and cannot be asked to end over its socket; false if it is there after `patience`.
+fn terminate(directory: &Path, patience: Duration) -> Result<bool, Failed> {
+    if let Some(holder) = Holder::find(directory) {
+        holder.terminate().map_err(|source| Failed::System { what: "to end the process", source })?;
+    }
+    Ok(wait_until_free(directory, patience))
+}
+

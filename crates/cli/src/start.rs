@@ -35,9 +35,10 @@ pub(crate) fn start(
         let where_to = format!("it runs in the background as process {pid}; its log is {}\n", log.display());
         return write!(output, "{words}{where_to}").map_err(Failed::Output);
     }
+    let notice: fn(&str) = if in_background { background::notice } else { |words| eprintln!("{words}") };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
         Role::Head => head::run(&config, given, restart, on_ready),
-        Role::Member { .. } => run(config, on_ready),
+        Role::Member { .. } => run(config, on_ready, notice),
     };
     match in_background {
         true => background::run(&directory, |mut report| run(&mut report)),
@@ -47,8 +48,12 @@ pub(crate) fn start(
     }
 }
 
-/// Runs a daemon until it is stopped; `on_ready` is told what to print.
-fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Failed> {
+/// Runs a daemon until it is stopped; `on_ready` is told what to print, and `notice` what it waits for before.
+fn run(
+    config: DaemonConfig,
+    on_ready: impl FnOnce(&str) -> io::Result<()>,
+    notice: fn(&str),
+) -> Result<(), Failed> {
     let directory = config.directory.clone();
     let stopper = Arc::new(OnceLock::<Stopper>::new());
     let stop = stopper.clone();
@@ -57,7 +62,7 @@ fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> R
         // It is about to start, or waits for the control process of its cluster: there is nothing to end.
         None => std::process::exit(1),
     })?;
-    let daemon = Daemon::start(config)?;
+    let daemon = Daemon::start_with(config, notice)?;
     let _ = stopper.set(daemon.stopper());
     on_ready(&greeting(&daemon, &directory)).map_err(Failed::Output)?;
     daemon.wait();
