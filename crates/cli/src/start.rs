@@ -37,7 +37,7 @@ pub(crate) fn start(
     }
     let notice: fn(&str) = if in_background { background::notice } else { |words| eprintln!("{words}") };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
-        Role::Head => head::run(&config, given, restart, on_ready),
+        Role::Head => head::run(&config, given, restart, on_ready, notice),
         Role::Member { .. } => run(config, on_ready, notice),
     };
     match in_background {
@@ -49,7 +49,7 @@ pub(crate) fn start(
 }
 
 /// Runs a daemon until it is stopped; `on_ready` is told what to print, and `notice` what it waits for before.
-fn run(
+pub(crate) fn run(
     config: DaemonConfig,
     on_ready: impl FnOnce(&str) -> io::Result<()>,
     notice: fn(&str),

@@ -46,6 +46,14 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// The process of the node of a machine.
+fn node(directory: &Path) -> Pid {
+    let status: serde_json::Value =
+        serde_json::from_str(&run(directory, &["status", "--json"]).0).expect("JSON");
+    let pid = status["nodes"][0]["pid"].as_i64().expect("a process");
+    Pid::from_raw(pid as i32).expect("a process")
+}
+
 #[test]
 fn signals_end_a_daemon_in_the_foreground() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -192,4 +200,21 @@ fn the_log_is_bounded_while_daemons_write_to_it() {
     until("a log that begins anew", || log.metadata().expect("known").len() < 16 << 20);
     assert!(path.join("daemon.log.old").metadata().expect("put aside").len() <= 16 << 20);
     assert_eq!(run(&path, &["stop"]).2, 0);
+}
+
+#[test]
+fn a_node_that_was_killed_is_started_again_beside_its_control_process() {
+    let (_parent, path) = directory();
+    let (mut child, _) = start(&path);
+    let killed = node(&path);
+    kill_process(killed, Signal::KILL).expect("sent");
+    until("the end of the node", || run(&path, &["status"]).1.contains("no node of aktis runs in"));
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach", "--cpus", "1"]);
+    assert_eq!((errors.as_str(), code), ("", 0));
+    assert_ne!(node(&path), killed);
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach"]);
+    assert!(code == 1 && errors.contains(&format!("already, as process {}", child.id())), "{errors}");
+    assert_eq!(run(&path, &["stop"]).2, 0);
+    assert!(child.wait().expect("ended").success());
+    assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
 }
