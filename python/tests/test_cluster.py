@@ -174,5 +174,7 @@ def test_nodes_come_and_go(no_session: None) -> None:
         assert aktis.cluster_resources()["CPU"] == 4
         cluster.remove_node(node, allow_graceful=False)
         wait_until(lambda: aktis.cluster_resources()["CPU"] == 1)
+        alive = {each["NodeID"]: each["Alive"] for each in aktis.nodes()}
+        assert alive == {cluster.head_node.node_id: True, node.node_id: False}
         assert aktis.get(add.remote(1), timeout=SECONDS) == 2
     assert not aktis.is_initialized()

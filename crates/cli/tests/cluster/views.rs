@@ -79,6 +79,31 @@ fn programs_are_told_while_they_run_and_after_they_have_ended() {
 }
 
 #[test]
+fn nodes_that_are_gone_are_told_of() {
+    let mut cluster = Cluster::new(1, &[1, 1]);
+    let (killed, stopped) = (node_of(&cluster.machines[1]), node_of(&cluster.machines[2]));
+    let dead = |machine: &Machine| rows(machine, &["nodes", "--state", "dead"]);
+    assert_eq!(dead(cluster.head()), [] as [Value; 0]);
+    assert!(run(&cluster.machines[2].path, &["stop"]).status.success());
+    until("the first is gone", || dead(&cluster.machines[1]).len() == 1);
+    cluster.machines[1].kill();
+    until("both are gone", || dead(cluster.head()).len() == 2);
+    // They are told of by the next control process too.
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    until("it says so", || dead(cluster.head()).len() == 2);
+    let expected = [(&stopped, "it was stopped"), (&killed, "its lease has lapsed")];
+    for (row, (node, why)) in dead(cluster.head()).iter().zip(expected) {
+        assert_eq!(row["id"], **node);
+        assert!(row["reason"].as_str().unwrap().starts_with(why), "{row}");
+        assert!(row["died_unix_milliseconds"].as_u64().is_some_and(|at| at > 0), "{row}");
+        let told = explanation(cluster.head(), node);
+        assert!(told.contains("it is dead") && told.contains(why), "{told}");
+    }
+    assert_eq!(cluster.head().count("nodes"), 3);
+}
+
+#[test]
 fn what_there_is_is_told_by_every_machine() {
     let cluster = Cluster::new(0, &[2, 2]);
     let session = cluster.head().session();

@@ -5,8 +5,10 @@ use aktis_io::Role;
 use aktis_io::durable::DurableError;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
-use aktis_protocol::member::{NamedActor, Question, Reply};
+use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT};
+use aktis_protocol::member::{DEAD_PREFIX, DeadNode, Departure, NamedActor, Question, Reply};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::tables::{Answer, Key, Query, Table};
 use aktis_protocol::{ActorId, Epoch, GroupId, GroupSpec, GroupState, Labels, Resources, SessionId, TaskId};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -174,13 +176,43 @@ fn a_link_that_is_closed_without_leaving_costs_nothing() {
 }
 
 #[test]
+fn the_last_nodes_that_are_gone_are_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (node, other) = (Node::new(&control), Node::new(&control));
+    let watcher = other.dial(&control);
+    watcher.join(Vec::new());
+    let mut last = Epoch(0);
+    for _ in 0..=DEAD_NODES_KEPT {
+        let line = node.dial(&control);
+        last = line.join(Vec::new());
+        line.link.close(LEAVING);
+        watcher.wait(|message| {
+            matches!(message, FromControl::NodeLeft { epoch, .. } if epoch == last).then_some(())
+        });
+    }
+    let (table, prefix, limit) = (Table::Nodes, Key::from(DEAD_PREFIX), ANSWER_ROWS_MAX);
+    let query = Query::Rows { table, prefix, after: None, limit, values: true };
+    let deadline = Instant::now() + PATIENCE;
+    let rows = (1..).find_map(|number| {
+        assert!(Instant::now() < deadline, "the oldest does not go");
+        match watcher.ask(number, Question::Query(query.clone())) {
+            Reply::Table(Answer::Rows { rows, .. }) => (rows.len() == DEAD_NODES_KEPT).then_some(rows),
+            reply => panic!("{reply:?}"),
+        }
+    });
+    let dead: DeadNode = decode(&rows.expect("found").last().expect("some").1).expect("a row");
+    assert_eq!((dead.info.epoch, dead.why), (last, Departure::Left));
+}
+
+#[test]
 fn a_listing_says_that_it_is_not_complete() {
     let directory = tempfile::tempdir().expect("a directory");
     let control = control(directory.path());
     let node = Node::new(&control);
     let line = node.dial(&control);
     line.join(Vec::new());
-    let count = u64::from(aktis_protocol::limits::ANSWER_ROWS_MAX) + 1;
+    let count = u64::from(ANSWER_ROWS_MAX) + 1;
     for number in 1..=count {
         let key = format!("{number}").into_bytes();
         let question = KeyQuestion::Put { key, value: Vec::new(), overwrite: true };
