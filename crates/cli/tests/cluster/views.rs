@@ -135,12 +135,16 @@ fn what_there_is_is_told_by_every_machine() {
         assert_eq!((&actor["name"], &actor["state"]), (&Value::from("the counter"), &Value::from("alive")));
         assert!(members.contains(actor["node"].as_str().unwrap()) && actor["pid"].is_number(), "{actor}");
         let workers = rows(machine, &["workers"]);
-        assert!(workers.iter().any(|row| row["pid"] == actor["pid"] && row["node"] == actor["node"]));
+        let worker = workers
+            .iter()
+            .find(|row| row["pid"] == actor["pid"] && row["node"] == actor["node"])
+            .expect("it");
+        assert_eq!(worker["resources"]["CPU"], 1, "what the actor holds: {worker}");
         let stored = rows(machine, &["objects", "--state", "memory"]);
         assert!(stored.iter().any(|row| row["bytes"].as_u64().unwrap() >= 1 << 20), "{stored:#?}");
 
         let told = explanation(machine, running[0]["id"].as_str().unwrap());
-        assert!(told.contains(&format!("is running in worker process {pid}")), "{told}");
+        assert!(told.contains(&format!(": it is running in worker process {pid}")), "{told}");
         assert!(told.contains("is on another node"), "the submitter's view, too: {told}");
         let told = explanation(machine, &actor["id"].as_str().unwrap()[..20]);
         assert!(told.contains(&format!("it lives in process {}", actor["pid"])), "{told}");
@@ -148,7 +152,7 @@ fn what_there_is_is_told_by_every_machine() {
         assert!(nodes.iter().all(|row| row["state"] == "alive" && row["pid"].is_number()), "{nodes:#?}");
     }
     let words = lingering[0].explain();
-    assert!(words.contains("another node") && words.contains("is running in worker process"), "{words}");
+    assert!(words.contains("another node") && words.contains("it is running in worker process"), "{words}");
     let words = aktis::explain(&counter);
     assert!(words.contains("another node") && words.contains("lives in process"), "{words}");
     drop(large);
