@@ -6,6 +6,7 @@ use crate::{Restart, background, head, rows};
 use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
@@ -104,17 +105,30 @@ fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> 
         (resources::GPU, arguments.gpus),
         (resources::MEMORY, arguments.memory),
     ];
-    let named = named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?)));
+    let mut resources = once("--resource", arguments.resources)?;
+    resources.extend(named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?))));
     Ok(DaemonConfig {
         directory,
         role,
         listen: arguments.listen,
-        resources: named.chain(arguments.resources).collect(),
-        labels: BTreeMap::from_iter(arguments.labels),
+        resources,
+        labels: once("--label", arguments.labels)?,
         store_bytes: arguments.store_bytes,
         spill_directory: arguments.spill_directory,
         spill_bytes_max: arguments.spill_bytes,
     })
+}
+
+/// What an option that can be repeated has said, about each thing once.
+fn once<Value>(option: &'static str, pairs: Vec<(String, Value)>) -> Result<BTreeMap<String, Value>, Failed> {
+    let mut said = BTreeMap::new();
+    for (name, value) in pairs {
+        match said.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(value)),
+            Entry::Occupied(entry) => return Err(Failed::Repeated { option, name: entry.key().clone() }),
+        }
+    }
+    Ok(said)
 }
 
 /// The token as it was given, or the first line of the standard input.
