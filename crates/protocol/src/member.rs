@@ -39,7 +39,7 @@ impl std::fmt::Display for Departure {
     }
 }
 
-/// The keys of [`DeadNode`]s in the table of nodes: this, and the epoch.
+/// The keys of [`DeadNode`]s in the table of nodes: this, the time and the epoch.
 pub const DEAD_PREFIX: &str = "dead/";
 
 /// From a node to the control process.

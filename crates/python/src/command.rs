@@ -32,11 +32,10 @@ pub(crate) fn cluster_nodes(
 ) -> PyResult<Bound<'_, PyList>> {
     let nodes = detached(py, || {
         let mut client = Client::connect(Path::new(&directory))?;
-        let mut nodes = client.status()?.nodes;
-        if with_dead && let Rows::Nodes(dead) = client.list(dead_nodes())?.rows {
-            nodes.extend(dead);
+        match with_dead.then(|| client.list(all_nodes())).transpose()?.map(|listing| listing.rows) {
+            Some(Rows::Nodes(nodes)) => Ok(nodes),
+            _ => Ok(client.status()?.nodes),
         }
-        Ok(nodes)
     });
     let nodes = nodes.map_err(|error: ClientError| PyConnectionError::new_err(error.to_string()))?;
     let rows = PyList::empty(py);
@@ -63,12 +62,12 @@ pub(crate) fn cluster_nodes(
     Ok(rows)
 }
 
-fn dead_nodes() -> ListQuery {
+fn all_nodes() -> ListQuery {
     ListQuery {
         what: ListKind::Nodes,
         limit: limits::LISTED_ROWS_MAX,
         node: None,
-        state: Some(NodeState::Dead.word().to_owned()),
+        state: None,
         name: None,
         filters: Vec::new(),
     }

@@ -116,6 +116,8 @@ fn a_daemon_that_dies_before_it_is_ready_is_noticed() {
     let long = path.join("x".repeat(100));
     let (_, errors, code) = run(&long, &["start", "--head", "--detach"]);
     assert!(code == 1 && errors.contains("too long for a socket"), "{errors}");
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach", "--listen", "192.0.2.1:0"]);
+    assert!(code == 1 && errors.contains("hint: name an address of this machine"), "{errors}");
 }
 
 #[test]

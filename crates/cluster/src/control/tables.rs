@@ -6,7 +6,7 @@
 //! | nodes | the node's id | [`NodeInfo`] |
 //! | nodes | `epoch` | the next epoch |
 //! | nodes | `left/` and a number | a [`Sender`] whose membership is over, and whose records are still kept |
-//! | nodes | `dead/` and a number | a [`DeadNode`], of the last that there are |
+//! | nodes | `dead/`, the time and a number | a [`DeadNode`], of the last that there are |
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
 //! | groups | the group's id | [`GroupRow`] |
 //! | all others | as those say who write them | |
@@ -109,7 +109,9 @@ impl Tables {
     pub(super) fn keep_dead_node(&self, info: &NodeInfo, why: Departure) {
         let unix_milliseconds = unix_microseconds() / 1000;
         let dead = DeadNode { info: info.clone(), unix_milliseconds, why };
-        let key = Key([DEAD_PREFIX.as_bytes(), &info.epoch.0.to_be_bytes()].concat());
+        // In the order of their deaths.
+        let parts = [DEAD_PREFIX.as_bytes(), &unix_milliseconds.to_be_bytes(), &info.epoch.0.to_be_bytes()];
+        let key = Key(parts.concat());
         self.change(vec![Change::RowPut { table: Table::Nodes, key, value: encode(&dead), overwrite: true }]);
         self.revise(Table::Nodes, DEAD_PREFIX.into(), |mut rows| {
             rows.truncate(rows.len().saturating_sub(limits::DEAD_NODES_KEPT));

@@ -180,29 +180,33 @@ fn the_last_nodes_that_are_gone_are_kept() {
     let directory = tempfile::tempdir().expect("a directory");
     let control = control(directory.path());
     let (node, other) = (Node::new(&control), Node::new(&control));
-    let watcher = other.dial(&control);
-    watcher.join(Vec::new());
-    let mut last = Epoch(0);
-    for _ in 0..=DEAD_NODES_KEPT {
-        let line = node.dial(&control);
-        last = line.join(Vec::new());
-        line.link.close(LEAVING);
-        watcher.wait(|message| {
-            matches!(message, FromControl::NodeLeft { epoch, .. } if epoch == last).then_some(())
-        });
-    }
+    let asker = other.dial(&control);
     let (table, prefix, limit) = (Table::Nodes, Key::from(DEAD_PREFIX), ANSWER_ROWS_MAX);
     let query = Query::Rows { table, prefix, after: None, limit, values: true };
-    let deadline = Instant::now() + PATIENCE;
-    let rows = (1..).find_map(|number| {
-        assert!(Instant::now() < deadline, "the oldest does not go");
-        match watcher.ask(number, Question::Query(query.clone())) {
-            Reply::Table(Answer::Rows { rows, .. }) => (rows.len() == DEAD_NODES_KEPT).then_some(rows),
-            reply => panic!("{reply:?}"),
+    let mut numbers = 1..;
+    let mut wait_for = |wanted: &dyn Fn(&[DeadNode]) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let reply = asker.ask(numbers.next().expect("endless"), Question::Query(query.clone()));
+            let Reply::Table(Answer::Rows { rows, .. }) = reply else { panic!("{reply:?}") };
+            let dead: Vec<DeadNode> = rows.iter().map(|(_, value)| decode(value).expect("a row")).collect();
+            if wanted(&dead) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{} are told of", dead.len());
         }
-    });
-    let dead: DeadNode = decode(&rows.expect("found").last().expect("some").1).expect("a row");
-    assert_eq!((dead.info.epoch, dead.why), (last, Departure::Left));
+    };
+    let mut first = None;
+    for _ in 0..=DEAD_NODES_KEPT {
+        let line = node.dial(&control);
+        let epoch = line.join(Vec::new());
+        first.get_or_insert(epoch);
+        line.link.close(LEAVING);
+        wait_for(&|dead| {
+            dead.last().is_some_and(|dead| dead.info.epoch == epoch && dead.why == Departure::Left)
+        });
+    }
+    wait_for(&|dead| dead.len() == DEAD_NODES_KEPT && Some(dead[0].info.epoch) > first);
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Parts {
         last.remove(&self.node);
         self.others().iter().for_each(|info| drop(last.remove(&info.node)));
         let mut dead: Vec<DeadNode> = last.into_values().collect();
-        dead.sort_by_key(|dead| dead.info.epoch);
+        dead.sort_by_key(|dead| (dead.unix_milliseconds, dead.info.epoch));
         dead.split_off(dead.len().saturating_sub(DEAD_NODES_KEPT))
     }
 
@@ -196,7 +196,8 @@ impl Admin for Answers {
 
     fn list(&self, query: &ListQuery) -> Result<Listing, Refusal> {
         if query.what == ListKind::Nodes {
-            let (rows, left_out) = query.select(self.0.statuses().into_iter().map(|status| status.row));
+            let members = self.0.statuses().into_iter().map(|status| status.row);
+            let (rows, left_out) = query.select(members.chain(self.0.dead_nodes().iter().map(dead_row)));
             return Ok(Listing { rows: Rows::Nodes(rows), left_out, silent: Vec::new() });
         }
         let no_answer = || {
@@ -220,10 +221,6 @@ impl Admin for Answers {
                 NodeAnswer::Listing(listing) => parts.push(listing),
                 _ => told.silent.push(node),
             }
-        }
-        if query.what == ListKind::Nodes {
-            let rows = Rows::Nodes(self.0.dead_nodes().iter().map(dead_row).collect());
-            parts.push(Listing { rows, left_out: 0, silent: Vec::new() });
         }
         let meant = |node: &NodeId| query.node.as_ref().is_none_or(|prefix| prefix.is_start_of(node));
         told.silent.retain(meant);
@@ -349,7 +346,7 @@ fn dead_row(dead: &DeadNode) -> NodeRow {
 fn dead_account(dead: &DeadNode, told_by: NodeId) -> Account {
     let died = UNIX_EPOCH + Duration::from_millis(dead.unix_milliseconds);
     let ago = died.elapsed().unwrap_or_default().as_secs();
-    let text = format!("it is dead since {ago} s ago, and was at {}: {}", dead.info.address, dead.why);
+    let text = format!("it is dead: {}; that was {ago} s ago, and it was at {}", dead.why, dead.info.address);
     Account { kind: AccountKind::Node, id: dead.info.node.to_string(), node: told_by, text }
 }
 
