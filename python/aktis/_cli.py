@@ -1,6 +1,7 @@
 """The command `aktis`, which a wheel installs: `python -m aktis._cli` is the same."""
 
 import os
+import signal
 import sys
 
 PARENT_SECONDS = 0.5
@@ -23,12 +24,15 @@ def main() -> int:
     """Does what the command line says; gives the exit code."""
     from aktis._engine import native
 
+    # Python's own handler would only take note of Ctrl-C, until the call below is over. Where a daemon runs in this
+    # process, it has its own.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return native.cli(["aktis", *sys.argv[1:]], command())
 
 
 def end_with_parent() -> None:
     """Has this process end soon after the one that started it, however that ends."""
-    import signal
     import threading
     import time
 

@@ -359,6 +359,6 @@ def cli(arguments: Sequence[str], restart: Sequence[str]) -> int:
     """The command `aktis`: `arguments` begin with its name, `restart` is what starts it once more; gives the
     exit code."""
 
-def cluster_nodes(directory: str) -> list[dict[str, Any]]:
+def cluster_nodes(directory: str, with_dead: bool = False) -> list[dict[str, Any]]:
     """Nodes as the daemon knows them that has this directory, its own first: node_id, is_head, is_alive,
     host, address, labels, total, available, store_bytes, drivers (the ids of their processes)."""

@@ -30,7 +30,7 @@ def available_resources() -> dict[str, float]:
 def nodes() -> list[dict[str, Any]]:
     """The nodes of the session, dead ones included."""
     _session.ensure()
-    rows = cluster_rows()
+    rows = cluster_rows(with_dead=True)
     if rows is not None:
         return [_node_of(row) for row in rows]
     name = os.uname().nodename
@@ -48,10 +48,10 @@ def labels() -> dict[str, str]:
     return next((dict(row["labels"]) for row in rows if row["node_id"] == here), {})
 
 
-def cluster_rows() -> list[dict[str, Any]] | None:
+def cluster_rows(with_dead: bool = False) -> list[dict[str, Any]] | None:
     """The nodes of the cluster that the current session is in; None if its node is embedded in the driver."""
     directory = daemon_directory()
-    return None if directory is None else native.cluster_nodes(directory)
+    return None if directory is None else native.cluster_nodes(directory, with_dead)
 
 
 def daemon_directory() -> str | None:

@@ -1,6 +1,7 @@
 """Clusters: several nodes, each a process with workers of its own, and drivers that attach to one of them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import numpy
 import pytest
 
 import aktis
+from aktis import _cli, _nodes
 from aktis.cluster_utils import Cluster
 from support import wait_until
 
@@ -153,11 +155,34 @@ def test_the_command(cluster: Cluster) -> None:
     assert "begin" in wrong.stderr
 
 
+def test_ctrl_c_ends_a_command_that_goes_on(cluster: Cluster, driver: Any) -> None:
+    @aktis.remote
+    def say() -> None:
+        print("words")
+
+    aktis.get(say.remote(), timeout=SECONDS)
+    # As a terminal starts it: whoever runs the tests may ignore the signal.
+    before = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [*_cli.command(before), "--directory", cluster.address, "logs", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == -signal.SIGINT
+        finally:
+            process.kill()
+
+
 def test_nodes_come_and_go(no_session: None) -> None:
     with Cluster(initialize_head=True, connect=True, head_node_args={"num_cpus": 1}) as cluster:
         node = cluster.add_node(num_cpus=3)
         assert aktis.cluster_resources()["CPU"] == 4
         cluster.remove_node(node, allow_graceful=False)
         wait_until(lambda: aktis.cluster_resources()["CPU"] == 1)
+        # It is silent first, and then no member any more: it is told of all the same.
+        wait_until(lambda: len(_nodes.cluster_rows() or []) == 1)
+        wait_until(lambda: [each["Alive"] for each in aktis.nodes()] == [True, False])
+        assert aktis.nodes()[1]["NodeID"] == node.node_id
         assert aktis.get(add.remote(1), timeout=SECONDS) == 2
     assert not aktis.is_initialized()

@@ -53,8 +53,8 @@ pub(crate) enum Command {
     /// Print a new token, with which a machine can join the cluster
     #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
     Token {
-        /// For how long it is good, such as 30m, 12h or 7d
-        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
+        /// For how long it is good, such as 30m, 12h or 7d; 365d at most
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::lifetime)]
         lifetime: Duration,
         #[command(flatten)]
         form: Form,

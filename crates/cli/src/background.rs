@@ -4,21 +4,29 @@
 //! 1. The command that starts it returns when the daemon is ready or has failed, and says which and why.
 //! 2. The token is in no command line and no environment: it comes through the standard input.
 //! 3. Afterwards nothing ties the daemon to the terminal, the pipes or the directory that it was started from.
+//! 4. If the command that waits ends before the daemon is ready, so does the daemon: nobody knows of it.
+//! 5. The log does not grow beyond its bound, however long the daemon runs.
 
 use crate::failed::Failed;
 use crate::{Restart, start};
 use aktis_cluster::{DaemonConfig, Role, directory};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-/// The first line of what the daemon says: all is well.
+/// The line before what the daemon says when all is well.
 const READY: &str = "ready\n";
-/// The first line of what the daemon says: it failed, and why follows.
+/// The line before what the daemon says when it has failed.
 const FAILED: &str = "failed\n";
+/// What lines begin with that come before.
+const NOTICE: &str = "notice ";
 /// It says no more than this.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
+/// How often the daemon looks whether the command that waits is there, and how long its log is.
+const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
 /// Starts this command once more with these arguments, and waits until the daemon is ready; gives what it says.
 pub(crate) fn start(
@@ -31,7 +39,13 @@ pub(crate) fn start(
     let log = directory::open_log(&config.directory)?;
     let log_path = config.directory.join(directory::LOG_NAME);
     let mut command = Command::new(&restart.program);
-    command.args(&restart.arguments).args(without(arguments, &[], &["--token"])).arg("--background");
+    // It does not stay where this process is: paths are given to it whole.
+    let given = without(arguments, &[], &["--token", "--directory", "--spill-directory"]);
+    command.args(&restart.arguments).args(given).arg("--background");
+    command.arg("--directory").arg(&config.directory);
+    if let Some(spill_directory) = &config.spill_directory {
+        command.arg("--spill-directory").arg(spill_directory);
+    }
     let token = match &config.role {
         Role::Head => None,
         Role::Member { token, .. } => Some(token),
@@ -49,18 +63,31 @@ pub(crate) fn start(
         // If it is gone already, the end of its output tells more than this error.
         let _ = writeln!(input, "{token}");
     }
-    let mut report = String::new();
-    let reported =
-        child.stdout.take().expect("it is a pipe").take(REPORT_BYTES_MAX).read_to_string(&mut report);
-    reported.map_err(system("to read what the daemon says"))?;
-    if let Some(words) = report.strip_prefix(READY) {
-        return Ok((words.to_owned(), child));
+    let report = child.stdout.take().expect("it is a pipe").take(REPORT_BYTES_MAX);
+    let (first_line, words) = read(BufReader::new(report)).map_err(system("to read what the daemon says"))?;
+    if first_line == READY {
+        return Ok((words, child));
     }
     let status = child.wait().map_err(system("to wait for the daemon"))?;
-    match report.strip_prefix(FAILED) {
-        Some(reason) => Err(Failed::Background(reason.trim_end().to_owned())),
-        None => Err(Failed::BackgroundEnded { status: status.to_string(), log: log_path }),
+    match first_line.as_str() {
+        FAILED => Err(Failed::Background(words.trim_end().to_owned())),
+        _ => Err(Failed::BackgroundEnded { status: status.to_string(), log: log_path }),
     }
+}
+
+/// How the daemon fares, in one line, and what it says then. Its notices are passed on as they come.
+fn read(mut report: impl BufRead) -> io::Result<(String, String)> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        report.read_line(&mut line)?;
+        let Some(notice) = line.strip_prefix(NOTICE) else { break };
+        // If nobody can be told, the daemon waits all the same.
+        let _ = write!(io::stderr(), "{notice}");
+    }
+    let mut words = String::new();
+    report.read_to_string(&mut words)?;
+    Ok((line, words))
 }
 
 /// Arguments without some: flags, and options with their values.
@@ -91,7 +118,9 @@ pub(crate) fn run(
     directory: &Path,
     run: impl FnOnce(fn(&str) -> io::Result<()>) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
-    let outcome = leave_terminal(directory).and_then(|()| run(|words| report(READY, words)));
+    let outcome = leave_terminal(directory)
+        .and_then(|()| watch(directory))
+        .and_then(|()| run(|words| report(READY, words)));
     if let Err(failed) = &outcome {
         // After it was ready, this goes into the log as well.
         let _ = report(FAILED, &failed.to_string());
@@ -104,6 +133,50 @@ fn leave_terminal(directory: &Path) -> Result<(), Failed> {
     rustix::process::setsid().map_err(|error| system("a session of its own")(error.into()))?;
     directory::prepare(directory)?;
     std::env::set_current_dir(directory).map_err(system("to change the directory"))
+}
+
+/// Tells the command that waits what this process waits for.
+pub(crate) fn notice(words: &str) {
+    eprintln!("{words}");
+    let lines: String = words.lines().map(|line| format!("{NOTICE}{line}\n")).collect();
+    let mut output = io::stdout();
+    // If nobody reads it, this process ends.
+    let _ = output.write_all(lines.as_bytes()).and_then(|()| output.flush());
+}
+
+/// Ends this process if the command that waits for it ends, and keeps its log short.
+fn watch(directory: &Path) -> Result<(), Failed> {
+    let directory = directory.to_owned();
+    let thread = std::thread::Builder::new().name("aktis-background".to_owned());
+    let spawned = thread.spawn(move || keep_watch(&directory));
+    spawned.map(|_| ()).map_err(|source| Failed::System { what: "a thread", source })
+}
+
+fn keep_watch(directory: &Path) {
+    let mut log_failed = false;
+    loop {
+        std::thread::sleep(WATCH_AGAIN);
+        if is_given_up() {
+            eprintln!("aktis: the command that waited for this process has ended, and so does this process");
+            // As if it were told to: who has begun something ends it first.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+            return;
+        }
+        let bounded = directory::bound_log(directory);
+        if let Err(error) = &bounded
+            && !log_failed
+        {
+            eprintln!("aktis: {error}");
+        }
+        log_failed = bounded.is_err();
+    }
+}
+
+/// Whether nobody reads what this process reports. When it is ready, that is no pipe any more.
+fn is_given_up() -> bool {
+    let mut output = [PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut output, Some(&at_once)).is_ok() && output[0].revents().contains(PollFlags::ERR)
 }
 
 /// Tells the command that waits, and lets go of its pipe: from now on, the standard output goes into the log too.

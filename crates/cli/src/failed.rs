@@ -26,6 +26,8 @@ pub(crate) enum Failed {
     NoSuchState { what: &'static str, word: String, words: &'static [&'static str] },
     #[error("{what} have no field `{field}`\nhint: they have {}", fields.join(", "))]
     NoSuchField { what: &'static str, field: String, fields: &'static [&'static str] },
+    #[error("{option} names {name} more than once\nhint: give it once, with the value that you mean")]
+    Repeated { option: &'static str, name: String },
     #[error("no token was given\nhint: `aktis token` prints one, on the machine of the head")]
     NoToken,
     #[error("cannot read the token from the standard input: {0}")]
@@ -48,7 +50,11 @@ impl Failed {
     /// 2 if the command line makes no sense, else 1.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::NoSuchFilter(..) | Self::NoSuchState { .. } | Self::NoSuchField { .. } | Self::NoToken => 2,
+            Self::NoSuchFilter(..)
+            | Self::NoSuchState { .. }
+            | Self::NoSuchField { .. }
+            | Self::Repeated { .. }
+            | Self::NoToken => 2,
             _ => 1,
         }
     }

@@ -3,13 +3,15 @@
 //! Invariants:
 //! 1. The node outlives a control process that is killed, and is found by the next one: there is never a second.
 //! 2. A control process that is told to end ends the node before itself.
+//! 3. If the control process runs, and the node does not, this process is the node.
 
 use crate::failed::Failed;
 use crate::{Restart, background, rows, start};
 use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::Directory;
-use aktis_cluster::{Control, ControlConfig, DaemonConfig, DirectoryError, Role};
-use aktis_protocol::admin::{ClusterStatus, StopScope};
+use aktis_cluster::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
+use aktis_protocol::admin::{ClusterStatus, JoinToken, StopScope};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,12 +27,14 @@ const NODE_AGAIN: Duration = Duration::from_millis(20);
 /// How long the node may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the control process until it is stopped; `on_ready` is told what to print.
+/// Runs the control process until it is stopped, or the node if that alone is missing; `on_ready` is told what to print, and
+/// `notice` what is waited for before.
 pub(crate) fn run(
     config: &DaemonConfig,
     given: &[OsString],
     restart: &Restart,
     on_ready: impl FnOnce(&str) -> io::Result<()>,
+    notice: fn(&str),
 ) -> Result<(), Failed> {
     let directory = &config.directory;
     if !ControlConfig::is_begun(directory)
@@ -39,17 +43,53 @@ pub(crate) fn run(
         // It belongs to another cluster. Whoever claims its directory is told so.
         Directory::claim(directory)?;
     }
-    let control = Control::start(&ControlConfig { directory: directory.clone(), listen: config.listen })?;
+    let control = Control::start(&ControlConfig { directory: directory.clone(), listen: config.listen });
+    let control = match control {
+        Err(ControlError::Directory(claimed @ DirectoryError::Claimed { .. })) => {
+            let member = beside(config, claimed)?;
+            return start::run(member, on_ready, notice);
+        }
+        control => control?,
+    };
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
-    let words = node(config, &control, given, restart)?;
-    on_ready(&greeting(&words, &control)).map_err(Failed::Output)?;
+    let (words, is_new) = node(config, &control, given, restart)?;
+    if let Err(error) = on_ready(&greeting(&words, &control)) {
+        // Nobody knows of what was started.
+        if is_new {
+            stop_node(directory)?;
+        }
+        return Err(Failed::Output(error));
+    }
     control.wait()?;
+    stop_node(directory)?;
+    drop(control);
+    Ok(())
+}
+
+fn stop_node(directory: &Path) -> Result<(), Failed> {
     if let Ok(client) = Client::connect(directory) {
         client.stop(StopScope::Node, STOP_PATIENCE)?;
     }
-    drop(control);
     Ok(())
+}
+
+/// How to start the node beside a control process that has claimed its directory, if there is none.
+fn beside(config: &DaemonConfig, claimed: DirectoryError) -> Result<DaemonConfig, Failed> {
+    let Node::None = Node::find(&config.directory)? else { return Err(claimed.into()) };
+    // If it does not answer, it has hardly begun, and will start a node itself.
+    let Ok(mut control) = Client::connect(&control_directory(&config.directory)) else {
+        return Err(claimed.into());
+    };
+    let JoinToken { token, address, .. } = control.token(FIRST_TOKEN)?;
+    let Ok(listens) = address.parse::<SocketAddr>() else { return Err(claimed.into()) };
+    Ok(as_member(config, listens, token))
+}
+
+/// The node of this machine, as a member of the cluster whose control process listens there.
+fn as_member(config: &DaemonConfig, control: SocketAddr, token: String) -> DaemonConfig {
+    let role = Role::Member { address: reached_at(control).to_string(), token };
+    DaemonConfig { role, listen: Some(SocketAddr::new(control.ip(), 0)), ..config.clone() }
 }
 
 /// The node of a directory.
@@ -64,7 +104,7 @@ impl Node {
     fn find(directory: &Path) -> Result<Self, Failed> {
         match Client::connect(directory).and_then(|mut client| client.status()) {
             Ok(status) => return Ok(Self::Runs(status)),
-            Err(ClientError::NoDaemon { .. } | ClientError::Ended { .. }) => {}
+            Err(ClientError::NoDaemon { .. } | ClientError::Starting { .. } | ClientError::Ended { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         match Directory::claim(directory) {
@@ -75,25 +115,26 @@ impl Node {
     }
 }
 
-/// Finds the node of this machine, or starts it; gives what is to be said about it.
+/// Finds the node of this machine, or starts it; gives what is to be said about it, and whether it is new.
 fn node(
     config: &DaemonConfig,
     control: &Control,
     given: &[OsString],
     restart: &Restart,
-) -> Result<String, Failed> {
+) -> Result<(String, bool), Failed> {
     let directory = &config.directory;
     let deadline = Instant::now() + NODE_PATIENCE;
     loop {
         match Node::find(directory)? {
             Node::Runs(status) => {
                 let id = rows::short(status.node);
-                return Ok(format!("node {id} runs in {}, and has gone on\n", directory.display()));
+                let words = format!("node {id} runs in {}, and has gone on\n", directory.display());
+                return Ok((words, false));
             }
             Node::None => match start_node(config, control, given, restart) {
                 Ok((words, child)) => {
                     bury(child)?;
-                    return Ok(words);
+                    return Ok((words, true));
                 }
                 // One that an earlier control process has started was faster.
                 Err(_) if matches!(Node::find(directory), Ok(Node::Silent | Node::Runs(_))) => {}
@@ -113,11 +154,10 @@ fn start_node(
     given: &[OsString],
     restart: &Restart,
 ) -> Result<(String, Child), Failed> {
-    let (address, listen) = (reached_at(control.address()), SocketAddr::new(control.address().ip(), 0));
-    let role = Role::Member { address: address.to_string(), token: control.token(FIRST_TOKEN).to_string() };
-    let config = DaemonConfig { role, listen: Some(listen), ..config.clone() };
+    let config = as_member(config, control.address(), control.token(FIRST_TOKEN).to_string());
     let mut arguments = background::without(given, &["--head", "--detach", "--background"], &["--listen"]);
-    let (address, listen) = (address.to_string(), listen.to_string());
+    let address = reached_at(control.address()).to_string();
+    let listen = SocketAddr::new(control.address().ip(), 0).to_string();
     arguments.extend(["--address", &address, "--listen", &listen].map(OsStr::new));
     background::start(&config, &arguments, restart)
 }

@@ -15,7 +15,15 @@ pub(crate) fn records(rows: &Rows) -> (&'static str, Vec<Record>) {
         Rows::Tasks(rows) => ("tasks", rows.iter().map(task).collect()),
         Rows::Actors(rows) => ("actors", rows.iter().map(actor).collect()),
         Rows::Objects(rows) => ("objects", rows.iter().map(object).collect()),
-        Rows::Nodes(rows) => ("nodes", rows.iter().map(node).collect()),
+        Rows::Nodes(rows) => {
+            let any_dead = rows.iter().any(|row| row.reason.is_some());
+            let reason = |row: &NodeRow| row.reason.clone().unwrap_or_default();
+            let with_reason = |row| match any_dead {
+                true => node(row).column("REASON", reason(row)),
+                false => node(row),
+            };
+            ("nodes", rows.iter().map(with_reason).collect())
+        }
         Rows::Workers(rows) => ("workers", rows.iter().map(worker).collect()),
         Rows::Jobs(rows) => ("jobs", rows.iter().map(job).collect()),
         Rows::Programs(rows) => ("programs", rows.iter().map(program).collect()),
@@ -130,6 +138,8 @@ pub(crate) fn node(row: &NodeRow) -> Record {
         .both("workers", "WORKERS", row.workers)
         .field("labels", labels.collect::<Map<_, _>>())
         .column("LABELS", labels_text.join(","))
+        .field("died_unix_milliseconds", row.died_unix_milliseconds)
+        .field("reason", row.reason.as_deref())
 }
 
 /// A line that a process has printed. It has no columns: people get it as it is.

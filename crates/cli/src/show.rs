@@ -4,13 +4,17 @@ use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
 use crate::{rows, table};
-use aktis_cluster::admin::Client;
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
+
+/// What begins orders to a terminal.
+const ESCAPE: char = '\x1b';
 
 /// Rows, as a table or as one object.
 pub(crate) fn listing(output: &mut dyn Write, listing: Listing, form: Form) -> Result<(), Failed> {
@@ -74,25 +78,60 @@ pub(crate) fn logs(
     query: LogQuery,
     form: Form,
 ) -> Result<(), Failed> {
+    let for_terminal = io::stdout().is_terminal();
     let mut failed = None;
     client.logs(query, |lines, missed| {
         if missed > 0 {
             note(&format!("{missed} lines are not kept any more"));
         }
-        let written = lines.iter().try_for_each(|line| log_line(output, line, form));
+        let written = lines.iter().try_for_each(|line| log_line(output, line, form, for_terminal));
         failed = written.and_then(|()| output.flush()).err();
         if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     failed.map_or(Ok(()), |error| Err(Failed::Output(error)))
 }
 
-fn log_line(output: &mut dyn Write, line: &LogLine, form: Form) -> io::Result<()> {
-    match form.json {
-        true => writeln!(output, "{}", serde_json::to_string(&rows::log_line(line))?),
-        false => {
-            writeln!(output, "({} pid={} node={}) {}", line.name, line.pid, rows::short(line.node), line.text)
-        }
+fn log_line(output: &mut dyn Write, line: &LogLine, form: Form, for_terminal: bool) -> io::Result<()> {
+    if form.json {
+        return writeln!(output, "{}", serde_json::to_string(&rows::log_line(line))?);
     }
+    let text = format!("({} pid={} node={}) {}", line.name, line.pid, rows::short(line.node), line.text);
+    writeln!(output, "{}", if for_terminal { tame(&text) } else { text })
+}
+
+/// The text without what does something to a terminal: such characters are written out. Tabs and colours stay.
+fn tame(text: &str) -> String {
+    let mut tamed = String::new();
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let length = match colour(rest) {
+            Some(colour) => {
+                tamed += colour;
+                colour.len()
+            }
+            None if character.is_control() && character != '\t' => {
+                tamed += &format!("\\x{:02x}", u32::from(character));
+                character.len_utf8()
+            }
+            None => {
+                tamed.push(character);
+                character.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    // Colours end with the line.
+    if tamed.contains(ESCAPE) {
+        tamed += "\x1b[0m";
+    }
+    tamed
+}
+
+/// What sets the colour of characters, at the beginning of the text.
+fn colour(text: &str) -> Option<&str> {
+    let parameters = text.strip_prefix(ESCAPE)?.strip_prefix('[')?;
+    let end = parameters.find(|character: char| !character.is_ascii_digit() && character != ';')?;
+    parameters[end..].starts_with('m').then(|| &text[..text.len() - parameters.len() + end + 1])
 }
 
 /// Ends a daemon, and says so when it is gone.
@@ -104,15 +143,27 @@ pub(crate) fn stop(
 ) -> Result<(), Failed> {
     // Nodes end each other; a control process ends the node of its machine.
     let (client, scope) = match cluster {
-        true => (Client::connect(directory)?, StopScope::Cluster),
-        false => (Client::connect_to_control(directory)?, StopScope::Node),
+        true => (Client::connect(directory), StopScope::Cluster),
+        false => (Client::connect_to_control(directory), StopScope::Node),
     };
-    if !client.stop(scope, patience)? || !aktis_cluster::directory::wait_until_free(directory, patience) {
-        let log = directory.join(aktis_cluster::directory::LOG_NAME);
+    let ended = match client {
+        Err(ClientError::Starting { directory, .. }) => terminate(&directory, patience)?,
+        client => client?.stop(scope, patience)?,
+    };
+    if !ended || !wait_until_free(directory, patience) {
+        let log = directory.join(LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }
     let what = if cluster { "the cluster" } else { "the node of this machine" };
     writeln!(output, "{what} has ended").map_err(Failed::Output)
+}
+
+/// Ends a process that has a directory, and cannot be asked to end over its socket; false if it is there after `patience`.
+fn terminate(directory: &Path, patience: Duration) -> Result<bool, Failed> {
+    if let Some(holder) = Holder::find(directory) {
+        holder.terminate().map_err(|source| Failed::System { what: "to end the process", source })?;
+    }
+    Ok(wait_until_free(directory, patience))
 }
 
 /// An object for programs.
@@ -139,4 +190,23 @@ fn duration_text(duration: Duration) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_orders_but_colours() {
+        for (text, tamed) in [
+            ("a\tplain ünicode line", "a\tplain ünicode line"),
+            ("\x1b]0;title\x07\x1b[2Jgone", "\\x1b]0;title\\x07\\x1b[2Jgone"),
+            ("over\rwritten \u{9b}31m", "over\\x0dwritten \\x9b31m"),
+            ("\x1b[1;31mred", "\x1b[1;31mred\x1b[0m"),
+            ("\x1b[?25l\x1b[31", "\\x1b[?25l\\x1b[31"),
+            ("\x1b", "\\x1b"),
+        ] {
+            assert_eq!(tame(text), tamed, "{text:?}");
+        }
+    }
 }

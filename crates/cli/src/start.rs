@@ -6,6 +6,7 @@ use crate::{Restart, background, head, rows};
 use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
@@ -35,9 +36,10 @@ pub(crate) fn start(
         let where_to = format!("it runs in the background as process {pid}; its log is {}\n", log.display());
         return write!(output, "{words}{where_to}").map_err(Failed::Output);
     }
+    let notice: fn(&str) = if in_background { background::notice } else { |words| eprintln!("{words}") };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
-        Role::Head => head::run(&config, given, restart, on_ready),
-        Role::Member { .. } => run(config, on_ready),
+        Role::Head => head::run(&config, given, restart, on_ready, notice),
+        Role::Member { .. } => run(config, on_ready, notice),
     };
     match in_background {
         true => background::run(&directory, |mut report| run(&mut report)),
@@ -47,8 +49,12 @@ pub(crate) fn start(
     }
 }
 
-/// Runs a daemon until it is stopped; `on_ready` is told what to print.
-fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Failed> {
+/// Runs a daemon until it is stopped; `on_ready` is told what to print, and `notice` what it waits for before.
+pub(crate) fn run(
+    config: DaemonConfig,
+    on_ready: impl FnOnce(&str) -> io::Result<()>,
+    notice: fn(&str),
+) -> Result<(), Failed> {
     let directory = config.directory.clone();
     let stopper = Arc::new(OnceLock::<Stopper>::new());
     let stop = stopper.clone();
@@ -57,7 +63,7 @@ fn run(config: DaemonConfig, on_ready: impl FnOnce(&str) -> io::Result<()>) -> R
         // It is about to start, or waits for the control process of its cluster: there is nothing to end.
         None => std::process::exit(1),
     })?;
-    let daemon = Daemon::start(config)?;
+    let daemon = Daemon::start_with(config, notice)?;
     let _ = stopper.set(daemon.stopper());
     on_ready(&greeting(&daemon, &directory)).map_err(Failed::Output)?;
     daemon.wait();
@@ -99,17 +105,30 @@ fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> 
         (resources::GPU, arguments.gpus),
         (resources::MEMORY, arguments.memory),
     ];
-    let named = named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?)));
+    let mut resources = once("--resource", arguments.resources)?;
+    resources.extend(named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?))));
     Ok(DaemonConfig {
         directory,
         role,
         listen: arguments.listen,
-        resources: named.chain(arguments.resources).collect(),
-        labels: BTreeMap::from_iter(arguments.labels),
+        resources,
+        labels: once("--label", arguments.labels)?,
         store_bytes: arguments.store_bytes,
         spill_directory: arguments.spill_directory,
         spill_bytes_max: arguments.spill_bytes,
     })
+}
+
+/// What an option that can be repeated has said, about each thing once.
+fn once<Value>(option: &'static str, pairs: Vec<(String, Value)>) -> Result<BTreeMap<String, Value>, Failed> {
+    let mut said = BTreeMap::new();
+    for (name, value) in pairs {
+        match said.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(value)),
+            Entry::Occupied(entry) => return Err(Failed::Repeated { option, name: entry.key().clone() }),
+        }
+    }
+    Ok(said)
 }
 
 /// The token as it was given, or the first line of the standard input.

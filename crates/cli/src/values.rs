@@ -1,7 +1,7 @@
 //! Values on the command line: sizes, durations, amounts and pairs.
 
 use aktis_protocol::admin::IdPrefix;
-use aktis_protocol::{Amount, resources};
+use aktis_protocol::{Amount, limits, resources};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,13 +37,22 @@ pub(crate) fn size_or_none(text: &str) -> Result<u64, String> {
     if text.trim() == "0" { Ok(0) } else { size(text) }
 }
 
-/// A directory that is there, by a path that means the same wherever this process is.
+/// A directory that is there, and that can be written to, by a path that means the same wherever this process is.
 pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
     let path = std::path::absolute(text).unwrap_or_else(|_| text.into());
-    if path.is_dir() {
-        return Ok(path);
+    if !path.is_dir() {
+        return Err(format!(
+            "`{text}` is no directory\nhint: make it first, on a disk with room for objects"
+        ));
     }
-    Err(format!("`{text}` is no directory\nhint: make it first, on a disk with room for objects"))
+    // Objects come much later, and then it is late for finding out.
+    let probe = path.join(format!(".aktis-{}", std::process::id()));
+    match std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(format!(
+            "nothing can be made in `{text}`: {error}\nhint: name a directory that you may write to, on a disk with room"
+        )),
+    }
 }
 
 /// An amount of memory, in bytes.
@@ -82,6 +91,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = &rest[unit_end..];
     }
     if seconds == 0 { Err(wrong()) } else { Ok(Duration::from_secs(seconds)) }
+}
+
+/// For how long a token is good.
+pub(crate) fn lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = duration(text)?;
+    match lifetime.as_secs() <= limits::TOKEN_SECONDS_MAX {
+        true => Ok(lifetime),
+        false => Err(format!(
+            "a token is good for {}d at most\nhint: `aktis token` prints a new one whenever a machine is to join",
+            limits::TOKEN_SECONDS_MAX / 86_400
+        )),
+    }
 }
 
 /// An amount of a resource: `8`, `0.5`, `0`.
@@ -193,8 +214,11 @@ mod tests {
         assert_eq!(size_or_none("0"), Ok(0));
         assert_eq!(size_or_none("4GiB"), Ok(4 << 30));
         assert!(size_or_none("0GiB").is_err());
-        assert_eq!(directory("/"), Ok(PathBuf::from("/")));
-        assert!(directory("/proc/version").is_err_and(|error| error.contains("hint: ")));
+        let place = std::env::temp_dir();
+        assert_eq!(directory(place.to_str().expect("text")), Ok(place));
+        for text in ["/proc/version", "/proc"] {
+            assert!(directory(text).is_err_and(|error| error.contains("hint: ")), "{text}");
+        }
     }
 
     #[test]
@@ -213,6 +237,8 @@ mod tests {
         {
             assert!(duration(text).is_err_and(|error| error.contains("hint: ")), "{text}");
         }
+        assert!(lifetime("365d").is_ok());
+        assert!(lifetime("365d1s").is_err_and(|error| error.contains("hint: ")));
     }
 
     #[test]

@@ -108,6 +108,17 @@ pub enum ControlError {
         "the control process cannot go on: {0}\nhint: start it again in the same directory; nodes go on meanwhile"
     )]
     Halted(String),
+    /// Too few files may be open.
+    #[error(
+        "this process may have {limit} files open, and a control process takes about {wanted}\n\
+         hint: raise the limit (ulimit -n {wanted})"
+    )]
+    OpenFiles {
+        /// How many may be open.
+        limit: u64,
+        /// How many there will be.
+        wanted: u64,
+    },
     /// The system is out of threads.
     #[error("the system refused {what}: {source}\nhint: raise the limit on processes (ulimit -u)")]
     System {
@@ -139,7 +150,7 @@ impl Control {
     pub fn start(config: &ControlConfig) -> Result<Self, ControlError> {
         let system = |what| move |source| ControlError::System { what, source };
         // One for each node, and its connections for strangers.
-        crate::files::raise_limit();
+        crate::files::raise_limit_of_control()?;
         let files = Files::claim(&config.directory)?;
         let authority = Arc::new(files.authority()?);
         let identity = files.identity(&authority)?;

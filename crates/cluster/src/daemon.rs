@@ -209,11 +209,16 @@ struct Belonging {
 impl Daemon {
     /// Starts a daemon. When this returns, it is ready.
     pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
+        Self::start_with(config, |words| eprintln!("{words}"))
+    }
+
+    /// The same; `notice` is told what it waits for, if that may take long.
+    pub fn start_with(config: DaemonConfig, notice: impl Fn(&str)) -> Result<Self, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
         files::raise_limit_for(&offered(&config))?;
         let directory = Directory::claim(&config.directory)?;
         directory.socket(ATTACH_SOCKET)?;
-        let Belonging { identity, head, from, control } = belong(&config, directory.path())?;
+        let Belonging { identity, head, from, control } = belong(&config, directory.path(), notice)?;
         // Whoever knows a process's session knows on which node it is.
         let session = identity.node().session();
         let host = Host::start(HostConfig {
@@ -395,7 +400,7 @@ impl Drop for Daemon {
 }
 
 /// Joins a cluster, which is begun before if it is in this process.
-fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonError> {
+fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Result<Belonging, DaemonError> {
     let (head, token, control) = match &config.role {
         Role::Head => {
             let config = ControlConfig { directory: directory.to_owned(), listen: config.listen };
@@ -406,28 +411,28 @@ fn belong(config: &DaemonConfig, directory: &Path) -> Result<Belonging, DaemonEr
             (resolve(address)?, token.parse().map_err(|_| DaemonError::Token)?, None)
         }
     };
-    let joined = join(head, &token)?;
+    let joined = join(head, &token, notice)?;
     joined.identity.save(&directory.join("identity"))?;
     Ok(Belonging { identity: joined.identity, head: (joined.head, head), from: joined.from, control })
 }
 
 /// Joins, as soon as the control process answers.
-fn join(head: SocketAddr, token: &Token) -> Result<aktis_io::Joined, JoinError> {
+fn join(head: SocketAddr, token: &Token, notice: impl Fn(&str)) -> Result<aktis_io::Joined, JoinError> {
     let mut waits = false;
     loop {
         match aktis_io::join(head, token, random_node_id(), Rank::Node, JOIN_PATIENCE) {
             Err(JoinError::Wire { error, .. }) => {
                 if !std::mem::replace(&mut waits, true) {
-                    eprintln!(
+                    notice(&format!(
                         "aktis: the control process at {head} does not answer ({error}); this node waits for it\n\
                          hint: is it running, and can this machine reach that address?"
-                    );
+                    ));
                 }
                 std::thread::sleep(JOIN_AGAIN);
             }
             joined => {
                 if waits && joined.is_ok() {
-                    eprintln!("aktis: the control process at {head} is there");
+                    notice(&format!("aktis: the control process at {head} is there"));
                 }
                 return joined;
             }

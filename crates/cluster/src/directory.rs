@@ -4,9 +4,12 @@
 //! 1. What is in it can be reached by its owner alone.
 //! 2. One daemon at a time has claimed it. The claim ends with the process that made it, whatever way that ends.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -20,7 +23,7 @@ const LOCK_NAME: &str = "lock";
 const FREE_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of the path of a Unix socket, with the zero at its end.
 const SOCKET_PATH_BYTES_MAX: usize = 108;
-/// A log that is longer than this is put aside when the next daemon starts.
+/// A log that is longer than this is put aside.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
@@ -76,7 +79,7 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// The system refused something.
-    #[error("cannot {what} {}: {source}\nhint: name another directory with --directory", path.display())]
+    #[error("cannot {what} {}: {source}\nhint: {}", path.display(), system_hint(source))]
     System {
         /// What was tried.
         what: &'static str,
@@ -85,6 +88,14 @@ pub enum DirectoryError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn system_hint(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => "make room on its disk",
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit on open files (ulimit -n)",
+        _ => "name another directory with --directory",
+    }
 }
 
 /// Where this machine's daemon is, unless a user says otherwise.
@@ -120,6 +131,39 @@ pub fn wait_until_free(path: &Path, patience: Duration) -> bool {
         std::thread::sleep(FREE_AGAIN);
     }
     true
+}
+
+/// The process that has claimed a directory.
+#[derive(Debug)]
+pub struct Holder {
+    pid: Pid,
+    process: OwnedFd,
+}
+
+impl Holder {
+    /// Who has claimed the directory, if somebody has: the process whose id is in the lock, and that has it open. Nothing is
+    /// locked for that, which could be in the way of somebody who is about to claim it.
+    pub fn find(path: &Path) -> Option<Self> {
+        let lock_path = path.join(LOCK_NAME);
+        let text = std::fs::read_to_string(&lock_path).ok()?;
+        let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+        // First: from now on, no other process is taken for this one.
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let lock = std::fs::metadata(&lock_path).ok()?;
+        let is_lock = |file: Metadata| (file.dev(), file.ino()) == (lock.dev(), lock.ino());
+        let mut open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        open.any(|file| std::fs::metadata(file.path()).is_ok_and(is_lock)).then_some(Self { pid, process })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().cast_unsigned()
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.process, Signal::TERM)?)
+    }
 }
 
 /// A directory that this process has claimed.
@@ -217,13 +261,34 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), DirectoryError> {
 
 /// Opens the daemon's log in the directory, at its end.
 pub fn open_log(directory: &Path) -> Result<File, DirectoryError> {
+    bound_log(directory)?;
     let path = directory.join(LOG_NAME);
-    if std::fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
-        let aside = directory.join(format!("{LOG_NAME}.old"));
-        std::fs::rename(&path, &aside).map_err(system("put aside", &path))?;
-    }
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(PRIVATE_FILE).open(&path).map_err(system("open", &path))
+}
+
+/// Puts the end of a log that is too long aside, and has the log begin anew. Those who have it open go on with it: they
+/// write at its end, wherever that is. What they write at this very moment may be lost.
+pub fn bound_log(directory: &Path) -> Result<(), DirectoryError> {
+    let (path, old) = (directory.join(LOG_NAME), directory.join(format!("{LOG_NAME}.old")));
+    let too_long = |log: Metadata| log.len() > LOG_BYTES_MAX;
+    if !std::fs::metadata(&path).is_ok_and(too_long) {
+        return Ok(());
+    }
+    let put_aside = || {
+        let mut log = OpenOptions::new().read(true).write(true).open(&path)?;
+        // The control process and the node of a head have the same one; the first of them does it.
+        if log.try_lock().is_err() || !log.metadata().is_ok_and(too_long) {
+            return Ok(());
+        }
+        log.seek(SeekFrom::End(-(LOG_BYTES_MAX as i64)))?;
+        let mut options = OpenOptions::new();
+        let aside = options.write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(&old);
+        let copied = aside.and_then(|mut aside| io::copy(&mut (&log).take(LOG_BYTES_MAX), &mut aside));
+        // Also if there is no room for it: that must not become less.
+        log.set_len(0).and(copied.map(|_| ()))
+    };
+    put_aside().map_err(system("put aside", &path))
 }
 
 pub(crate) fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
@@ -244,7 +309,9 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).expect("made").mode() & 0o777, PRIVATE_DIRECTORY);
         let error = Directory::claim(&path).expect_err("claimed");
         assert!(matches!(error, DirectoryError::Claimed { pid: Some(pid), .. } if pid == std::process::id()));
+        assert_eq!(Holder::find(&path).map(|holder| holder.pid()), Some(std::process::id()));
         drop(claimed);
+        assert!(Holder::find(&path).is_none(), "its id is still there, but it has not claimed it");
         Directory::claim(&path).expect("free again");
     }
 
@@ -264,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn another_directory_is_no_help_on_a_full_disk() {
+        for (error, hint) in [
+            (Errno::NOSPC, "make room on its disk"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::ACCESS, "another directory"),
+        ] {
+            let told = system("write to", Path::new("/d/lock"))(error.into()).to_string();
+            assert!(told.contains(hint), "{told}");
+        }
+    }
+
+    #[test]
     fn a_socket_takes_the_place_of_an_old_one_and_has_a_short_path() {
         let parent = tempfile::tempdir().expect("a directory");
         let directory = Directory::claim(&parent.path().join("d")).expect("free");
@@ -274,13 +353,20 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_too_long_is_put_aside() {
+    fn a_log_that_is_too_long_is_put_aside_while_it_is_written() {
         let parent = tempfile::tempdir().expect("a directory");
-        writeln!(open_log(parent.path()).expect("opened"), "one").expect("written");
-        let log = open_log(parent.path()).expect("opened again");
-        assert_eq!(log.metadata().expect("known").len(), 4);
-        log.set_len(LOG_BYTES_MAX + 1).expect("lengthened");
-        assert_eq!(open_log(parent.path()).expect("a new one").metadata().expect("known").len(), 0);
-        assert!(parent.path().join("daemon.log.old").exists());
+        let mut log = open_log(parent.path()).expect("opened");
+        let length = |name: &str| std::fs::metadata(parent.path().join(name)).map(|file| file.len()).ok();
+        writeln!(log, "one").expect("written");
+        bound_log(parent.path()).expect("looked at");
+        assert_eq!((length(LOG_NAME), length("daemon.log.old")), (Some(4), None));
+        log.set_len(2 * LOG_BYTES_MAX).expect("lengthened");
+        writeln!(log, "the end").expect("written");
+        bound_log(parent.path()).expect("put aside");
+        assert_eq!((length(LOG_NAME), length("daemon.log.old")), (Some(0), Some(LOG_BYTES_MAX)));
+        let old = std::fs::read(parent.path().join("daemon.log.old")).expect("read");
+        assert!(old.ends_with(b"\0the end\n"));
+        writeln!(log, "more").expect("written");
+        assert_eq!(std::fs::read_to_string(parent.path().join(LOG_NAME)).expect("read"), "more\n");
     }
 }

@@ -1,5 +1,6 @@
 //! How many files a daemon may have open: each worker and each other node costs some.
 
+use crate::control::ControlError;
 use crate::daemon::DaemonError;
 use aktis_protocol::{Resources, resources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,8 +18,14 @@ pub(crate) fn raise_limit_for(offered: &Resources) -> Result<(), DaemonError> {
     enough(getrlimit(Resource::Nofile).current, workers(offered))
 }
 
+/// The same for a control process.
+pub(crate) fn raise_limit_of_control() -> Result<(), ControlError> {
+    raise_limit();
+    enough_for_control(getrlimit(Resource::Nofile).current)
+}
+
 /// Raises the limit of this process as far as it may.
-pub(crate) fn raise_limit() {
+fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         // If that is refused, what there is may be enough.
@@ -39,6 +46,13 @@ fn enough(limit: Option<u64>, workers: u64) -> Result<(), DaemonError> {
     }
 }
 
+fn enough_for_control(limit: Option<u64>) -> Result<(), ControlError> {
+    match limit.filter(|limit| *limit < ALONE) {
+        Some(limit) => Err(ControlError::OpenFiles { limit, wanted: ALONE }),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +63,8 @@ mod tests {
         assert!(enough(Some(1024), 8).is_ok());
         let error = enough(Some(1024), 1000).expect_err("too few").to_string();
         assert!(error.contains("1024") && error.contains("5064") && error.contains("hint: "), "{error}");
+        assert!(enough_for_control(None).is_ok() && enough_for_control(Some(ALONE)).is_ok());
+        let error = enough_for_control(Some(16)).expect_err("too few").to_string();
+        assert!(error.contains("ulimit -n 64"), "{error}");
     }
 }

@@ -42,9 +42,7 @@ use std::time::Instant;
 #[non_exhaustive]
 pub enum EndpointError {
     /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}: {error}\nhint: is another node running there? port 0 takes any that is free"
-    )]
+    #[error("cannot listen on {address}: {error}\nhint: {}", listen_hint(error))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -57,6 +55,14 @@ pub enum EndpointError {
     /// The system refused.
     #[error("the system refused: {0}")]
     System(#[from] io::Error),
+}
+
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => "name an address of this machine; `ip address` shows them",
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root; name a higher one",
+        _ => "is another node running there? port 0 takes any that is free",
+    }
 }
 
 /// What happens at an endpoint.

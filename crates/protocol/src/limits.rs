@@ -88,6 +88,10 @@ pub const LOG_LINE_BYTES_MAX: usize = 16 * 1024;
 pub const NODE_ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Nodes that one cluster may have at the same time.
 pub const NODES_MAX: usize = 4096;
+/// Nodes that have left a cluster and are still told of, the last ones.
+pub const DEAD_NODES_KEPT: usize = 100;
+/// Seconds for which a token may be good: whoever finds it later must not be able to join.
+pub const TOKEN_SECONDS_MAX: u64 = 365 * 24 * 3600;
 /// How long a node counts as alive after its last heartbeat.
 pub const NODE_LEASE_MICROSECONDS: u64 = 2_000_000;
 /// How long a node counts as alive after the control process has begun anew, until it has joined again.

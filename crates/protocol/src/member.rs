@@ -10,6 +10,38 @@ use crate::tables::{Answer, Change, Query};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
+/// A node that is no member any more, as it is kept in the control store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadNode {
+    /// What it was.
+    pub info: NodeInfo,
+    /// When its membership ended, in milliseconds since 1970.
+    pub unix_milliseconds: u64,
+    /// Why.
+    pub why: Departure,
+}
+
+/// Why a membership is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Departure {
+    /// The node has said that it ends.
+    Left,
+    /// It has not been heard of for too long.
+    Lapsed,
+}
+
+impl std::fmt::Display for Departure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Left => "it was stopped",
+            Self::Lapsed => "its lease has lapsed: it was killed, or could not be reached",
+        })
+    }
+}
+
+/// The keys of [`DeadNode`]s in the table of nodes: this, the time and the epoch.
+pub const DEAD_PREFIX: &str = "dead/";
+
 /// From a node to the control process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToControl {

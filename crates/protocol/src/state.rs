@@ -84,7 +84,7 @@ pub struct WorkerRow {
     pub role: WorkerRole,
     /// How far it is.
     pub state: WorkerState,
-    /// What its leases hold.
+    /// What its leases hold, or its actor does.
     pub resources: Resources,
 }
 

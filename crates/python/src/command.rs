@@ -4,9 +4,9 @@ use crate::detached::detached;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
 use aktis_cli::Restart;
-use aktis_cluster::admin::Client;
-use aktis_protocol::Resources;
-use aktis_protocol::admin::NodeState;
+use aktis_cluster::admin::{Client, ClientError};
+use aktis_protocol::admin::{ListKind, ListQuery, NodeState, Rows};
+use aktis_protocol::{Resources, limits};
 use pyo3::exceptions::PyConnectionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -22,13 +22,24 @@ pub(crate) fn cli(py: Python<'_>, arguments: Vec<OsString>, restart: Vec<OsStrin
     py.detach(|| aktis_cli::run(arguments, &restart))
 }
 
-/// The nodes of a cluster, as the daemon knows them that has this directory.
+/// The nodes of a cluster, as the daemon knows them that has this directory; also the last that are dead, if they are wanted.
 #[pyfunction]
-pub(crate) fn cluster_nodes(py: Python<'_>, directory: OsString) -> PyResult<Bound<'_, PyList>> {
-    let status = detached(py, || Client::connect(Path::new(&directory))?.status());
-    let status = status.map_err(|error| PyConnectionError::new_err(error.to_string()))?;
+#[pyo3(signature = (directory, with_dead = false))]
+pub(crate) fn cluster_nodes(
+    py: Python<'_>,
+    directory: OsString,
+    with_dead: bool,
+) -> PyResult<Bound<'_, PyList>> {
+    let nodes = detached(py, || {
+        let mut client = Client::connect(Path::new(&directory))?;
+        match with_dead.then(|| client.list(all_nodes())).transpose()?.map(|listing| listing.rows) {
+            Some(Rows::Nodes(nodes)) => Ok(nodes),
+            _ => Ok(client.status()?.nodes),
+        }
+    });
+    let nodes = nodes.map_err(|error: ClientError| PyConnectionError::new_err(error.to_string()))?;
     let rows = PyList::empty(py);
-    for node in status.nodes {
+    for node in nodes {
         let (mut total, mut available) = (Resources::none(), Resources::none());
         for resource in &node.resources {
             total.set(&resource.name, resource.total);
@@ -49,4 +60,15 @@ pub(crate) fn cluster_nodes(py: Python<'_>, directory: OsString) -> PyResult<Bou
         rows.append(row)?;
     }
     Ok(rows)
+}
+
+fn all_nodes() -> ListQuery {
+    ListQuery {
+        what: ListKind::Nodes,
+        limit: limits::LISTED_ROWS_MAX,
+        node: None,
+        state: None,
+        name: None,
+        filters: Vec::new(),
+    }
 }

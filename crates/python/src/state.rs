@@ -107,7 +107,7 @@ fn cluster_rows<'py>(
         what,
         limit: limits::LISTED_ROWS_MAX,
         node: None,
-        state: None,
+        state: (asked == "store").then(|| NodeState::Alive.word().to_owned()),
         name: None,
         filters: Vec::new(),
     };

@@ -244,6 +244,8 @@ impl Inner {
         };
         self.run_deferred();
         let (name, task, standing) = found?;
+        // What another node has submitted has its name there.
+        let name = if name.is_empty() { "it" } else { &name };
         let here = |text: String| (text, Knows::Nobody);
         let (text, knows) = match standing {
             Standing::Waiting { inputs } => {

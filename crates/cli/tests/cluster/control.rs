@@ -117,7 +117,7 @@ fn a_node_that_dies_meanwhile_is_given_up_and_its_names_are_free() {
     cluster.machines[1].kill();
     cluster.machines[0].start_control();
     let began = Instant::now();
-    until("it is given up", || cluster.head().count("nodes") == 1);
+    until("it is given up", || cluster.head().members() == 1);
     assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
     let counter = Counter::options().name("name").remote(5);
     assert_eq!(counter.add(1).get_timeout(PATIENCE).unwrap(), 6);

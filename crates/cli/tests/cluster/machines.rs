@@ -124,6 +124,11 @@ impl Machine {
         self.json(&["list", "nodes", "--state", "alive", "--json"])["nodes"].as_array().expect("a list").len()
     }
 
+    /// The members of its cluster, as it knows them, with links or without.
+    pub(crate) fn members(&self) -> usize {
+        self.json(&["status", "--json"])["nodes"].as_array().expect("a list").len()
+    }
+
     /// What is in use or kept on it.
     fn remains(&self) -> Vec<Value> {
         let listed =

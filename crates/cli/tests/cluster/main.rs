@@ -238,7 +238,7 @@ fn a_member_that_was_frozen_joins_again_by_itself() {
     let error = lost.get_timeout(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::WorkerDied(_)), "{error:?}");
     check_found(frozen);
-    until("it is given up", || cluster.head().count("nodes") == 1);
+    until("it is given up", || cluster.head().members() == 1);
     until("so is what it served", || cluster.head().count("programs") == 1);
     let waiting = add::remote(1, 2);
     until("all that is timed is over", || frozen.elapsed() > Duration::from_secs(20));

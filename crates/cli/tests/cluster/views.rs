@@ -79,6 +79,31 @@ fn programs_are_told_while_they_run_and_after_they_have_ended() {
 }
 
 #[test]
+fn nodes_that_are_gone_are_told_of() {
+    let mut cluster = Cluster::new(1, &[1, 1]);
+    let (killed, stopped) = (node_of(&cluster.machines[1]), node_of(&cluster.machines[2]));
+    let dead = |machine: &Machine| rows(machine, &["nodes", "--state", "dead"]);
+    assert_eq!(dead(cluster.head()), [] as [Value; 0]);
+    assert!(run(&cluster.machines[2].path, &["stop"]).status.success());
+    until("the first is gone", || dead(&cluster.machines[1]).len() == 1);
+    cluster.machines[1].kill();
+    until("both are gone", || dead(cluster.head()).len() == 2);
+    // They are told of by the next control process too.
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    until("it says so", || dead(cluster.head()).len() == 2);
+    let expected = [(&stopped, "it was stopped"), (&killed, "its lease has lapsed")];
+    for (row, (node, why)) in dead(cluster.head()).iter().zip(expected) {
+        assert_eq!(row["id"], **node);
+        assert!(row["reason"].as_str().unwrap().starts_with(why), "{row}");
+        assert!(row["died_unix_milliseconds"].as_u64().is_some_and(|at| at > 0), "{row}");
+        let told = explanation(cluster.head(), node);
+        assert!(told.contains("it is dead") && told.contains(why), "{told}");
+    }
+    assert_eq!(cluster.head().count("nodes"), 3);
+}
+
+#[test]
 fn what_there_is_is_told_by_every_machine() {
     let cluster = Cluster::new(0, &[2, 2]);
     let session = cluster.head().session();
@@ -110,12 +135,16 @@ fn what_there_is_is_told_by_every_machine() {
         assert_eq!((&actor["name"], &actor["state"]), (&Value::from("the counter"), &Value::from("alive")));
         assert!(members.contains(actor["node"].as_str().unwrap()) && actor["pid"].is_number(), "{actor}");
         let workers = rows(machine, &["workers"]);
-        assert!(workers.iter().any(|row| row["pid"] == actor["pid"] && row["node"] == actor["node"]));
+        let worker = workers
+            .iter()
+            .find(|row| row["pid"] == actor["pid"] && row["node"] == actor["node"])
+            .expect("it");
+        assert_eq!(worker["resources"]["CPU"], 1, "what the actor holds: {worker}");
         let stored = rows(machine, &["objects", "--state", "memory"]);
         assert!(stored.iter().any(|row| row["bytes"].as_u64().unwrap() >= 1 << 20), "{stored:#?}");
 
         let told = explanation(machine, running[0]["id"].as_str().unwrap());
-        assert!(told.contains(&format!("is running in worker process {pid}")), "{told}");
+        assert!(told.contains(&format!(": it is running in worker process {pid}")), "{told}");
         assert!(told.contains("is on another node"), "the submitter's view, too: {told}");
         let told = explanation(machine, &actor["id"].as_str().unwrap()[..20]);
         assert!(told.contains(&format!("it lives in process {}", actor["pid"])), "{told}");
@@ -123,7 +152,7 @@ fn what_there_is_is_told_by_every_machine() {
         assert!(nodes.iter().all(|row| row["state"] == "alive" && row["pid"].is_number()), "{nodes:#?}");
     }
     let words = lingering[0].explain();
-    assert!(words.contains("another node") && words.contains("is running in worker process"), "{words}");
+    assert!(words.contains("another node") && words.contains("it is running in worker process"), "{words}");
     let words = aktis::explain(&counter);
     assert!(words.contains("another node") && words.contains("lives in process"), "{words}");
     drop(large);

@@ -205,6 +205,8 @@ fn nodes() -> Vec<NodeRow> {
         store: StoreRow { capacity: 4 << 30, used: 1_300_000_000, objects: 17, ..StoreRow::default() },
         workers: 9,
         drivers: vec![4100],
+        died_unix_milliseconds: None,
+        reason: None,
     };
     let member = NodeRow {
         node: MEMBER,
@@ -228,6 +230,8 @@ fn nodes() -> Vec<NodeRow> {
         address: "10.0.0.3:41235".into(),
         labels: BTreeMap::new(),
         workers: 0,
+        died_unix_milliseconds: Some(1_700_000_010_000),
+        reason: Some("it was stopped".into()),
         ..member.clone()
     };
     vec![head, member, dead]

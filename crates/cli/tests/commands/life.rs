@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs a command, and returns what it printed and its exit code.
 fn run(directory: &Path, arguments: &[&str]) -> (String, String, i32) {
@@ -32,6 +33,25 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().expect("a directory");
     let path = parent.path().join("aktis");
     (parent, path)
+}
+
+/// How long something may take that takes a moment.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The process of the node of a machine.
+fn node(directory: &Path) -> Pid {
+    let status: serde_json::Value =
+        serde_json::from_str(&run(directory, &["status", "--json"]).0).expect("JSON");
+    let pid = status["nodes"][0]["pid"].as_i64().expect("a process");
+    Pid::from_raw(pid as i32).expect("a process")
 }
 
 #[test]
@@ -96,6 +116,8 @@ fn a_daemon_that_dies_before_it_is_ready_is_noticed() {
     let long = path.join("x".repeat(100));
     let (_, errors, code) = run(&long, &["start", "--head", "--detach"]);
     assert!(code == 1 && errors.contains("too long for a socket"), "{errors}");
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach", "--listen", "192.0.2.1:0"]);
+    assert!(code == 1 && errors.contains("hint: name an address of this machine"), "{errors}");
 }
 
 #[test]
@@ -116,4 +138,85 @@ fn the_directory_is_found_by_the_environment() {
     assert!(found.contains(&place(&second)), "{found}");
     let found = missing(aktis(&first).current_dir(parent.path()).args(["--directory", "second"]));
     assert!(found.contains(&place(&second)), "{found}");
+}
+
+#[test]
+fn a_relative_directory_means_the_same_to_all_processes() {
+    let (parent, _) = directory();
+    std::fs::create_dir(parent.path().join("big")).expect("made");
+    let aktis = |variable: &str, arguments: &[&str]| {
+        let mut command = aktis(Path::new(variable));
+        told(command.current_dir(parent.path()).args(arguments).output().expect("it runs"))
+    };
+    for (variable, option) in [("", &["--directory", "here"][..]), ("here", &[])] {
+        let start = ["start", "--head", "--detach", "--cpus", "1", "--spill-directory", "big"];
+        let (_, errors, code) = aktis(variable, &[&start, option].concat());
+        assert_eq!((errors.as_str(), code), ("", 0));
+        assert_eq!(aktis(variable, &[&["status"], option].concat()).2, 0);
+        assert_eq!(aktis(variable, &[&["stop"], option].concat()).2, 0);
+        assert!(!parent.path().join("here/here").exists());
+    }
+}
+
+/// A node in the background that waits for a head which is not there, when its command has said so.
+fn waiting(directory: &Path, address: &str, token: &str) -> (Child, String) {
+    let mut child = aktis(directory)
+        .args(["start", "--detach", "--address", address, "--token", token, "--cpus", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    (child, line)
+}
+
+#[test]
+fn a_node_that_waits_for_its_head_can_be_seen_and_ended() {
+    let (_head_parent, head) = directory();
+    assert_eq!(run(&head, &["start", "--head", "--detach", "--cpus", "1"]).2, 0);
+    let token: serde_json::Value = serde_json::from_str(&run(&head, &["token", "--json"]).0).expect("JSON");
+    let (address, token) = (token["address"].as_str().expect("text"), token["token"].as_str().expect("text"));
+    assert_eq!(run(&head, &["stop"]).2, 0);
+
+    let (_parent, path) = directory();
+    let (mut child, line) = waiting(&path, address, token);
+    assert!(line.contains(&format!("the control process at {address} does not answer")), "{line}");
+    let (_, errors, code) = run(&path, &["status"]);
+    assert!(code == 1 && errors.contains("does not listen: it is being started"), "{errors}");
+    assert_eq!(run(&path, &["stop"]), ("the node of this machine has ended\n".into(), String::new(), 0));
+    assert_eq!(child.wait().expect("ended").code(), Some(1));
+    assert!(run(&path, &["stop"]).1.contains("no node of aktis runs in"));
+
+    let (mut child, _) = waiting(&path, address, token);
+    child.kill().expect("killed");
+    child.wait().expect("dead");
+    until("the end of the daemon", || run(&path, &["status"]).1.contains("no node of aktis runs in"));
+}
+
+#[test]
+fn the_log_is_bounded_while_daemons_write_to_it() {
+    let (_parent, path) = directory();
+    assert_eq!(run(&path, &["start", "--head", "--detach", "--cpus", "1"]).2, 0);
+    let log = std::fs::OpenOptions::new().write(true).open(path.join("daemon.log")).expect("its log");
+    log.set_len(64 << 20).expect("lengthened");
+    until("a log that begins anew", || log.metadata().expect("known").len() < 16 << 20);
+    assert!(path.join("daemon.log.old").metadata().expect("put aside").len() <= 16 << 20);
+    assert_eq!(run(&path, &["stop"]).2, 0);
+}
+
+#[test]
+fn a_node_that_was_killed_is_started_again_beside_its_control_process() {
+    let (_parent, path) = directory();
+    let (mut child, _) = start(&path);
+    let killed = node(&path);
+    kill_process(killed, Signal::KILL).expect("sent");
+    until("the end of the node", || run(&path, &["status"]).1.contains("no node of aktis runs in"));
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach", "--cpus", "1"]);
+    assert_eq!((errors.as_str(), code), ("", 0));
+    assert_ne!(node(&path), killed);
+    let (_, errors, code) = run(&path, &["start", "--head", "--detach"]);
+    assert!(code == 1 && errors.contains(&format!("already, as process {}", child.id())), "{errors}");
+    assert_eq!(run(&path, &["stop"]).2, 0);
+    assert!(child.wait().expect("ended").success());
+    assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
 }

@@ -3,6 +3,7 @@
 use super::wire::{WireError, read_message, write_message};
 use super::{Refusal, SOCKET_NAME};
 use crate::control::control_directory;
+use crate::directory::Holder;
 use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine,
     LogQuery, StopScope,
@@ -31,6 +32,18 @@ pub enum ClientError {
     NoDaemon {
         /// Where it was looked for.
         directory: PathBuf,
+    },
+    /// There is one that does not listen.
+    #[error(
+        "what runs in {}, as process {pid}, does not listen: it is being started, or ends\n\
+         hint: a node that is started waits until it reaches its head; `aktis stop` ends it",
+        directory.display()
+    )]
+    Starting {
+        /// Where it is.
+        directory: PathBuf,
+        /// Its process.
+        pid: u32,
     },
     /// Its directory is closed to this user.
     #[error(
@@ -110,7 +123,12 @@ impl Client {
         };
         let stream = match UnixStream::connect(directory.join(SOCKET_NAME)) {
             Ok(stream) => stream,
-            Err(error) if is_absence(&error) => return Err(ClientError::NoDaemon { directory }),
+            Err(error) if is_absence(&error) => {
+                return Err(match Holder::find(&directory) {
+                    Some(holder) => ClientError::Starting { directory, pid: holder.pid() },
+                    None => ClientError::NoDaemon { directory },
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(ClientError::Forbidden { directory });
             }

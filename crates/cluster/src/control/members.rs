@@ -11,7 +11,7 @@ use aktis_io::Link;
 use aktis_logic::Time;
 use aktis_logic::machine::placer::PlacerInput;
 use aktis_protocol::control::decode;
-use aktis_protocol::member::{FromControl, NamedActor};
+use aktis_protocol::member::{Departure, FromControl, NamedActor};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::{Notice, Sender, Table};
 use aktis_protocol::{Epoch, Labels, NodeId, Resources};
@@ -131,12 +131,15 @@ impl State {
     }
 
     /// A membership is over: the node has left, or its lease has lapsed.
-    pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch) {
+    pub(super) fn on_left(&mut self, now: Time, node: NodeId, epoch: Epoch, why: Departure) {
         self.members.send(node, &FromControl::Expelled { epoch });
         self.members.linked.remove(&node);
         // First: who is in no table never leaves it, and would keep its names.
         self.on_names_told(node, None, Vec::new());
         if let Some(tables) = &self.tables {
+            if let Some(info) = self.members.published.get(&node) {
+                tables.keep_dead_node(info, why);
+            }
             let sender = Sender { node, epoch: epoch.0 };
             tables.forget_node(sender);
             let members = self.membership.members().map(|(node, _)| node);
@@ -153,7 +156,7 @@ impl State {
         let Some(epoch) = current.map(|member| member.epoch) else { return };
         self.members.linked.remove(&node);
         if leaves && self.membership.on_left(node, epoch) {
-            self.on_left(now, node, epoch);
+            self.on_left(now, node, epoch, Departure::Left);
         }
     }
 }

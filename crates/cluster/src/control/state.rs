@@ -11,7 +11,7 @@ use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use aktis_logic::membership::Membership;
 use aktis_logic::{Machine, Time};
 use aktis_protocol::NodeId;
-use aktis_protocol::member::{FromControl, ToControl};
+use aktis_protocol::member::{Departure, FromControl, ToControl};
 use aktis_protocol::tables::Sender;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl State {
             let _ = self.membership.on_heartbeat(now, node, epoch);
         }
         for (node, epoch) in self.membership.lapse(now) {
-            self.on_left(now, node, epoch);
+            self.on_left(now, node, epoch, Departure::Lapsed);
         }
         while let Some((_, sender)) = self.left.pop_front_if(|(due, _)| *due <= now) {
             self.tables.iter().for_each(|tables| tables.forget_records(sender));

@@ -6,6 +6,7 @@
 //! | nodes | the node's id | [`NodeInfo`] |
 //! | nodes | `epoch` | the next epoch |
 //! | nodes | `left/` and a number | a [`Sender`] whose membership is over, and whose records are still kept |
+//! | nodes | `dead/`, the time and a number | a [`DeadNode`], of the last that there are |
 //! | actors | `name/` and the name | the node in whose care the actor lives, and [`FoundActor`] |
 //! | groups | the group's id | [`GroupRow`] |
 //! | all others | as those say who write them | |
@@ -22,6 +23,7 @@ use aktis_io::durable::{
     ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
 };
 use aktis_protocol::control::{decode, encode};
+use aktis_protocol::member::{DEAD_PREFIX, DeadNode, Departure};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::{Answer, Batch, Change, Event, Filter, Key, Query, Sender, Table};
 use aktis_protocol::{Epoch, GroupId, GroupRow, NodeId, ObjectId, limits};
@@ -114,6 +116,22 @@ impl Tables {
         self.change(vec![gone, left, event(node.into(), &text)]);
     }
 
+    /// A node that was a member is told of for a while; older ones make room.
+    pub(super) fn keep_dead_node(&self, info: &NodeInfo, why: Departure) {
+        let unix_milliseconds = unix_microseconds() / 1000;
+        let dead = DeadNode { info: info.clone(), unix_milliseconds, why };
+        // In the order of their deaths.
+        let parts = [DEAD_PREFIX.as_bytes(), &unix_milliseconds.to_be_bytes(), &info.epoch.0.to_be_bytes()];
+        let key = Key(parts.concat());
+        self.change(vec![Change::RowPut { table: Table::Nodes, key, value: encode(&dead), overwrite: true }]);
+        let rows = (Table::Nodes, DEAD_PREFIX.into(), None);
+        revise_rows(&self.store, &self.writer, rows, |mut rows| {
+            rows.truncate(rows.len().saturating_sub(limits::DEAD_NODES_KEPT));
+            let gone = |(key, _)| Change::RowDeleted { table: Table::Nodes, key };
+            rows.into_iter().map(gone).collect()
+        });
+    }
+
     /// The drivers on nodes that have left are lost, and these serve no programs any more.
     pub(super) fn end_programs(&self, left: BTreeSet<NodeId>, members: BTreeSet<NodeId>) {
         for node in &left {
@@ -198,9 +216,11 @@ fn keep_epoch(epoch: Epoch) -> Change {
 }
 
 fn event(subject: Key, text: &str) -> Change {
-    let at_microseconds =
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-    Change::EventNoted(Event { at_microseconds, subject, text: text.to_owned() })
+    Change::EventNoted(Event { at_microseconds: unix_microseconds(), subject, text: text.to_owned() })
+}
+
+fn unix_microseconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 /// Epochs are given once.

@@ -5,8 +5,10 @@ use aktis_io::Role;
 use aktis_io::durable::DurableError;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
-use aktis_protocol::member::{NamedActor, Question, Reply};
+use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT};
+use aktis_protocol::member::{DEAD_PREFIX, DeadNode, Departure, NamedActor, Question, Reply};
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::tables::{Answer, Key, Query, Table};
 use aktis_protocol::{ActorId, Epoch, GroupId, GroupSpec, GroupState, Labels, Resources, SessionId, TaskId};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -174,13 +176,47 @@ fn a_link_that_is_closed_without_leaving_costs_nothing() {
 }
 
 #[test]
+fn the_last_nodes_that_are_gone_are_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (node, other) = (Node::new(&control), Node::new(&control));
+    let asker = other.dial(&control);
+    let (table, prefix, limit) = (Table::Nodes, Key::from(DEAD_PREFIX), ANSWER_ROWS_MAX);
+    let query = Query::Rows { table, prefix, after: None, limit, values: true };
+    let mut numbers = 1..;
+    let mut wait_for = |wanted: &dyn Fn(&[DeadNode]) -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let reply = asker.ask(numbers.next().expect("endless"), Question::Query(query.clone()));
+            let Reply::Table(Answer::Rows { rows, .. }) = reply else { panic!("{reply:?}") };
+            let dead: Vec<DeadNode> = rows.iter().map(|(_, value)| decode(value).expect("a row")).collect();
+            if wanted(&dead) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{} are told of", dead.len());
+        }
+    };
+    let mut first = None;
+    for _ in 0..=DEAD_NODES_KEPT {
+        let line = node.dial(&control);
+        let epoch = line.join(Vec::new());
+        first.get_or_insert(epoch);
+        line.link.close(LEAVING);
+        wait_for(&|dead| {
+            dead.last().is_some_and(|dead| dead.info.epoch == epoch && dead.why == Departure::Left)
+        });
+    }
+    wait_for(&|dead| dead.len() == DEAD_NODES_KEPT && Some(dead[0].info.epoch) > first);
+}
+
+#[test]
 fn a_listing_says_that_it_is_not_complete() {
     let directory = tempfile::tempdir().expect("a directory");
     let control = control(directory.path());
     let node = Node::new(&control);
     let line = node.dial(&control);
     line.join(Vec::new());
-    let count = u64::from(aktis_protocol::limits::ANSWER_ROWS_MAX) + 1;
+    let count = u64::from(ANSWER_ROWS_MAX) + 1;
     for number in 1..=count {
         let key = format!("{number}").into_bytes();
         let question = KeyQuestion::Put { key, value: Vec::new(), overwrite: true };

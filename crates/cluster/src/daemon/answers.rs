@@ -4,24 +4,26 @@ use super::{Parts, merge};
 use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer,
-    NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
+    Account, AccountKind, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogPart,
+    LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
 };
-use aktis_protocol::limits::LOG_LINES_MAX;
+use aktis_protocol::control::decode;
+use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
+use aktis_protocol::member::{DEAD_PREFIX, DeadNode};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::state::ResourceRow;
-use aktis_protocol::tables::{Answer, Counts, Query};
+use aktis_protocol::tables::{Answer, Counts, Query, Table};
 use aktis_protocol::{Amount, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How long the end of other nodes is waited for before this one ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks whether they are gone.
 const STOP_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long the control process may take to say how much it keeps.
+/// How long the control process may take to say how much it keeps, or which nodes are dead.
 const COUNTS_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to say which programs there are.
 const TABLES_PATIENCE: Duration = Duration::from_secs(10);
@@ -76,11 +78,40 @@ impl Parts {
         }
     }
 
+    /// The last nodes that are no members any more, if the control process says so.
+    fn dead_nodes(&self) -> Vec<DeadNode> {
+        if self.member.away().is_some() {
+            return Vec::new();
+        }
+        let query = Query::Rows {
+            table: Table::Nodes,
+            prefix: DEAD_PREFIX.into(),
+            after: None,
+            limit: ANSWER_ROWS_MAX,
+            values: true,
+        };
+        let Some(Answer::Rows { rows, .. }) = self.elsewhere.query_tables(query, COUNTS_PATIENCE) else {
+            return Vec::new();
+        };
+        let mut last = BTreeMap::new();
+        for dead in rows.iter().filter_map(|(_, value)| decode::<DeadNode>(value).ok()) {
+            last.insert(dead.info.node, dead);
+        }
+        // It may have joined again.
+        last.remove(&self.node);
+        self.others().iter().for_each(|info| drop(last.remove(&info.node)));
+        let mut dead: Vec<DeadNode> = last.into_values().collect();
+        dead.sort_by_key(|dead| (dead.unix_milliseconds, dead.info.epoch));
+        dead.split_off(dead.len().saturating_sub(DEAD_NODES_KEPT))
+    }
+
     /// What the whole cluster knows about something.
     pub(super) fn explain(&self, id: &IdPrefix) -> Result<String, Refusal> {
         let mut accounts = self.own_accounts(id)?;
         let told = self.ask(&NodeQuestion::Explain(id.clone()));
         accounts.extend(accounts_of(told.answers));
+        let dead = self.dead_nodes().into_iter().filter(|dead| id.is_start_of(&dead.info.node));
+        accounts.extend(dead.map(|dead| dead_account(&dead, self.node)));
         let silent = told.silent;
         let text = merge::accounts(accounts).map_err(|others| unclear(id, &others, &silent))?;
         let missing = silent.iter().map(|node| format!("\nnode {node} has not answered"));
@@ -165,7 +196,8 @@ impl Admin for Answers {
 
     fn list(&self, query: &ListQuery) -> Result<Listing, Refusal> {
         if query.what == ListKind::Nodes {
-            let (rows, left_out) = query.select(self.0.statuses().into_iter().map(|status| status.row));
+            let members = self.0.statuses().into_iter().map(|status| status.row);
+            let (rows, left_out) = query.select(members.chain(self.0.dead_nodes().iter().map(dead_row)));
             return Ok(Listing { rows: Rows::Nodes(rows), left_out, silent: Vec::new() });
         }
         let no_answer = || {
@@ -299,6 +331,23 @@ fn silent_row(info: &NodeInfo) -> NodeRow {
         resources: info.resources.iter().map(resource).collect(),
         ..NodeRow::default()
     }
+}
+
+/// A node that is no member any more.
+fn dead_row(dead: &DeadNode) -> NodeRow {
+    NodeRow {
+        state: NodeState::Dead,
+        died_unix_milliseconds: Some(dead.unix_milliseconds),
+        reason: Some(dead.why.to_string()),
+        ..silent_row(&dead.info)
+    }
+}
+
+fn dead_account(dead: &DeadNode, told_by: NodeId) -> Account {
+    let died = UNIX_EPOCH + Duration::from_millis(dead.unix_milliseconds);
+    let ago = died.elapsed().unwrap_or_default().as_secs();
+    let text = format!("it is dead: {}; that was {ago} s ago, and it was at {}", dead.why, dead.info.address);
+    Account { kind: AccountKind::Node, id: dead.info.node.to_string(), node: told_by, text }
 }
 
 fn totals(row: &NodeRow) -> Resources {

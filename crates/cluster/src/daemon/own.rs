@@ -69,6 +69,8 @@ impl Parts {
             store,
             workers,
             drivers: self.drivers(),
+            died_unix_milliseconds: None,
+            reason: None,
         }
     }
 

@@ -98,6 +98,10 @@ pub struct NodeRow {
     pub workers: u32,
     /// The processes of the programs that are attached to it.
     pub drivers: Vec<u32>,
+    /// When it was gone, if it is dead, in milliseconds since 1970.
+    pub died_unix_milliseconds: Option<u64>,
+    /// Why it is dead, if it is.
+    pub reason: Option<String>,
 }
 
 /// How far a node is.

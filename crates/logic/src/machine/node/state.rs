@@ -53,6 +53,8 @@ impl Node {
         let mut resources = Resources::none();
         let leases = self.leases.leases.values().filter(|lease| lease.holder == slot);
         leases.for_each(|lease| resources.add(lease.allocation.resources()));
+        let actor = role.actor().and_then(|actor| self.actors.table.get(&actor));
+        actor.and_then(Actor::allocation).into_iter().for_each(|held| resources.add(held.resources()));
         let idle = match role {
             WorkerRole::Tasks => !self.leases.is_holder(slot),
             WorkerRole::Shared | WorkerRole::Actor(_) => false,

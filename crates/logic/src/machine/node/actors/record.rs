@@ -146,7 +146,7 @@ impl Actor {
         }
     }
 
-    fn allocation(&self) -> Option<&Allocation> {
+    pub(in super::super) fn allocation(&self) -> Option<&Allocation> {
         match &self.life {
             Life::Starting { allocation, .. }
             | Life::Alive { allocation, .. }
