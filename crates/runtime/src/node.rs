@@ -269,6 +269,7 @@ impl Inner {
             | FromNode::ValueWanted { .. }
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }
+            | FromNode::ActorInherited { .. }
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
             | FromNode::ActorWanted { .. }
