@@ -21,7 +21,7 @@ use aktis_protocol::{FunctionId, NodeId, ObjectId, ProcessSlot};
 use aktis_store::StoreError;
 use fetchers::{Fetch, Fetchers};
 use jobs::Jobs;
-use names::Names;
+use names::{NAME_PATIENCE, Names, Unreached};
 use parking_lot::Mutex;
 use places::Places;
 use programs::Served;
@@ -55,6 +55,7 @@ pub(crate) struct Elsewhere {
     fetchers: Arc<Fetchers>,
     places: Mutex<Places>,
     names: Mutex<Names>,
+    unreached: Arc<Unreached>,
     speeds: Mutex<Speeds>,
     questions: Mutex<Questions>,
     tables: Mutex<Tables>,
@@ -76,6 +77,7 @@ impl Elsewhere {
             fetchers: Arc::default(),
             places: Mutex::default(),
             names: Mutex::default(),
+            unreached: Arc::default(),
             speeds: Mutex::default(),
             questions: Mutex::default(),
             tables: Mutex::default(),
@@ -135,7 +137,8 @@ impl Elsewhere {
             NodeEffect::ClaimName { name, found } => self.claim_name(name, found),
             NodeEffect::FreeName { name, actor } => self.free_name(name, actor),
             NodeEffect::SeekName { to, request, name } => {
-                self.ask_control(Asker::new(AskedFor::Name, to, request), Question::Name(name));
+                let until = Instant::now() + NAME_PATIENCE;
+                self.ask_control(Asker::new(AskedFor::Name(until), to, request), Question::Name(name));
             }
             NodeEffect::SeekNames { to, request } => {
                 self.ask_control(Asker::new(AskedFor::Names, to, request), Question::Names);
@@ -194,6 +197,7 @@ impl Elsewhere {
     /// Time has passed.
     pub(crate) fn on_time(&self) {
         self.give_up_waiting();
+        self.seek_names_again();
     }
 
     /// Time has passed while the control process is away.

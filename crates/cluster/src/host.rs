@@ -5,7 +5,7 @@ use aktis_daemon::{Elsewhere, Host, LocalRole, ProgramSource};
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::placement::NodeReport;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows};
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, ProgramSpec};
+use aktis_protocol::{DeathCause, NodeId, ProcessSlot, ProgramId, ProgramSpec};
 use aktis_runtime::{Error, Runtime};
 use aktis_store::Arena;
 use std::fs::File;
@@ -36,8 +36,8 @@ impl NodeHost {
     }
 
     /// A process that stands for another node.
-    pub(crate) fn open_peer(&self) -> Result<Runtime, Error> {
-        Runtime::start_local(&self.host, LocalRole::Peer, ProgramId::default())
+    pub(crate) fn open_peer(&self, node: NodeId) -> Result<Runtime, Error> {
+        Runtime::start_local(&self.host, LocalRole::Peer(node), ProgramId::default())
     }
 
     pub(crate) fn close_peer(&self, process: ProcessSlot, cause: DeathCause) {

@@ -293,11 +293,11 @@ impl Member {
         state.away_since = None;
         state.nodes = nodes.iter().map(|info| (info.node, info.clone())).collect();
         drop(state);
-        self.neighbours.set_epoch(epoch);
         if held.is_some_and(|held| held != epoch) {
             // As if it had been expelled, which nobody could tell it.
             self.neighbours.reset();
         }
+        self.neighbours.set_epoch(epoch);
         self.neighbours.on_members(nodes);
         self.elsewhere.on_control_back();
         if is_new {

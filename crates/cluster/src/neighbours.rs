@@ -10,6 +10,7 @@ use aktis_daemon::OpenedCopy;
 use aktis_io::{
     Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Opened, Role, SendError, Serve, Source,
 };
+use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::peer::Frame;
 use aktis_protocol::placement::{NodeInfo, Unreachable};
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// The greeting of a link between two nodes; the epoch of the one that dials follows.
+/// The greeting of a link between two nodes; the epoch of the one that dials follows, and that which the other one has as far
+/// as the first knows.
 const NODE_GREETING: &[u8] = b"node";
 /// The pause between two attempts to dial a node.
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
@@ -42,7 +44,7 @@ pub(crate) struct Neighbours {
     host: NodeHost,
     me: NodeId,
     endpoint: OnceLock<Weak<Endpoint>>,
-    /// This node's own membership: 0 if there was none so far.
+    /// This node's own membership, or the last one: 0 if there was none so far.
     epoch: AtomicU64,
     table: Mutex<Table>,
     changed: Condvar,
@@ -59,6 +61,8 @@ pub(crate) struct Asides {
 #[derive(Default)]
 struct Table {
     nodes: BTreeMap<NodeId, Neighbour>,
+    /// Whether this node's own membership is over, and it has no other yet: there are no links meanwhile.
+    expelled: bool,
     closing: bool,
 }
 
@@ -75,30 +79,42 @@ struct Neighbour {
     /// Since when that was in vain, and what came of it last.
     unreached: Option<(Instant, String)>,
     linked: Option<Linked>,
+    /// The membership that it had when the last link to it began, if that has ended, and nobody knows whether the membership
+    /// has too.
+    parted: Option<Epoch>,
+}
+
+impl Neighbour {
+    /// Its membership is this one now, or none. Whether the one is over in which the last link to it was.
+    fn has_left(&mut self, now: Option<Epoch>) -> bool {
+        self.parted.take_if(|parted| now.is_none_or(|now| now > *parted)).is_some()
+    }
 }
 
 impl Table {
     /// Where a node is to be dialled, in which membership. If it is not to be, nobody dials it from now on: who ends a link
     /// while somebody does leaves the next one to that thread.
     fn next_to_dial(&mut self, node: NodeId) -> Option<(SocketAddr, Epoch)> {
-        let closing = self.closing;
+        let may_dial = !self.closing && !self.expelled;
         let neighbour = self.nodes.get_mut(&node)?;
-        let wanted = neighbour.is_member && neighbour.linked.is_none() && !closing;
+        let wanted = neighbour.is_member && neighbour.linked.is_none() && may_dial;
         let address = neighbour.address.filter(|_| wanted);
         neighbour.dialling = address.is_some();
         Some((address?, neighbour.epoch))
     }
 
-    /// The link to a node is gone. Whether a thread has to be started that dials it, as seen from the node `me`.
-    fn on_unlinked(&mut self, me: NodeId, node: NodeId) -> bool {
+    /// The link to a node is gone. Whether a thread has to be started that dials it, as seen from the node `me`, and whether
+    /// the membership is over that it had then.
+    fn on_unlinked(&mut self, me: NodeId, node: NodeId) -> (bool, bool) {
         let closing = self.closing;
-        let Some(neighbour) = self.nodes.get_mut(&node) else { return false };
-        neighbour.linked = None;
+        let Some(neighbour) = self.nodes.get_mut(&node) else { return (false, false) };
+        neighbour.parted = neighbour.linked.take().map(|linked| linked.epoch);
+        let has_left = neighbour.has_left(neighbour.is_member.then_some(neighbour.epoch));
         if !neighbour.is_member {
             self.nodes.remove(&node);
-            return false;
+            return (false, has_left);
         }
-        !closing && node > me && !std::mem::replace(&mut neighbour.dialling, true)
+        (!closing && node > me && !std::mem::replace(&mut neighbour.dialling, true), has_left)
     }
 }
 
@@ -132,7 +148,19 @@ impl Neighbours {
 
     /// This node is a member.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        let mut table = self.table.lock();
         self.epoch.store(epoch.0, Ordering::SeqCst);
+        table.expelled = false;
+    }
+
+    fn own_epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::SeqCst))
+    }
+
+    /// Whether the membership of this node is not over that another one means.
+    fn is_meant(&self, epoch: Epoch) -> bool {
+        let table = self.table.lock();
+        if table.expelled { epoch > self.own_epoch() } else { epoch >= self.own_epoch() }
     }
 
     /// A node is a member.
@@ -143,14 +171,17 @@ impl Neighbours {
         neighbour.epoch = info.epoch;
         neighbour.is_member = true;
         self.changed.notify_all();
-        if info.node <= self.me
-            || neighbour.linked.is_some()
-            || std::mem::replace(&mut neighbour.dialling, true)
-        {
-            return;
-        }
+        let has_left = neighbour.has_left(Some(info.epoch));
+        let is_dialled = info.node > self.me
+            && neighbour.linked.is_none()
+            && !std::mem::replace(&mut neighbour.dialling, true);
         drop(table);
-        self.start_dialling(info.node);
+        if has_left {
+            self.host.feed(NodeInput::NodeLeft { node: info.node });
+        }
+        if is_dialled {
+            self.start_dialling(info.node);
+        }
     }
 
     /// Has a node dialled for which that was noted.
@@ -173,10 +204,14 @@ impl Neighbours {
         for neighbour in table.nodes.values_mut() {
             neighbour.is_member = false;
         }
-        table.nodes.retain(|node, neighbour| {
-            neighbour.linked.is_some() || members.iter().any(|info| info.node == *node)
+        let gone = table.nodes.extract_if(.., |node, neighbour| {
+            neighbour.linked.is_none() && members.iter().all(|info| info.node != *node)
         });
+        let gone: Vec<_> = gone.map(|(node, mut gone)| (node, gone.has_left(None))).collect();
         drop(table);
+        for (node, _) in gone.into_iter().filter(|(_, has_left)| *has_left) {
+            self.host.feed(NodeInput::NodeLeft { node });
+        }
         members.iter().for_each(|info| self.on_joined(info));
         self.changed.notify_all();
     }
@@ -192,16 +227,24 @@ impl Neighbours {
         if let Some(linked) = &neighbour.linked {
             linked.link.close("the node is no member of the cluster any more");
             linked.doorway.end("it is no member of the cluster any more");
-        } else {
+        }
+        let has_left = neighbour.has_left(None);
+        if neighbour.linked.is_none() {
             table.nodes.remove(&node);
         }
         drop(table);
+        if has_left {
+            self.host.feed(NodeInput::NodeLeft { node });
+        }
         self.changed.notify_all();
     }
 
     /// This node was no member for a while: all others have given it up.
     pub(crate) fn reset(&self) {
-        for neighbour in self.table.lock().nodes.values() {
+        self.host.feed(NodeInput::Expelled);
+        let mut table = self.table.lock();
+        table.expelled = true;
+        for neighbour in table.nodes.values() {
             if let Some(linked) = &neighbour.linked {
                 linked.link.close("this node has to join again");
                 linked.doorway.end("this node was taken for dead, and joins again");
@@ -328,11 +371,13 @@ impl Neighbours {
     fn dial(self: &Arc<Self>, node: NodeId) {
         let mut patience = Some(Instant::now() + DIAL_PATIENCE);
         loop {
-            let next = self.table.lock().next_to_dial(node);
+            let mut table = self.table.lock();
+            let (own, next) = (self.own_epoch(), table.next_to_dial(node));
+            drop(table);
             let Some((address, epoch)) = next else { return };
             let Some(endpoint) = self.endpoint.get().and_then(Weak::upgrade) else { return };
             let mut events = None;
-            let greeting = greeting(Epoch(self.epoch.load(Ordering::SeqCst)));
+            let greeting = greeting(own, epoch);
             let dialled = endpoint.dial(node, address, greeting, |link| {
                 self.begin(node, epoch, link).unwrap_or_else(|problem| {
                     events = Some(problem.clone());
@@ -373,7 +418,7 @@ impl Neighbours {
         epoch: Epoch,
         link: &Link,
     ) -> Result<Box<dyn LinkEvents>, String> {
-        let runtime = self.host.open_peer().map_err(|error| error.to_string())?;
+        let runtime = self.host.open_peer(node).map_err(|error| error.to_string())?;
         let slot = runtime.process();
         let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
         let linked =
@@ -391,7 +436,14 @@ impl Neighbours {
             return Err("there is a link between these nodes already".to_owned());
         }
         neighbour.linked = Some(linked);
+        let has_left = neighbour.has_left(Some(epoch));
+        let is_back = neighbour.parted.take().is_some();
         drop(table);
+        if has_left {
+            self.host.feed(NodeInput::NodeLeft { node });
+        } else if is_back {
+            self.host.feed(NodeInput::NodeBack { node });
+        }
         self.asides.printing.on_linked(link);
         let peer = Peer::new(
             bridge.clone(),
@@ -423,7 +475,10 @@ impl Neighbours {
 
     /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
     fn forget(self: &Arc<Self>, node: NodeId) {
-        let again = self.table.lock().on_unlinked(self.me, node);
+        let (again, has_left) = self.table.lock().on_unlinked(self.me, node);
+        if has_left {
+            self.host.feed(NodeInput::NodeLeft { node });
+        }
         self.asides.inquiries.on_unlinked(node);
         self.asides.printing.on_unlinked(node);
         self.changed.notify_all();
@@ -434,14 +489,15 @@ impl Neighbours {
 }
 
 /// What a node says that dials another one.
-fn greeting(epoch: Epoch) -> Vec<u8> {
-    [NODE_GREETING, &epoch.0.to_le_bytes()].concat()
+fn greeting(own: Epoch, meant: Epoch) -> Vec<u8> {
+    [NODE_GREETING, &own.0.to_le_bytes(), &meant.0.to_le_bytes()].concat()
 }
 
-/// The membership of whoever says this, if it is a node.
-fn epoch_in(greeting: &[u8]) -> Option<Epoch> {
-    let bytes = greeting.strip_prefix(NODE_GREETING)?;
-    Some(Epoch(u64::from_le_bytes(bytes.try_into().ok()?)))
+/// The membership of whoever says this, if it is a node, and the one that it means.
+fn epochs_in(greeting: &[u8]) -> Option<(Epoch, Epoch)> {
+    let (own, meant) = greeting.strip_prefix(NODE_GREETING)?.split_at_checked(size_of::<u64>())?;
+    let epoch = |bytes: &[u8]| Some(Epoch(u64::from_le_bytes(bytes.try_into().ok()?)));
+    Some((epoch(own)?, epoch(meant)?))
 }
 
 /// Objects that other nodes copy.
@@ -489,8 +545,11 @@ impl EndpointEvents for Accepting {
         greeting: &[u8],
         link: &Link,
     ) -> Result<Box<dyn LinkEvents>, String> {
-        let epoch = epoch_in(greeting).filter(|_| peer.role == Role::Node);
-        let epoch = epoch.ok_or("this is a node, and talks to nodes only")?;
+        let epochs = epochs_in(greeting).filter(|_| peer.role == Role::Node);
+        let (epoch, meant) = epochs.ok_or("this is a node, and talks to nodes only")?;
+        if !self.0.is_meant(meant) {
+            return Err("this node was taken for dead, and joins again".to_owned());
+        }
         self.0.begin(peer.node, epoch, link)
     }
 }
@@ -580,19 +639,28 @@ mod tests {
         let mut table = Table::default();
         let member = || Neighbour { address: Some(address), is_member: true, ..Neighbour::default() };
         table.nodes.insert(node, Neighbour { dialling: true, ..member() });
-        assert!(!table.on_unlinked(me, node), "somebody dials it");
+        assert_eq!(table.on_unlinked(me, node), (false, false), "somebody dials it");
         assert_eq!(table.next_to_dial(node), Some((address, Epoch::default())), "and does so again");
         table.closing = true;
         assert_eq!(table.next_to_dial(node), None);
         table.closing = false;
-        assert!(table.on_unlinked(me, node), "nobody dials it any more");
+        assert_eq!(table.on_unlinked(me, node), (true, false), "nobody dials it any more");
         assert!(table.nodes[&node].dialling);
     }
 
     #[test]
-    fn a_greeting_says_which_membership_it_is_of() {
-        assert_eq!(epoch_in(&greeting(Epoch(7))), Some(Epoch(7)));
-        assert_eq!(epoch_in(NODE_GREETING), None);
-        assert_eq!(epoch_in(b"member"), None);
+    fn a_node_that_was_out_of_reach_has_left_if_it_is_no_member_or_another_one() {
+        let parted = || Neighbour { parted: Some(Epoch(3)), ..Neighbour::default() };
+        assert!(!parted().has_left(Some(Epoch(3))) && !Neighbour::default().has_left(None));
+        assert!(parted().has_left(Some(Epoch(4))) && parted().has_left(None));
+        let mut neighbour = parted();
+        assert!(neighbour.has_left(None) && !neighbour.has_left(None), "that is said once");
+    }
+
+    #[test]
+    fn a_greeting_says_which_memberships_it_is_of() {
+        assert_eq!(epochs_in(&greeting(Epoch(7), Epoch(8))), Some((Epoch(7), Epoch(8))));
+        assert_eq!(epochs_in(NODE_GREETING), None);
+        assert_eq!(epochs_in(b"member"), None);
     }
 }

@@ -95,8 +95,8 @@ pub(crate) struct Beginning {
 pub enum LocalRole {
     /// The daemon itself; it always has its place, and can be opened once at a time.
     Daemon,
-    /// What stands for another node.
-    Peer,
+    /// What stands for this other node.
+    Peer(NodeId),
 }
 
 /// Why there is no place.
@@ -235,7 +235,7 @@ impl Host {
         let delivery = Arc::new(Delivery::new(deliver));
         let guest = match role {
             LocalRole::Daemon => None,
-            LocalRole::Peer => Some(Guest::Peer),
+            LocalRole::Peer(node) => Some(Guest::Peer(node)),
         };
         let slot = self.shared.with_shell(|shell| shell.open_local(guest, delivery));
         let slot = slot.map_err(LocalError::Refused)?;

@@ -2,13 +2,13 @@
 
 mod support;
 
-use aktis_logic::machine::node::{NodeEffect, NodeInput};
-use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
+use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, Estate, FoundActor};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, Failure, FailureKind, ProcessSlot, Resources, SessionId, TaskId,
+    ActorId, Amount, DeathCause, Failure, FailureKind, NodeId, ProcessSlot, Resources, SessionId, TaskId,
 };
-use support::Scene;
+use support::{OTHER, Scene};
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
 
@@ -66,7 +66,7 @@ fn an_actor_whose_node_was_out_of_reach_is_found_by_its_name_again() {
     let before = known(&mut scene);
     lose(&mut scene, before);
     let peer = scene.link();
-    let found = FoundActor { actor: actor(), type_name: String::new(), details: Vec::new() };
+    let found = FoundActor { actor: actor(), type_name: String::new(), details: Vec::new(), abroad: false };
     let found = scene.step(NodeInput::NameFound { to: DRIVER, request: 1, found: Some((peer, found)) });
     assert!(matches!(told(&found)[..], [ActorPlace::Pending(_)]), "{found:?}");
     let back = scene.hear(peer, ToNode::ActorBack { actor: actor() });
@@ -112,4 +112,237 @@ fn the_process_of_an_actor_is_not_killed_for_one_of_its_calls() {
     let task = TaskId::root(SessionId(1)).child(2);
     let effects = scene.hear(DRIVER, ToNode::WorkerKilled { process, task });
     assert!(effects.is_empty(), "{effects:?}");
+}
+
+// Detached actors outlive the node in whose care they are.
+
+/// An actor of another node lives here, and is detached. Gives the process that stands for that node, and the one that the
+/// actor lives in.
+fn hosted(scene: &mut Scene, restarts_left: u32) -> (ProcessSlot, ProcessSlot) {
+    let peer = scene.link();
+    let estate = Estate { name: Some("name".into()), restarts_max: 2, restarts_left, ..Estate::default() };
+    let resources = Resources::none().with("CPU", Amount::ONE);
+    let estate = Some(Box::new(estate));
+    let spec = ActorSpec { actor: actor(), resources, isolated: true, estate, ..ActorSpec::default() };
+    let wanted = scene.hear(peer, ToNode::ActorWanted { spec: Box::new(spec) });
+    let worker = start(scene, &wanted, 0);
+    scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
+    (peer, worker)
+}
+
+/// A worker is started for the actor, and constructs it.
+fn start(scene: &mut Scene, ordered: &[NodeEffect], incarnation: u32) -> ProcessSlot {
+    let ordered = ordered.iter().find_map(|effect| match effect {
+        NodeEffect::StartWorker { process, .. } => Some(*process),
+        _ => None,
+    });
+    let worker = ordered.expect("a worker is started");
+    scene.step(NodeInput::WorkerSpawned { process: worker, pid: 9 });
+    scene.hear(worker, ToNode::Started);
+    scene.hear(worker, ToNode::ActorStarted { actor: actor(), incarnation });
+    worker
+}
+
+/// The link to the other node ends. It lets go of all before it is known to be dead.
+fn part(scene: &mut Scene, peer: ProcessSlot) -> Vec<NodeEffect> {
+    let mut effects = scene.hear(peer, ToNode::NodeGone);
+    effects.extend(scene.hear(peer, ToNode::ActorReleased { actor: actor() }));
+    effects.extend(scene.step(NodeInput::ProcessLeft { process: peer, cause: DeathCause::default() }));
+    effects
+}
+
+fn claims(effects: &[NodeEffect]) -> Vec<(&str, &FoundActor)> {
+    let claims = effects.iter().filter_map(|effect| match effect {
+        NodeEffect::ClaimName { name, found } => Some((&name[..], found)),
+        _ => None,
+    });
+    claims.collect()
+}
+
+fn is_killed(effects: &[NodeEffect], worker: ProcessSlot) -> bool {
+    effects.iter().any(|effect| matches!(effect, NodeEffect::KillWorker { process } if *process == worker))
+}
+
+/// Nobody knows the actor any more, and nothing is left of it.
+fn is_forgotten(scene: &mut Scene, worker: ProcessSlot) {
+    scene.step(NodeInput::ProcessDied { process: worker, cause: DeathCause::default() });
+    scene.hear(DRIVER, ToNode::ActorReleased { actor: actor() });
+    let held = scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
+    let place = told(&held)[0].clone();
+    assert!(
+        matches!(place, ActorPlace::Dead(failure) if failure.message.contains("nobody held")),
+        "{held:?}"
+    );
+}
+
+#[test]
+fn a_detached_actor_comes_into_the_care_of_the_node_that_it_lives_on() {
+    let mut scene = scene();
+    let (peer, worker) = hosted(&mut scene, 1);
+    let parted = part(&mut scene, peer);
+    assert!(told(&parted).is_empty() && claims(&parted).is_empty(), "it lives on: {parted:?}");
+    // The driver's handle is all that there is: it is detached, though.
+    scene.hear(DRIVER, ToNode::ActorReleased { actor: actor() });
+    let third = scene.link_to(NodeId::from_words([3, 3]));
+    let left = scene.step(NodeInput::NodeLeft { node: OTHER });
+    let [("name", found)] = claims(&left)[..] else { panic!("{left:?}") };
+    assert_eq!(found.actor, actor());
+    let tells = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::ActorInherited { .. } } if *to == third);
+    assert!(left.iter().any(tells), "others may know it: {left:?}");
+    scene.step(NodeInput::NameClaimed { name: "name".into(), actor: actor(), granted: true });
+    let wanted = scene.hear(DRIVER, ToNode::NameWanted { request: 1, name: "name".into() });
+    let finds = |effect: &NodeEffect| {
+        matches!(effect, NodeEffect::Send { message: FromNode::ActorFound { found: Some(_), .. }, .. })
+    };
+    assert!(wanted.iter().any(finds), "{wanted:?}");
+    scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
+    // One restart is left.
+    let died = scene.step(NodeInput::ProcessDied { process: worker, cause: DeathCause::default() });
+    assert!(matches!(told(&died)[..], [ActorPlace::Pending(_), ..]), "{died:?}");
+    let worker = start(&mut scene, &died, 1);
+    let died = scene.step(NodeInput::ProcessDied { process: worker, cause: DeathCause::default() });
+    let [ActorPlace::Dead(failure)] = told(&died)[..] else { panic!("{died:?}") };
+    assert!(failure.message.contains("after 2 restarts"), "{failure:?}");
+    assert!(died.iter().any(|effect| matches!(effect, NodeEffect::FreeName { .. })), "{died:?}");
+    is_forgotten(&mut scene, worker);
+}
+
+#[test]
+fn a_detached_actor_ends_when_the_node_is_back_that_has_counted_it_as_lost() {
+    let mut scene = scene();
+    let (peer, worker) = hosted(&mut scene, 1);
+    part(&mut scene, peer);
+    scene.link();
+    let back = scene.step(NodeInput::NodeBack { node: OTHER });
+    assert!(is_killed(&back, worker), "{back:?}");
+    assert!(matches!(told(&back)[..], [ActorPlace::Dead(_)]), "{back:?}");
+    let left = scene.step(NodeInput::NodeLeft { node: OTHER });
+    assert!(claims(&left).is_empty(), "{left:?}");
+    is_forgotten(&mut scene, worker);
+}
+
+#[test]
+fn an_actor_that_is_not_detached_ends_with_the_node_that_had_it_started() {
+    let mut scene = scene();
+    let peer = scene.link();
+    let spec = ActorSpec { actor: actor(), isolated: true, ..ActorSpec::default() };
+    let wanted = scene.hear(peer, ToNode::ActorWanted { spec: Box::new(spec) });
+    let worker = start(&mut scene, &wanted, 0);
+    scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
+    let parted = part(&mut scene, peer);
+    assert!(is_killed(&parted, worker), "{parted:?}");
+    is_forgotten(&mut scene, worker);
+}
+
+#[test]
+fn who_wants_the_name_of_an_actor_that_is_left_by_its_node_does_not_get_it() {
+    let mut scene = scene();
+    let (peer, worker) = hosted(&mut scene, 0);
+    part(&mut scene, peer);
+    let other = ActorId::created_by(TaskId::root(SessionId(7)).child(2));
+    let name = Some("name".to_owned());
+    let spec = ActorSpec { actor: other, name, isolated: true, ..ActorSpec::default() };
+    scene.hear(DRIVER, ToNode::ActorWanted { spec: Box::new(spec) });
+    let left = scene.step(NodeInput::NodeLeft { node: OTHER });
+    let freed = |effect: &NodeEffect| matches!(effect, NodeEffect::FreeName { actor, .. } if *actor == other);
+    let claimed = |effect: &NodeEffect| matches!(effect, NodeEffect::ClaimName { .. });
+    let (freed, claimed) = (left.iter().position(freed), left.iter().position(claimed));
+    assert!(freed.is_some() && freed < claimed, "{left:?}");
+    assert!(!is_killed(&left, worker));
+    // The one that came later was refused meanwhile, which is nothing to the other.
+    let late = scene.step(NodeInput::NameClaimed { name: "name".into(), actor: other, granted: false });
+    assert!(!is_killed(&late, worker), "{late:?}");
+}
+
+#[test]
+fn who_was_taken_for_dead_leaves_detached_actors_to_the_nodes_that_they_live_on() {
+    for is_linked in [true, false] {
+        let mut scene = scene();
+        let host = scene.link();
+        let name = Some("name".to_owned());
+        let resources = Resources::none().with("there", Amount::ONE);
+        let restarts_max = 3;
+        let spec = ActorSpec {
+            actor: actor(),
+            name,
+            resources,
+            restarts_max,
+            detached: true,
+            isolated: true,
+            ..ActorSpec::default()
+        };
+        scene.hear(DRIVER, ToNode::ActorWanted { spec: Box::new(spec) });
+        let verdict = Verdict::There(host);
+        let placed = scene.step(NodeInput::ActorPlaced { actor: actor(), verdict });
+        let estate = placed.iter().find_map(|effect| match effect {
+            NodeEffect::Send { message: FromNode::HostActor { spec, .. }, .. } => spec.estate.clone(),
+            _ => None,
+        });
+        let estate = estate.expect("the other node can have it in its care");
+        assert_eq!((estate.restarts_left, estate.name.as_deref()), (3, Some("name")));
+        let [("name", found)] = claims(&placed)[..] else { panic!("{placed:?}") };
+        assert!(found.abroad, "its name is kept for that node");
+        scene.hear(host, ToNode::ActorStarted { actor: actor(), incarnation: 0 });
+        if !is_linked {
+            let cause = DeathCause::default();
+            let lost = scene.step(NodeInput::ProcessLeft { process: host, cause });
+            assert!(matches!(told(&lost)[..], [ActorPlace::Pending(_), ..]), "it is started again: {lost:?}");
+        }
+        let expelled = scene.step(NodeInput::Expelled);
+        assert!(matches!(told(&expelled)[..], [ActorPlace::Dead(_)]), "{expelled:?}");
+        assert!(expelled.iter().any(|effect| matches!(effect, NodeEffect::FreeName { .. })), "{expelled:?}");
+        if is_linked {
+            scene.step(NodeInput::ProcessLeft { process: host, cause: DeathCause::default() });
+        }
+        let heir = scene.link();
+        let named = scene.hear(heir, ToNode::ActorInherited { actor: actor() });
+        assert!(matches!(told(&named)[..], [ActorPlace::Pending(_)]), "{named:?}");
+        let back = scene.hear(heir, ToNode::ActorBack { actor: actor() });
+        assert!(matches!(told(&back)[..], [ActorPlace::Alive { .. }]), "{back:?}");
+    }
+}
+
+#[test]
+fn a_node_that_reaches_the_host_of_its_detached_actor_again_keeps_it() {
+    let mut scene = scene();
+    let host = scene.link();
+    let resources = Resources::none().with("there", Amount::ONE);
+    let spec =
+        ActorSpec { actor: actor(), resources, restarts_max: 3, detached: true, ..ActorSpec::default() };
+    scene.hear(DRIVER, ToNode::ActorWanted { spec: Box::new(spec) });
+    scene.step(NodeInput::ActorPlaced { actor: actor(), verdict: Verdict::There(host) });
+    scene.hear(host, ToNode::ActorStarted { actor: actor(), incarnation: 0 });
+    scene.step(NodeInput::ProcessLeft { process: host, cause: DeathCause::default() });
+    scene.link();
+    scene.step(NodeInput::NodeBack { node: OTHER });
+    let expelled = scene.step(NodeInput::Expelled);
+    assert!(told(&expelled).is_empty(), "it waits for another place: {expelled:?}");
+}
+
+#[test]
+fn an_actor_is_taken_from_its_heir_by_those_who_know_it() {
+    for is_lost in [true, false] {
+        let mut scene = scene();
+        let caretaker = known(&mut scene);
+        if is_lost {
+            lose(&mut scene, caretaker);
+        }
+        let heir = scene.link_to(NodeId::from_words([3, 3]));
+        let named = scene.hear(heir, ToNode::ActorInherited { actor: actor() });
+        assert!(matches!(told(&named)[..], [ActorPlace::Pending(_)]), "{named:?}");
+        if !is_lost {
+            let cause = DeathCause::default();
+            let lost = scene.step(NodeInput::ProcessLeft { process: caretaker, cause });
+            assert!(told(&lost).is_empty(), "{lost:?}");
+        }
+        let back = scene.hear(heir, ToNode::ActorBack { actor: actor() });
+        assert!(
+            matches!(told(&back)[..], [ActorPlace::Alive { process, .. }] if *process == heir),
+            "{back:?}"
+        );
+        let unknown = ActorId::created_by(TaskId::root(SessionId(7)).child(2));
+        let named = scene.hear(heir, ToNode::ActorInherited { actor: unknown });
+        let released = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { message: FromNode::ActorKnown { actor }, .. } if *actor == unknown);
+        assert!(named.iter().any(released), "{named:?}");
+    }
 }

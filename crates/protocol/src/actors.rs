@@ -69,6 +69,21 @@ pub struct ActorSpec {
     pub looped: bool,
     /// What its creator wants those to know who find it by its name.
     pub details: Vec<u8>,
+    /// What the node that it lives on needs to have it in its own care one day.
+    pub estate: Option<Box<Estate>>,
+}
+
+/// What comes with a detached actor to a node where it lives for another one: by this it goes on when that has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Estate {
+    /// Its name.
+    pub name: Option<String>,
+    /// How often it may be started again in all.
+    pub restarts_max: u32,
+    /// How often of that from now on.
+    pub restarts_left: u32,
+    /// On which nodes it may live, and which of them it prefers.
+    pub strategy: Strategy,
 }
 
 /// An actor that was found by its name.
@@ -80,4 +95,6 @@ pub struct FoundActor {
     pub type_name: String,
     /// What its creator said about it.
     pub details: Vec<u8>,
+    /// Whether it is detached, and lives on another node than the one in whose care it is: that has it in its own one day.
+    pub abroad: bool,
 }

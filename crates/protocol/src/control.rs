@@ -268,8 +268,7 @@ pub enum ToNode {
         /// How; nothing if that life has not begun.
         cause: Option<DeathCause>,
     },
-    /// The process of a task died, which the sender has forwarded to the node that it stands for, or that node hands the
-    /// task back.
+    /// The process of a task died, which the sender has forwarded to the node that it stands for, or that hands it back.
     TaskLost {
         /// Who submitted it.
         submitter: ProcessSlot,
@@ -298,6 +297,11 @@ pub enum ToNode {
         actor: ActorId,
         /// The process it lives in.
         host: ProcessSlot,
+    },
+    /// The node that the sender stands for has an actor in its care that was in the care of another one.
+    ActorInherited {
+        /// The actor.
+        actor: ActorId,
     },
     /// The creator of a light actor in the sender has died. Answer: [`FromNode::EndActor`], unless others may call it.
     ActorOrphaned {
@@ -538,6 +542,11 @@ pub enum FromNode {
         actor: ActorId,
         /// Whether it may be started again.
         restart: bool,
+    },
+    /// This actor lived here for another node, and is in the care of this one now. Yours may know it.
+    ActorInherited {
+        /// The actor.
+        actor: ActorId,
     },
     /// This actor is known here without the node that you stand for: that need not keep it for this one.
     ActorKnown {

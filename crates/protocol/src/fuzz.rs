@@ -92,6 +92,7 @@ mod tests {
             actor: ActorId::from_words([3, 4]),
             type_name: "Counter".to_owned(),
             details: vec![1, 2],
+            abroad: true,
         };
         let named = NamedActor { name: "hits".to_owned(), found: found.clone() };
         let info =

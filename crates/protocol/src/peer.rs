@@ -318,6 +318,11 @@ pub enum Frame {
         /// The actor.
         actor: ActorId,
     },
+    /// The same, and it is in my care now: the node is no member any more in whose care it was.
+    ActorInherited {
+        /// The actor.
+        actor: ActorId,
+    },
     /// Nobody here holds a handle of this actor any more, which you have named so often.
     ActorReleased {
         /// The actor.

@@ -135,6 +135,7 @@ impl Inner {
             placement: options.placement.clone(),
             environment: options.environment.clone(),
             details: options.details.clone(),
+            estate: None,
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
         let mut kept = Some(payload.arguments);

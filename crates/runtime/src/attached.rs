@@ -88,7 +88,7 @@ impl Runtime {
         let _ = inner.link.set(Link::Local(Arc::new(link)));
         inner.send_to_node(ToNode::Started);
         // What stands for another node takes in messages itself, on the thread that forwards them.
-        if role != LocalRole::Peer {
+        if !matches!(role, LocalRole::Peer(_)) {
             crate::pump::spawn(&inner)?;
         }
         Ok(Self(inner))

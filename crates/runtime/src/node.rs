@@ -271,6 +271,7 @@ impl Inner {
             | FromNode::ValueWanted { .. }
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }
+            | FromNode::ActorInherited { .. }
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
             | FromNode::ActorWanted { .. }

@@ -122,7 +122,7 @@ impl Chaos {
         }
         let index = self.town.random.below(4) as usize;
         let Some(&program) = PROGRAMS.get(index) else {
-            world.attach(Guest::Peer).expect("there is a place");
+            world.attach(Guest::Peer(NodeId::default())).expect("there is a place");
             return;
         };
         world.input(NodeInput::ProgramAdded(ProgramConfig { program, shared_worker: index % 2 == 1 }));

@@ -148,7 +148,7 @@ impl World {
         let process = self.admission.take().expect("whoever attaches gets an answer")?;
         let program = match guest {
             Guest::Driver(program) => Some(program),
-            Guest::Peer => None,
+            Guest::Peer(_) => None,
         };
         let guest =
             Worker { kind: None, program, gpus: Vec::new(), environment: String::new(), running: true };

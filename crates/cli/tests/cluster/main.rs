@@ -3,6 +3,7 @@
 //! The daemons are processes of the program `aktis`; the driver is the test itself, unless it has to die.
 
 mod control;
+mod heirs;
 mod lineage;
 mod links;
 mod machines;

@@ -88,7 +88,7 @@ impl State {
             tables.keep_node(&info, self.membership.next_epoch());
         }
         self.members.linked.insert(node, Member { epoch, link: link.clone(), is_welcome: false });
-        self.on_names_told(node, Some(link), names);
+        self.on_names_told(node, link, names);
         if is_published {
             self.welcome(now, node);
         }
@@ -135,7 +135,7 @@ impl State {
         self.members.send(node, &FromControl::Expelled { epoch });
         self.members.linked.remove(&node);
         // First: who is in no table never leaves it, and would keep its names.
-        self.on_names_told(node, None, Vec::new());
+        self.on_names_left(now, node);
         if let Some(tables) = &self.tables {
             if let Some(info) = self.members.published.get(&node) {
                 tables.keep_dead_node(info, why);

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) placer: Placer,
     pub(super) members: Members,
     pub(super) names: Names,
+    /// Nodes whose memberships are over, and when the names go that nobody else has claimed.
+    pub(super) estates: VecDeque<(Time, NodeId)>,
     /// Nodes whose memberships are over, and when their records go.
     pub(super) left: VecDeque<(Time, Sender)>,
     /// `None` at the end.
@@ -55,6 +57,7 @@ impl State {
             placer: Placer::new(),
             members: Members::new(found.nodes),
             names,
+            estates: VecDeque::new(),
             left: found.left.into_iter().map(|sender| (records_go(now), sender)).collect(),
             tables: Some(tables),
         };
@@ -82,7 +85,7 @@ impl State {
                 self.step(now, PlacerInput::Received { from, epoch, message });
             }
             ToControl::NameClaimed { actor } => self.on_name_claimed(from, link, actor),
-            ToControl::NameFreed { name, actor } => self.on_name_freed(&name, actor),
+            ToControl::NameFreed { name, actor } => self.on_name_freed(&name, from, actor),
             ToControl::Asked { number, question } => self.on_asked(from, link, number, question),
         }
     }
@@ -95,6 +98,7 @@ impl State {
         for (node, epoch) in self.membership.lapse(now) {
             self.on_left(now, node, epoch, Departure::Lapsed);
         }
+        self.free_estates(now);
         while let Some((_, sender)) = self.left.pop_front_if(|(due, _)| *due <= now) {
             self.tables.iter().for_each(|tables| tables.forget_records(sender));
         }
@@ -105,7 +109,8 @@ impl State {
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
         let left = self.left.front().map(|(due, _)| *due);
-        [self.membership.next_wakeup(), self.placer.next_wakeup(), left].into_iter().flatten().min()
+        let estates = self.estates.front().map(|(due, _)| *due);
+        [self.membership.next_wakeup(), self.placer.next_wakeup(), left, estates].into_iter().flatten().min()
     }
 
     pub(super) fn step(&mut self, now: Time, input: PlacerInput) {

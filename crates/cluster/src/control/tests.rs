@@ -133,7 +133,7 @@ impl Line {
 
 fn named(name: &str, number: u64) -> NamedActor {
     let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(number));
-    let found = FoundActor { actor, type_name: String::new(), details: Vec::new() };
+    let found = FoundActor { actor, type_name: String::new(), details: Vec::new(), abroad: false };
     NamedActor { name: name.to_owned(), found }
 }
 
@@ -159,6 +159,35 @@ fn who_has_left_or_never_joined_gets_no_names() {
         assert!(std::time::Instant::now() < deadline, "the name is not free");
     }
     assert!(line.claim(named("a", 1)));
+}
+
+#[test]
+fn the_name_of_an_actor_that_lives_on_another_node_goes_to_that() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (caretaker, heir) = (Node::new(&control), Node::new(&control));
+    let (line, watcher) = (caretaker.dial(&control), heir.dial(&control));
+    let abroad = |name, number| {
+        let NamedActor { name, found } = named(name, number);
+        NamedActor { name, found: FoundActor { abroad: true, ..found } }
+    };
+    watcher.join(Vec::new());
+    line.join(vec![abroad("a", 1), abroad("b", 2)]);
+    line.link.close(LEAVING);
+    watcher.wait(|message| matches!(message, FromControl::NodeLeft { .. }).then_some(()));
+    assert!(watcher.claim(named("a", 1)), "it is in its care now");
+    // The one before has not heard of it.
+    let line = caretaker.dial(&control);
+    line.join(vec![abroad("a", 1)]);
+    let NamedActor { name, found } = named("a", 1);
+    line.say(&ToControl::NameFreed { name, actor: found.actor });
+    let home = Some((heir.endpoint.node(), found));
+    assert_eq!(line.ask(1, Question::Name("a".into())), Reply::NameFound(home));
+    // The other died with its node, or before.
+    let deadline = Instant::now() + PATIENCE;
+    while !watcher.claim(named("b", 3)) {
+        assert!(Instant::now() < deadline, "the name is not free");
+    }
 }
 
 #[test]

@@ -5,10 +5,16 @@ use super::questions::Asker;
 use crate::host::NodeHost;
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::actors::FoundActor;
-use aktis_protocol::control::RequestId;
-use aktis_protocol::member::{NamedActor, ToControl};
+use aktis_protocol::member::{NamedActor, Question, ToControl};
 use aktis_protocol::{ActorId, NodeId, ProcessSlot};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an actor is sought whose node is out of reach: by then that is reached, or has left the cluster, and another node
+/// has the actor in its care or its name is free.
+pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Names that one answer holds at most.
 const NAMES_MAX: usize = 10_000;
@@ -61,11 +67,17 @@ impl Names {
     }
 }
 
-/// Somebody who asked for a name, and gets an answer in any case: when this goes.
+/// Questions for actors whose nodes were out of reach. They are asked again after a while.
+#[derive(Default)]
+pub(super) struct Unreached(Mutex<Vec<(Asker, Question)>>);
+
+/// Somebody who asked for a name, and gets an answer in any case: when this goes, or after he has asked again.
 struct Seeker {
     host: NodeHost,
-    to: ProcessSlot,
-    request: RequestId,
+    unreached: Arc<Unreached>,
+    asker: Asker,
+    /// If some actor has the name.
+    question: Option<Question>,
     found: Option<(ProcessSlot, FoundActor)>,
 }
 
@@ -77,7 +89,13 @@ impl Seeker {
 
 impl Drop for Seeker {
     fn drop(&mut self) {
-        let (to, request, found) = (self.to, self.request, self.found.take());
+        let (to, request, found) = (self.asker.to, self.asker.request, self.found.take());
+        if let Some(question) = self.question.take()
+            && found.is_none()
+            && self.asker.is_patient(Instant::now())
+        {
+            return self.unreached.0.lock().push((self.asker, question));
+        }
         self.host.feed(NodeInput::NameFound { to, request, found });
     }
 }
@@ -115,13 +133,29 @@ impl Elsewhere {
     }
 
     /// The control process has said which actor has a name, or nobody has.
-    pub(super) fn on_name_found(&self, asker: &Asker, found: Option<(NodeId, FoundActor)>) {
-        let seeker = Seeker { host: self.host.clone(), to: asker.to, request: asker.request, found: None };
-        let Some((node, found)) = found.filter(|(node, _)| *node != self.me) else { return };
+    pub(super) fn on_name_found(
+        &self,
+        asker: Asker,
+        question: Option<Question>,
+        found: Option<(NodeId, FoundActor)>,
+    ) {
+        let (host, unreached) = (self.host.clone(), self.unreached.clone());
+        let question = question.filter(|_| found.is_some());
+        let seeker = Seeker { host, unreached, asker, question, found: None };
+        let Some((node, found)) = found else { return };
+        if node == self.me {
+            return seeker.answer(self.host.own().process(), found);
+        }
         let Some(peer) = self.neighbours.slot_of(node) else { return };
         let actor = found.actor;
         let then = move || seeker.answer(peer, found);
         self.neighbours.seek_actor(node, actor, Box::new(then));
+    }
+
+    /// Time has passed: actors that were out of reach may be found by now.
+    pub(super) fn seek_names_again(&self) {
+        let again = std::mem::take(&mut *self.unreached.0.lock());
+        again.into_iter().for_each(|(asker, question)| self.ask_control(asker, question));
     }
 
     pub(super) fn on_names(&self, asker: &Asker, mut names: Vec<String>) {
@@ -138,7 +172,7 @@ mod tests {
 
     fn found(number: u64) -> FoundActor {
         let actor = ActorId::created_by(TaskId::root(SessionId(1)).child(number));
-        FoundActor { actor, type_name: String::new(), details: Vec::new() }
+        FoundActor { actor, type_name: String::new(), details: Vec::new(), abroad: false }
     }
 
     #[test]

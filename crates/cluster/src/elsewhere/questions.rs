@@ -36,8 +36,8 @@ pub(super) struct Asker {
 /// What a question of a process is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AskedFor {
-    /// An actor with a name.
-    Name,
+    /// An actor with a name. If its node is out of reach, it is asked for again until then.
+    Name(Instant),
     /// All names.
     Names,
     /// A small value.
@@ -55,6 +55,11 @@ pub(super) enum AskedFor {
 impl Asker {
     pub(super) fn new(about: AskedFor, to: ProcessSlot, request: RequestId) -> Self {
         Self { about, to, request }
+    }
+
+    /// Whether what is out of reach is to be asked for again.
+    pub(super) fn is_patient(&self, now: Instant) -> bool {
+        matches!(self.about, AskedFor::Name(until) if now < until)
     }
 
     /// A question that no process has asked.
@@ -149,9 +154,9 @@ impl Elsewhere {
         let answered = questions.asked.remove(&number);
         questions.send(|message| self.say(message));
         drop(questions);
-        let Some(Asked { asker, .. }) = answered else { return };
+        let Some(Asked { asker, question, .. }) = answered else { return };
         match reply {
-            Reply::NameFound(found) => self.on_name_found(&asker, found),
+            Reply::NameFound(found) => self.on_name_found(asker, Some(question), found),
             Reply::Names(names) => self.on_names(&asker, names),
             Reply::Key(answer) => {
                 let Asker { to, request, .. } = asker;
@@ -168,7 +173,7 @@ impl Elsewhere {
             AskedFor::Record(object) => self.on_record(object, answer),
             AskedFor::Copies(object) => self.on_copies(object, answer),
             AskedFor::Somebody(number) => self.on_told(number, answer),
-            AskedFor::Name | AskedFor::Names | AskedFor::Key => {}
+            AskedFor::Name(_) | AskedFor::Names | AskedFor::Key => {}
         }
     }
 
@@ -187,7 +192,7 @@ impl Elsewhere {
     fn refuse(&self, asker: &Asker, why: &str) {
         let Asker { about, to, request } = *asker;
         match about {
-            AskedFor::Name => self.on_name_found(asker, None),
+            AskedFor::Name(_) => self.on_name_found(*asker, None, None),
             AskedFor::Names => self.on_names(asker, Vec::new()),
             AskedFor::Key => {
                 let hint =

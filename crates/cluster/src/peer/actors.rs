@@ -122,6 +122,13 @@ impl Peer {
         self.say_again(actor);
     }
 
+    /// An actor is in the care of this node that was in the care of another one, from which the other side may know it.
+    pub(super) fn say_inherited(&mut self, actor: ActorId) {
+        self.name_actor(actor);
+        self.wire.send(&Frame::ActorInherited { actor });
+        self.say_again(actor);
+    }
+
     pub(super) fn on_actor_released(&mut self, actor: ActorId, count: u64) {
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
         lent.named = lent.named.saturating_sub(count);
@@ -200,11 +207,26 @@ impl Peer {
     /// The other side has named an actor: it is reached through this process, unless it lives on one side for the other. The
     /// caller has this process hold it.
     pub(super) fn note_actor(&mut self, actor: ActorId) {
-        if self.hosts(actor) || self.actors.hosted_there.contains_key(&actor) {
-            return self.wire.send(&Frame::ActorReleased { actor, count: 1 });
+        if self.import_actor(actor) {
+            self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
         }
-        *self.actors.imports.entry(actor).or_default() += 1;
-        self.bridge.send(ToNode::ActorEscaped { actor, host: self.me() });
+    }
+
+    /// The other side has an actor in its care, and names it, which this node may know from elsewhere.
+    pub(super) fn on_actor_inherited(&mut self, actor: ActorId) {
+        if self.import_actor(actor) {
+            self.bridge.send(ToNode::ActorInherited { actor });
+        }
+    }
+
+    /// Whether an actor that the other side has named does not live on one side for the other.
+    fn import_actor(&mut self, actor: ActorId) -> bool {
+        let hosted = self.hosts(actor) || self.actors.hosted_there.contains_key(&actor);
+        match hosted {
+            true => self.wire.send(&Frame::ActorReleased { actor, count: 1 }),
+            false => *self.actors.imports.entry(actor).or_default() += 1,
+        }
+        !hosted
     }
 
     /// Somebody here has found an actor of the other side by its name: `then` is called when it is known here.

@@ -84,6 +84,7 @@ impl Peer {
             Frame::ActorGone { actor, failure } => self.on_actor_gone(actor, failure),
             Frame::ActorSought { actor } => self.on_actor_sought(actor),
             Frame::ActorKnown { actor } => self.on_actor_known(actor),
+            Frame::ActorInherited { actor } => self.on_actor_inherited(actor),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
             // They do not come this way.
             Frame::Asked { .. } | Frame::Told { .. } | Frame::Listening { .. } | Frame::Printed { .. } => {}

@@ -49,6 +49,7 @@ impl Peer {
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
             FromNode::ValueWanted { object } => self.wire.send(&Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),
+            FromNode::ActorInherited { actor } => self.say_inherited(actor),
             FromNode::ActorKnown { actor } => self.release_actor(actor),
             FromNode::ActorLost { actor, cause } => self.lose_hosted_actor(actor, cause),
             FromNode::ActorWanted { actor } => self.wire.send(&Frame::ActorSought { actor }),

@@ -12,8 +12,8 @@ use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerCall, PeerValue, Ticket};
 use aktis_protocol::state::{ActorState, StateKind, StateRows};
 use aktis_protocol::{
-    ActorId, Amount, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, ProgramId, ProgramKind,
-    ProgramSpec, Resources, SessionId, Shape, ShapeId, TaskId, limits, resources,
+    ActorId, Amount, DeathCause, Failure, FailureKind, FunctionId, NodeId, ProcessSlot, ProgramId,
+    ProgramKind, ProgramSpec, Resources, SessionId, Shape, ShapeId, TaskId, limits, resources,
 };
 use aktis_runtime::bridge::{Bridge, BridgeEvent};
 use aktis_runtime::{ActorHandle, Config, Runtime};
@@ -161,7 +161,12 @@ impl Drop for Pair {
 }
 
 fn open_peer(runtime: &Runtime) -> Runtime {
-    Runtime::start_local(runtime.node().unwrap().host(), LocalRole::Peer, ProgramId::default()).unwrap()
+    Runtime::start_local(
+        runtime.node().unwrap().host(),
+        LocalRole::Peer(NodeId::default()),
+        ProgramId::default(),
+    )
+    .unwrap()
 }
 
 fn node(cpus: u64) -> Runtime {

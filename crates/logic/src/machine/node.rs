@@ -185,7 +185,7 @@ impl Node {
                 let import = peers::Imported { object, bytes, holder, named };
                 self.on_imported(from, request, import, out);
             }
-            ToNode::NodeGone => self.linger(now, from),
+            ToNode::NodeGone => self.on_node_gone(now, from),
             ToNode::NotKnown { object } => self.on_not_known(now, from, object, out),
             ToNode::LookupWanted { request, object } => {
                 self.on_lookup_wanted(now, from, request, object, out)
@@ -208,6 +208,7 @@ impl Node {
                 self.on_actor_lost(now, from, actor, incarnation, cause.as_ref(), out);
             }
             ToNode::ActorEscaped { actor, host } => self.on_actor_escaped(from, actor, host, out),
+            ToNode::ActorInherited { actor } => self.on_actor_inherited(from, actor, out),
             ToNode::ActorHeld { actor } => self.on_actor_held(from, actor, out),
             ToNode::ActorOrphaned { actor } => self.on_actor_orphaned(from, actor, out),
             ToNode::ActorReleased { actor } => self.on_actor_released(now, from, actor, out),
@@ -280,6 +281,9 @@ impl Machine for Node {
             }
             NodeInput::KeyAnswered { to, request, answer } => self.on_key_answered(to, request, answer, out),
             NodeInput::RecordFound { object, found } => self.on_record_found(now, object, found, out),
+            NodeInput::NodeLeft { node } => self.on_node_left(now, node, out),
+            NodeInput::NodeBack { node } => self.on_node_back(now, node, out),
+            NodeInput::Expelled => self.on_expelled(now, out),
             NodeInput::MembershipLost => self.on_membership_lost(out),
             NodeInput::Ticked => {}
         }

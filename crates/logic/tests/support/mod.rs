@@ -10,6 +10,9 @@ use aktis_protocol::{Labels, NodeId, ProcessSlot, ProgramId, Resources, SessionI
 /// The node of all stories.
 pub(crate) const ME: NodeId = NodeId::of_session(SessionId(1));
 
+/// The other node that comes.
+pub(crate) const OTHER: NodeId = NodeId::of_session(SessionId(2));
+
 /// A node with a driver, and its time.
 pub(crate) struct Scene {
     pub node: Node,
@@ -51,7 +54,12 @@ impl Scene {
 
     /// Another node comes: the process that stands for it.
     pub(crate) fn link(&mut self) -> ProcessSlot {
-        let admitted = self.step(NodeInput::Attached { guest: Guest::Peer, pid: 8 });
+        self.link_to(OTHER)
+    }
+
+    /// This one comes.
+    pub(crate) fn link_to(&mut self, node: NodeId) -> ProcessSlot {
+        let admitted = self.step(NodeInput::Attached { guest: Guest::Peer(node), pid: 8 });
         let place = admitted.iter().find_map(|effect| match effect {
             NodeEffect::Admit { process } => Some(*process),
             _ => None,

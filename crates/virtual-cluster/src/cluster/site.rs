@@ -80,7 +80,8 @@ impl Site {
 
     /// There is a link to another node.
     pub(super) fn link(&mut self, other: usize) {
-        let slot = self.world.attach(Guest::Peer).expect("there is a place");
+        let slot =
+            self.world.attach(Guest::Peer(NodeId::from_words([other as u64, 0]))).expect("there is a place");
         self.world.send(slot, ToNode::Started);
         self.bridges.insert(other, Bridge::new(slot));
         *self.lives.entry(other).or_default() += 1;

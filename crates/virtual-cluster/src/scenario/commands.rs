@@ -90,7 +90,7 @@ impl Stage {
     fn attach(&mut self, line: &Line) -> Result<(), String> {
         let guest = match line.option("program") {
             Some(program) => Guest::Driver(Self::program(program)),
-            None => Guest::Peer,
+            None => Guest::Peer(NodeId::default()),
         };
         let process = self.world()?.attach(guest)?;
         self.guests.insert(line.word(1)?.to_owned(), process);

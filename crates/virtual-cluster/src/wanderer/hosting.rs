@@ -296,6 +296,7 @@ impl Hosting {
             // A wanderer that stands for another node knows no objects but those that all know.
             FromNode::SharedWorker { .. }
             | FromNode::Sought { .. }
+            | FromNode::ActorInherited { .. }
             | FromNode::ActorKnown { .. }
             | FromNode::ActorLost { .. }
             | FromNode::Warned { .. }

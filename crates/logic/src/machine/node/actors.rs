@@ -11,6 +11,7 @@
 
 mod care;
 mod handles;
+mod heirs;
 mod record;
 mod stories;
 

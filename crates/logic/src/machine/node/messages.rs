@@ -113,7 +113,7 @@ pub enum NodeInput {
         to: ProcessSlot,
         /// His question.
         request: RequestId,
-        /// The process that stands for its node, and what is said about it.
+        /// The process that stands for its node, which may be this one's own, and what is said about it.
         found: Option<(ProcessSlot, FoundActor)>,
     },
     /// The answer to `SeekNames`.
@@ -145,6 +145,18 @@ pub enum NodeInput {
         /// What.
         found: OnRecord,
     },
+    /// A membership of another node is over, and so are the links that there were to it in that.
+    NodeLeft {
+        /// Which.
+        node: NodeId,
+    },
+    /// There is a link to another node again, in the same membership as before.
+    NodeBack {
+        /// Which.
+        node: NodeId,
+    },
+    /// The cluster has given this node up. All links to other nodes are about to end.
+    Expelled,
     /// The cluster has given this node up meanwhile, and it has joined anew.
     MembershipLost,
     /// Time has passed.
@@ -167,8 +179,8 @@ pub enum OnRecord {
 pub enum Guest {
     /// A driver of this program, which must be known.
     Driver(ProgramId),
-    /// What stands for another node here.
-    Peer,
+    /// What stands for this other node here.
+    Peer(NodeId),
 }
 
 /// A program, as far as the node has to know it.

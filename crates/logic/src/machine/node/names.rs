@@ -3,6 +3,7 @@
 //! Invariant: a claim that has no answer yet belongs to an actor of this node that has the name here.
 
 use super::actors::{Actor, name_taken};
+use super::roster::HOST;
 use super::{Node, NodeEffect};
 use crate::{Effects, Time};
 use aktis_protocol::actors::FoundActor;
@@ -16,6 +17,13 @@ type Asker = (ProcessSlot, RequestId);
 /// Claims that have no answer yet, and who waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Claims(BTreeMap<String, (ActorId, Vec<Asker>)>);
+
+impl Claims {
+    /// Whether it is not certain yet that the name belongs to the actor of this node that has it here.
+    pub(super) fn is_unanswered(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
 
 impl Node {
     /// An actor of this node is to have a name in the whole cluster.
@@ -88,7 +96,8 @@ impl Node {
         }
     }
 
-    /// The cluster has said which actor has a name. The process that stands for its node holds it meanwhile.
+    /// The cluster has said which actor has a name. The process that stands for its node holds it meanwhile; one that has
+    /// come into the care of this node since it was sought is known here.
     pub(super) fn on_name_found(
         &mut self,
         to: ProcessSlot,
@@ -99,7 +108,11 @@ impl Node {
         if !self.roster.is_live(to) {
             return;
         }
-        let found = found.filter(|(peer, _)| self.roster.is_live(*peer)).map(|(peer, found)| {
+        let is_there = |node: &Self, peer, actor| match peer {
+            HOST => node.actors.table.get(&actor).is_some_and(|known| !known.is_gone()),
+            peer => node.roster.is_live(peer),
+        };
+        let found = found.filter(|(peer, found)| is_there(self, *peer, found.actor)).map(|(peer, found)| {
             let fresh = || Actor::at_peer(found.actor, ProgramId::default(), peer);
             let known = self.actors.table.entry(found.actor).or_insert_with(fresh);
             known.holders.insert(to);

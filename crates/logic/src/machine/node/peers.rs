@@ -261,6 +261,12 @@ impl Node {
         peers
     }
 
+    /// A process that stands for another node is about to end, and lets go of all that it held here.
+    pub(super) fn on_node_gone(&mut self, now: Time, peer: ProcessSlot) {
+        self.linger(now, peer);
+        self.part_actors(peer);
+    }
+
     pub(super) fn on_actor_lost(
         &mut self,
         now: Time,

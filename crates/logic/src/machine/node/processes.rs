@@ -27,7 +27,7 @@ impl Node {
         }
         process.stage = Stage::Alive;
         match process.role {
-            Role::Daemon | Role::Driver(_) | Role::Peer => {}
+            Role::Daemon | Role::Driver(_) | Role::Peer(_) => {}
             Role::Shared(program) => {
                 self.programs.on_shared_started(program);
                 self.warm_due = true;
@@ -114,7 +114,7 @@ impl Node {
 
     /// Whether the process came by itself, and may leave.
     fn is_guest(&self, slot: ProcessSlot) -> bool {
-        let guest = |process: &Process| matches!(process.role, Role::Driver(_) | Role::Peer);
+        let guest = |process: &Process| matches!(process.role, Role::Driver(_) | Role::Peer(_));
         slot != HOST && self.roster.get(slot).is_some_and(|process| guest(process) && process.is_not_dead())
     }
 
@@ -129,6 +129,7 @@ impl Node {
     ) {
         let Some(process) = self.roster.get(dead) else { return };
         let (role, starting) = (process.role, process.stage == Stage::Starting);
+        self.part_actors(dead);
         for to in self.roster.bury(dead, lingers) {
             self.send(to, FromNode::ProcessDied { process: dead, cause: cause.clone() }, out);
         }
@@ -141,7 +142,7 @@ impl Node {
         self.leases.silence(dead);
         let orphaned_groups = self.groups.forget_process(dead);
         let named = self.peers.named_by(dead);
-        if role == Role::Peer {
+        if let Role::Peer(_) = role {
             self.linger(now, dead);
         }
         let lost = self.memory.on_process_died(now, dead, out);
@@ -163,7 +164,7 @@ impl Node {
             Role::TaskRunner(shape) if starting => {
                 self.leases.start_failures.entry(shape).or_default().add(now, cause.to_string());
             }
-            Role::Daemon | Role::Peer | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
+            Role::Daemon | Role::Peer(_) | Role::TaskRunner(_) | Role::ActorHost(_) | Role::Retired => {}
         }
         self.warm_due = true;
         self.serve(now, out);

@@ -162,7 +162,7 @@ impl Node {
                 return out.push(NodeEffect::TurnAway { reason: unknown(program) });
             }
             Guest::Driver(program) => Role::Driver(program),
-            Guest::Peer => Role::Peer,
+            Guest::Peer(node) => Role::Peer(node),
         };
         let Some(process) = self.roster.add(role) else {
             let reason = format!(
@@ -199,7 +199,7 @@ impl Node {
             Role::Driver(program) | Role::Shared(program) => Some(program),
             Role::TaskRunner(shape) => Some(self.leases.shape(shape).program),
             Role::ActorHost(actor) => self.actors.table.get(&actor).map(|known| known.spec.program),
-            Role::Daemon | Role::Peer | Role::Retired => None,
+            Role::Daemon | Role::Peer(_) | Role::Retired => None,
         }
     }
 

@@ -8,7 +8,7 @@
 //! 3. At most one shared worker of a program starts or lives at a time.
 
 use crate::Time;
-use aktis_protocol::{ActorId, ProcessSlot, ProgramId, ShapeId, limits};
+use aktis_protocol::{ActorId, NodeId, ProcessSlot, ProgramId, ShapeId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The place of the process that the node lives in.
@@ -25,7 +25,7 @@ pub(super) enum Role {
     /// A user's program.
     Driver(ProgramId),
     /// Another node, as the process that stands for it here.
-    Peer,
+    Peer(NodeId),
     /// Runs tasks and actors of a program on many threads.
     Shared(ProgramId),
     /// Runs tasks of one shape, one at a time.
@@ -41,7 +41,7 @@ impl Role {
     pub(super) fn is_isolated(self) -> bool {
         match self {
             Self::TaskRunner(_) | Self::ActorHost(_) | Self::Retired => true,
-            Self::Daemon | Self::Driver(_) | Self::Peer | Self::Shared(_) => false,
+            Self::Daemon | Self::Driver(_) | Self::Peer(_) | Self::Shared(_) => false,
         }
     }
 }
@@ -105,7 +105,15 @@ impl Roster {
 
     /// Whether it stands for another node.
     pub(super) fn is_peer(&self, slot: ProcessSlot) -> bool {
-        self.get(slot).is_some_and(|process| process.role == Role::Peer)
+        self.node_of(slot).is_some()
+    }
+
+    /// The other node that it stands for.
+    pub(super) fn node_of(&self, slot: ProcessSlot) -> Option<NodeId> {
+        match self.get(slot)?.role {
+            Role::Peer(node) => Some(node),
+            _ => None,
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessSlot, &Process)> {

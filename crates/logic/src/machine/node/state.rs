@@ -39,7 +39,7 @@ impl Node {
     fn worker_rows(&self) -> (Vec<WorkerRow>, u64) {
         let workers = self.roster.iter().filter_map(|(slot, process)| {
             let role = match process.role {
-                Role::Daemon | Role::Driver(_) | Role::Peer => return None,
+                Role::Daemon | Role::Driver(_) | Role::Peer(_) => return None,
                 Role::Shared(_) => WorkerRole::Shared,
                 Role::TaskRunner(_) | Role::Retired => WorkerRole::Tasks,
                 Role::ActorHost(actor) => WorkerRole::Actor(actor),

@@ -16,7 +16,7 @@ impl Node {
     pub(super) fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
         match self.actors.table.get(&actor)?.care {
             Care::AtPeer(peer) => Some(peer),
-            Care::Own | Care::ForPeer(_) | Care::Lost => None,
+            Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => None,
         }
     }
 
@@ -47,10 +47,16 @@ impl Node {
     }
 
     /// The node is gone in whose care an actor was that lives here; if it is not, it starts it again elsewhere.
-    pub(super) fn on_caretaker_lost(&mut self, now: Time, actor: ActorId, out: &mut Effects<NodeEffect>) {
+    pub(super) fn on_caretaker_lost(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        why: &str,
+        out: &mut Effects<NodeEffect>,
+    ) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
         known.care = Care::Lost;
-        let failure = Failure::new(FailureKind::ActorDied, "the node that had it started is gone");
+        let failure = Failure::new(FailureKind::ActorDied, why);
         self.kill_actor(now, actor, false, failure, out);
     }
 

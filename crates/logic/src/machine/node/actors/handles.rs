@@ -179,7 +179,7 @@ impl Node {
                     self.claims.retain(|claim| *claim != Claim::Actor(actor));
                     self.hand_back(now, actor, KILLED.into(), out);
                 }
-                Care::Own | Care::AtPeer(_) | Care::Lost => {}
+                Care::Own | Care::AtPeer(_) | Care::Orphaned(_) | Care::Lost => {}
             },
             Life::Waiting { .. } => {
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));

@@ -3,7 +3,7 @@
 use super::super::leases::StartFailures;
 use crate::ledger::Allocation;
 use aktis_protocol::actors::{ActorPlace, ActorSpec};
-use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, ProcessSlot, ProgramId, limits};
+use aktis_protocol::{ActorId, Failure, FailureKind, GroupId, NodeId, ProcessSlot, ProgramId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of an actor that is being ended.
@@ -28,6 +28,9 @@ pub(in super::super) enum Care {
     ForPeer(ProcessSlot),
     /// It is known here by its handles, and reached through the process that stands for that node.
     AtPeer(ProcessSlot),
+    /// It lived here for that node, to which there is no link, and is detached. If that node leaves the cluster, this one has
+    /// it in its care; if it is back, it has given the actor up.
+    Orphaned(NodeId),
     /// One that is gone, or was out of reach for too long. What was of the actor here has ended; whoever brings it from
     /// another node again has it in his care.
     Lost,
@@ -67,6 +70,11 @@ pub(in super::super) struct Actor {
     pub(in super::super) life: Life,
     /// For one in the care of another node: why it takes no calls for now, as far as that node has said.
     pub(in super::super) away: Option<String>,
+    /// For a detached one in the care of this node: the node that it was lost with, and may live on. If this node is given
+    /// up before there is a link to that one again, it has the actor in its care.
+    pub(in super::super) heir: Option<NodeId>,
+    /// Whether the cluster knows that it lives on another node.
+    pub(in super::super) abroad: bool,
 }
 
 impl Actor {
@@ -82,6 +90,8 @@ impl Actor {
             start_failures: StartFailures::default(),
             life,
             away: None,
+            heir: None,
+            abroad: false,
         }
     }
 
@@ -94,7 +104,7 @@ impl Actor {
     }
 
     /// The actor is in the care of the node that this process stands for.
-    fn live_at(&mut self, peer: ProcessSlot) {
+    pub(super) fn live_at(&mut self, peer: ProcessSlot) {
         self.care = Care::AtPeer(peer);
         self.life = Life::Alive { host: peer, allocation: Allocation::default() };
         self.away = Some("the node that has it has not said yet whether it takes calls".to_owned());
@@ -214,6 +224,12 @@ impl Actors {
     pub(in super::super) fn hosted_for(&self, peer: ProcessSlot) -> Vec<ActorId> {
         let for_it = |known: &Actor| known.care == Care::ForPeer(peer);
         self.table.iter().filter(|(_, known)| for_it(known)).map(|(&actor, _)| actor).collect()
+    }
+
+    /// The actors that lived here for this node, to which there is no link.
+    pub(in super::super) fn orphans_of(&self, node: NodeId) -> Vec<ActorId> {
+        let of_it = |known: &Actor| known.care == Care::Orphaned(node);
+        self.table.iter().filter(|(_, known)| of_it(known)).map(|(&actor, _)| actor).collect()
     }
 
     /// The actors without a host that may live in the shared worker of a program.

@@ -210,9 +210,11 @@ impl Node {
         }
         *asked = true;
         let gpus = allocation.gpu_indices();
-        let spec = Box::new(known.spec.clone());
+        let mut spec = Box::new(known.spec.clone());
+        spec.estate = known.estate().filter(|_| self.roster.is_peer(host)).map(Box::new);
         let message = FromNode::HostActor { spec, incarnation: known.incarnation, gpus };
         self.send(host, message, out);
+        self.tell_abroad(actor, host, out);
     }
 
     pub(in super::super) fn on_actor_started(
@@ -266,7 +268,7 @@ impl Node {
             self.on_life_lost(now, actor, cause, out);
         }
         for actor in self.actors.hosted_for(dead) {
-            self.on_caretaker_lost(now, actor, out);
+            self.on_caretaker_lost(now, actor, "the node that had it started is gone", out);
         }
         self.lose_caretaker(dead);
     }
@@ -325,7 +327,7 @@ impl Node {
 
     /// Takes the actor out of its host, and its resources back. Returns what was to become of it, if it
     /// was being ended.
-    fn vacate(&mut self, actor: ActorId) -> Option<Then> {
+    pub(super) fn vacate(&mut self, actor: ActorId) -> Option<Then> {
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
         let vacant = Life::Waiting { after: None, told: String::new() };
         let (allocation, then) = match std::mem::replace(&mut known.life, vacant) {
@@ -447,7 +449,12 @@ fn needed(spec: &ActorSpec) -> Want {
 
 /// What those learn who find the actor by its name.
 pub(super) fn found(spec: &ActorSpec) -> FoundActor {
-    FoundActor { actor: spec.actor, type_name: spec.type_name.clone(), details: spec.details.clone() }
+    FoundActor {
+        actor: spec.actor,
+        type_name: spec.type_name.clone(),
+        details: spec.details.clone(),
+        abroad: false,
+    }
 }
 
 pub(in super::super) fn name_taken(name: &str) -> Failure {
