@@ -24,11 +24,11 @@ fn a_link_without_a_thread_is_over_on_both_sides() {
     let (sender, events) = channel();
     let made = near.endpoint.dial(far.endpoint.node(), far.endpoint.address(), Vec::new(), |_| {
         let current = Some(mapped_bytes() + ROOM_BYTES);
-        setrlimit(Resource::As, Rlimit { current, ..before.clone() }).expect("limit");
+        setrlimit(Resource::As, Rlimit { current, ..before }).expect("limit");
         let recorder: Box<dyn LinkEvents> = Box::new(Recorder(sender));
         recorder
     });
-    setrlimit(Resource::As, before.clone()).expect("limit");
+    setrlimit(Resource::As, before).expect("limit");
     assert!(matches!(made, Err(DialError::Wire(_))), "{made:?}");
     assert_eq!(near.endpoint.links(), 0);
     assert!(events.recv().is_err(), "nobody has the events any more");

@@ -4,6 +4,10 @@
 //! an order that respects cause and effect: what was sent before a completion is read before whatever
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
+mod value;
+
+pub use value::SharedValue;
+
 use crate::actors::{ActorPlace, ActorSpec, FoundActor};
 use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
@@ -21,27 +25,6 @@ use serde::{Deserialize, Serialize};
 
 /// Matches an answer to its question, within one process.
 pub type RequestId = u32;
-
-/// The value of an object that several processes may see.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SharedValue {
-    /// The encoded value; `contains` tells whether references are inside.
-    Inline {
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// Whether references are inside.
-        contains: bool,
-    },
-    /// In the object store.
-    Stored {
-        /// Its entry in the shared index.
-        entry: EntryRef,
-        /// Whether references are inside.
-        contains: bool,
-    },
-    /// There is no value.
-    Failed(Failure),
-}
 
 /// A grant to run one task of a shape at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

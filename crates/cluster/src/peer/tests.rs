@@ -7,8 +7,7 @@ use aktis::prelude::*;
 use aktis_daemon::LocalRole;
 use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
 use aktis_protocol::actors::ActorSpec;
-use aktis_protocol::control::FromNode;
-use aktis_protocol::control::{SharedValue, ToNode, decode, encode};
+use aktis_protocol::control::{FromNode, SharedValue, ToNode, decode, encode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerCall, PeerValue, Ticket};
 use aktis_protocol::state::{ActorState, StateKind, StateRows};
 use aktis_protocol::{
