@@ -196,6 +196,7 @@ def test_tasks_go_where_their_inputs_are(cluster: Cluster, no_session: None, awa
     home = aktis.get_runtime_context().get_node_id()
     other = cluster.worker_nodes[0].node_id
     there = NodeAffinitySchedulingStrategy(other, soft=False)
-    far = make.options(scheduling_strategy=there).remote(8 << 20)
+    # So much that it would take longer to copy it than to wait for whatever that node was thought to run.
+    far = make.options(scheduling_strategy=there).remote(200 << 20)
     aktis.wait([far], timeout=SECONDS, fetch_local=False)
     assert get(where.remote(far)) == (other if aware else home)

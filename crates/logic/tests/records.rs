@@ -293,7 +293,7 @@ fn nobody_waits_for_an_object_whose_copies_went_with_their_nodes() {
     story.die(story.namer);
     assert!(seeks_record(&story.hear(story.other, ToNode::NotKnown { object: wanted })));
     let node = NodeId::from_words([0xfeed, 7]);
-    let found = OnRecord::CopiesGone(vec![node]);
+    let found = OnRecord::Copies { nodes: vec![node], gone: true };
     let told = story.scene.step(NodeInput::RecordFound { object: wanted, found });
     let [FromNode::ObjectResolved { value: SharedValue::Failed(failure), .. }] = sent(&told, DRIVER)[..]
     else {

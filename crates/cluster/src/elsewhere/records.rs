@@ -177,8 +177,9 @@ impl Elsewhere {
         };
         let found = match answer {
             // It is on record for a while where the copies of a dead node were.
-            Some(Answer::Object(Some(row))) if row.bytes.is_some() && !row.copies.iter().any(lives) => {
-                OnRecord::CopiesGone(row.copies)
+            Some(Answer::Object(Some(row))) if row.bytes.is_some() => {
+                let gone = !row.copies.iter().any(lives);
+                OnRecord::Copies { nodes: row.copies, gone }
             }
             _ => OnRecord::Nothing,
         };

@@ -82,17 +82,23 @@ fn unknown(object: ObjectId) -> Failure {
     Failure::new(FailureKind::Lost, text)
 }
 
-fn copies_gone(object: ObjectId, nodes: &[NodeId]) -> Failure {
+fn copies_lost(object: ObjectId, nodes: &[NodeId], gone: bool) -> Failure {
     let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
-    let text = match &nodes[..] {
-        [] => format!("the object {object} is lost: no node has a copy of it any more"),
-        [node] => format!("the object {object} is lost: its only copy was on node {node}, which is gone"),
-        nodes => {
-            let nodes = nodes.join(", ");
-            format!("the object {object} is lost: its copies were on nodes {nodes}, which are gone")
+    let why = match (&nodes[..], gone) {
+        ([], _) => "no node has a copy of it any more".to_owned(),
+        ([node], true) => format!("its only copy was on node {node}, which is gone"),
+        ([node], false) => {
+            format!("its only copy was on node {node}, which is out of reach, or has it no more")
+        }
+        (nodes, true) => format!("its copies were on nodes {}, which are gone", nodes.join(", ")),
+        (nodes, false) => {
+            format!(
+                "its copies were on nodes {}, which are out of reach, or have it no more",
+                nodes.join(", ")
+            )
         }
     };
-    Failure::new(FailureKind::Lost, text)
+    Failure::new(FailureKind::Lost, format!("the object {object} is lost: {why}"))
 }
 
 impl Node {
@@ -287,16 +293,18 @@ impl Node {
         }
         let adopted = match &found {
             OnRecord::Task(task) => task.task == object.task() && self.adopt(object, task, out),
-            OnRecord::CopiesGone(_) | OnRecord::Nothing => false,
+            OnRecord::Copies { .. } | OnRecord::Nothing => false,
         };
         let Some(search) = self.losses.searches.get_mut(&object) else { return };
         if adopted {
             search.step = Step::Adopter;
             return;
         }
-        if let OnRecord::CopiesGone(nodes) = found {
-            search.failure = copies_gone(object, &nodes);
-            self.orphans.remove(&object);
+        if let OnRecord::Copies { nodes, gone } = found {
+            search.failure = copies_lost(object, &nodes, gone);
+            if gone {
+                self.orphans.remove(&object);
+            }
         }
         // If others may still promise it, they have their time.
         if !self.orphans.contains_key(&object) {

@@ -168,8 +168,13 @@ pub enum NodeInput {
 pub enum OnRecord {
     /// How its task can be run again.
     Task(RecordedTask),
-    /// Nothing of its task; and all copies that there were are gone, with the nodes that had them.
-    CopiesGone(Vec<NodeId>),
+    /// Nothing of its task, but where its copies were.
+    Copies {
+        /// The nodes that had them.
+        nodes: Vec<NodeId>,
+        /// Whether all of these nodes have left the cluster.
+        gone: bool,
+    },
     /// Nothing.
     Nothing,
 }
