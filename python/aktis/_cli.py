@@ -24,8 +24,8 @@ def main() -> int:
     """Does what the command line says; gives the exit code."""
     from aktis._engine import native
 
-    # Python's own handler would only take note of Ctrl-C, until the call below is over. Where a daemon runs in
-    # this process, it has its own.
+    # Python's own handler would only take note of Ctrl-C, until the call below is over. Where a daemon runs
+    # in this process, it has its own.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return native.cli(["aktis", *sys.argv[1:]], command())
