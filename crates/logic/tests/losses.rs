@@ -76,6 +76,19 @@ fn who_seeks_what_it_was_thought_to_have_gets_it_made_again_where_its_task_was_s
 }
 
 #[test]
+fn who_depends_on_a_node_that_seeks_a_value_waits_for_what_that_finds() {
+    let (mut story, object) = (Story::begin(), object());
+    let (namer, _other) = (story.0.link(), story.0.link());
+    let imported = ToNode::Imported { request: 1, object, bytes: 4096, holder: namer, named: true };
+    story.hear(namer, imported);
+    story.hear(DRIVER, ToNode::Held { object });
+    let told = story.hear(namer, ToNode::LookupWanted { request: 2, object });
+    assert_eq!(told, [(namer, FromNode::LookedUp { request: 2, known: false })]);
+    let asked = story.hear(DRIVER, ToNode::Subscribed { object });
+    assert_eq!(asked, [(namer, FromNode::ValueWanted { object })], "nobody else is asked, and no record");
+}
+
+#[test]
 fn what_was_made_here_is_not_kept_for_this_node_by_the_one_that_had_named_it() {
     let (mut story, object) = (Story::begin(), object());
     let namer = story.0.link();

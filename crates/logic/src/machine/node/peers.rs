@@ -187,7 +187,10 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) {
-        self.note_not_there(now, from, object, out);
+        // It seeks it: so it has it no more.
+        if let Some((object, failure)) = self.memory.lose_at(now, from, object, out) {
+            self.on_value_lost(now, object, failure, out);
+        }
         self.note_stored_value(object, out);
         // A process of this node can have it made again.
         let is_made_here = self.directory.maker(object).is_some_and(|maker| !self.is_peer(maker));
@@ -201,24 +204,14 @@ impl Node {
         if known {
             self.directory.hold(object, from);
             self.note_abroad(object, from, out);
+            self.let_go_of_seeker(from, object, out);
         }
         self.send(from, FromNode::LookedUp { request, known }, out);
     }
 
-    /// Another node seeks an object: so it has it no more, and this one cannot get it from there.
-    fn note_not_there(
-        &mut self,
-        now: Time,
-        peer: ProcessSlot,
-        object: ObjectId,
-        out: &mut Effects<NodeEffect>,
-    ) {
-        if let Some((object, failure)) = self.memory.lose_at(now, peer, object, out) {
-            self.on_value_lost(now, object, failure, out);
-        }
-        let is_owed = self.directory.value(object) == Some(&Value::Pending { owner: Some(peer) });
-        if self.peers.namer(object) == Some(peer)
-            && !is_owed
+    /// Another node gets an object from this one: if it had named it, this one does not get it from there any more.
+    fn let_go_of_seeker(&mut self, seeker: ProcessSlot, object: ObjectId, out: &mut Effects<NodeEffect>) {
+        if self.peers.namer(object) == Some(seeker)
             && let Some((peer, count)) = self.peers.forget_object(object)
         {
             self.send(peer, FromNode::Freed { object, count }, out);
