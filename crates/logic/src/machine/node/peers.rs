@@ -168,8 +168,8 @@ impl Node {
         self.peers.imports.entry(object).or_insert(new).named += u64::from(named);
     }
 
-    /// The value of an object was made here: the node that had named it need not keep it for this one. It may be the one
-    /// for which it was made, and each would keep it for the other.
+    /// The value of an object is made here: the node that had named it need not keep it for this one. It may be the one
+    /// for which it is made, and each would keep it for the other.
     pub(super) fn let_go_of_namer(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
         let Some((peer, count)) = self.peers.forget_object(object) else { return };
         self.send(peer, FromNode::Freed { object, count }, out);
@@ -204,18 +204,12 @@ impl Node {
         if known {
             self.directory.hold(object, from);
             self.note_abroad(object, from, out);
-            self.let_go_of_seeker(from, object, out);
+            // It gets it from here: if it had named it, this node does not get it from there any more.
+            if self.peers.namer(object) == Some(from) {
+                self.let_go_of_namer(object, out);
+            }
         }
         self.send(from, FromNode::LookedUp { request, known }, out);
-    }
-
-    /// Another node gets an object from this one: if it had named it, this one does not get it from there any more.
-    fn let_go_of_seeker(&mut self, seeker: ProcessSlot, object: ObjectId, out: &mut Effects<NodeEffect>) {
-        if self.peers.namer(object) == Some(seeker)
-            && let Some((peer, count)) = self.peers.forget_object(object)
-        {
-            self.send(peer, FromNode::Freed { object, count }, out);
-        }
     }
 
     /// The process that stands for the node which is to say the value of an object, or has it.
