@@ -568,7 +568,9 @@ impl<P> Submitter<P> {
         }
         let (task, route) = (record.task, record.route);
         let is_task = matches!(route, Route::Lane(_));
-        if matches!(how, Finish::Returned) && self.config.lineage && is_task && record.handles > 0 {
+        // One that took a reference to its value may have finished first: it is kept for that one, too.
+        let is_wanted = record.handles > 0 || record.lineage_users > 0;
+        if matches!(how, Finish::Returned) && self.config.lineage && is_task && is_wanted {
             self.remember(key, out);
         } else {
             if let Some(edges) = &mut record.edges {

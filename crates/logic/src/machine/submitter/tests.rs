@@ -538,3 +538,17 @@ fn tasks_to_whose_results_arguments_refer_stay_on_record_and_are_not_waited_for(
     story.drop_handle(b);
     assert_eq!(story.machine.on_record(), 0);
 }
+
+#[test]
+fn a_task_stays_on_record_for_one_that_refers_to_its_result_and_finishes_first() {
+    let mut story = Story::new(LINEAGE);
+    let a = story.submit("a", &[]);
+    let b = story.submit("b", &[Input::Inside(a)]);
+    assert_eq!(story.send_all(), [a, b]);
+    story.returned(b, false);
+    story.drop_handle(a);
+    story.returned(a, false);
+    assert_eq!(story.machine.repeat(a), Repeat::Possible);
+    story.drop_handle(b);
+    assert_eq!(story.machine.on_record(), 0);
+}
