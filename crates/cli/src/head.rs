@@ -68,10 +68,14 @@ pub(crate) fn run(
 }
 
 fn stop_node(directory: &Path) -> Result<(), Failed> {
-    if let Ok(client) = Client::connect(directory) {
-        client.stop(StopScope::Node, STOP_PATIENCE)?;
+    match Client::connect(directory).and_then(|client| client.stop(StopScope::Node, STOP_PATIENCE)) {
+        // There was none, or it has ended by itself: one that ends the cluster asks its control process to end, and then ends.
+        Ok(_)
+        | Err(ClientError::NoDaemon { .. } | ClientError::Starting { .. } | ClientError::Ended { .. }) => {
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// How to start the node beside a control process that has claimed its directory, if there is none.
@@ -194,4 +198,27 @@ fn greeting(words: &str, control: &Control) -> String {
          to add a machine, run there:\n  aktis start --address {address} --token {}\n",
         control.token(FIRST_TOKEN)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aktis_cluster::admin::SOCKET_NAME;
+    use aktis_protocol::admin::ADMIN_VERSION;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_node_that_ends_before_it_is_told_to_has_been_stopped() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join(SOCKET_NAME)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut client, _) = listener.accept().unwrap();
+                client.write_all(&[ADMIN_VERSION]).unwrap();
+                client.read_exact(&mut [0]).unwrap();
+            });
+            stop_node(directory.path()).unwrap();
+        });
+    }
 }
