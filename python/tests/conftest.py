@@ -10,6 +10,7 @@ cluster: what holds on one node has to hold between two. Other tests are left ou
 import contextlib
 import faulthandler
 import os
+import signal
 import sys
 import tempfile
 import textwrap
@@ -45,6 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_node(reason): what the test is about is the same node")
     Nodes.wanted = config.getoption("--nodes")
+    # Shells ignore these in what they start in the background, and all that the tests start would do the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_unconfigure() -> None:

@@ -387,7 +387,13 @@ impl Node {
     }
 
     /// A node that had named these objects is dead: others may have them, and hold them for this node from now on.
-    pub(super) fn on_namer_died(&mut self, now: Time, named: Vec<ObjectId>, out: &mut Effects<NodeEffect>) {
+    pub(super) fn on_namer_died(
+        &mut self,
+        now: Time,
+        dead: NodeId,
+        named: Vec<ObjectId>,
+        out: &mut Effects<NodeEffect>,
+    ) {
         for object in named.into_iter().filter(|object| self.directory.knows(*object)).collect::<Vec<_>>() {
             // What a process of this node can have made again is its business.
             if self.directory.maker(object).is_some() || self.records.of(object).is_some() {
@@ -395,7 +401,8 @@ impl Node {
             }
             self.claim(object, out);
             if self.directory.is_lost(object) {
-                let text = format!("the node that had object {object} is gone");
+                let text =
+                    format!("the object {object} is lost: it was known from node {dead}, which is gone");
                 self.search(now, object, Step::Others, Failure::new(FailureKind::Lost, text), out);
             }
         }

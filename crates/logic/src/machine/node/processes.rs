@@ -150,7 +150,9 @@ impl Node {
         for (object, failure) in lost {
             self.on_value_lost(now, object, failure, out);
         }
-        self.on_namer_died(now, named, out);
+        if let Role::Peer(node) = role {
+            self.on_namer_died(now, node, named, out);
+        }
         self.on_host_died(now, dead, cause, out);
         self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {
