@@ -16,6 +16,7 @@ mod reply;
 pub(crate) mod run;
 mod runner;
 mod watch;
+mod watching;
 
 pub use entry::serve;
 pub(crate) use entry::{end, is_linked};

@@ -490,7 +490,7 @@ impl Executor {
         let state = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
         if let Some(state) = &state {
             state.set_blocked(true);
-            state.stop_watching(runtime);
+            state.watching.stop(runtime.control.doorbell());
             state.let_go(runtime, self);
         }
         match (&held, self.kind) {
@@ -585,7 +585,7 @@ impl Drop for Blocked<'_> {
         if let Some(state) = &self.state {
             self.executor.blocked.fetch_sub(1, Ordering::AcqRel);
             state.set_blocked(false);
-            state.start_watching(self.runtime);
+            state.watching.start(self.runtime.control.doorbell());
         }
         let Some(held) = self.held.take() else { return };
         let again = match self.executor.kind {

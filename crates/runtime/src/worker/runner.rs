@@ -7,6 +7,7 @@ use crate::worker::leases::Held;
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
 use crate::worker::run;
+use crate::worker::watching::Watching;
 use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
 use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
@@ -39,7 +40,7 @@ pub(crate) struct RunnerState {
     pub(crate) stream_closed: AtomicBool,
     thread: Mutex<Option<Thread>>,
     /// Whether the doorbell counts it among those who watch.
-    watching: AtomicBool,
+    pub(super) watching: Watching,
     /// Whether it is inside `get` and the like.
     blocked: AtomicBool,
     /// Whether an event loop runs on it, between two turns of the worker.
@@ -82,7 +83,7 @@ impl RunnerState {
             stream_consumed: AtomicU32::new(0),
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
-            watching: AtomicBool::new(false),
+            watching: Watching::default(),
             blocked: AtomicBool::new(false),
             outside: AtomicBool::new(false),
             finished: AtomicU64::new(0),
@@ -136,23 +137,9 @@ impl RunnerState {
         kept.take()
     }
 
-    /// The thread looks for messages between any two things that it runs.
-    pub(crate) fn start_watching(&self, runtime: &Inner) {
-        if !self.watching.load(Ordering::Relaxed) && !self.watching.swap(true, Ordering::SeqCst) {
-            runtime.control.doorbell().watch();
-        }
-    }
-
-    /// The thread is asleep, blocked, or stuck in something long.
-    pub(crate) fn stop_watching(&self, runtime: &Inner) {
-        if self.watching.swap(false, Ordering::SeqCst) {
-            runtime.control.doorbell().unwatch();
-        }
-    }
-
     /// Whether it is stuck in user code, or blocked: it does not look for messages.
     pub(crate) fn is_away(&self) -> bool {
-        self.blocked.load(Ordering::SeqCst) || (self.is_busy() && !self.watching.load(Ordering::SeqCst))
+        self.blocked.load(Ordering::SeqCst) || (self.is_busy() && !self.watching.is_on())
     }
 
     /// Whether it waits for something that others have to do.
@@ -310,7 +297,7 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         Runner { runtime, executor, state, turn: 0, lanes: (u32::MAX, Arc::default()), entered: true };
     runner.state.outside.store(false, Ordering::SeqCst);
     runner.state.count_finished();
-    runner.state.start_watching(runtime);
+    runner.state.watching.start(runtime.control.doorbell());
     executor.watch.wake();
     let worked = (0..TURN).take_while(|_| runner.work_once()).count() > 0;
     if !executor.take_poke() && !worked && timeout != Some(Duration::ZERO) {
@@ -349,7 +336,7 @@ impl Runner<'_> {
             if let (true, 0, Some(hooks)) = (executor.is_looped(), self.state.index, crate::hooks::get()) {
                 (hooks.run_loop)();
             }
-            self.state.start_watching(runtime);
+            self.state.watching.start(runtime.control.doorbell());
             if self.work_once() {
                 continue;
             }
@@ -581,7 +568,7 @@ impl Runner<'_> {
             self.executor.put_lease(self.runtime, held);
         }
         let bell = self.runtime.control.doorbell();
-        self.state.stop_watching(self.runtime);
+        self.state.watching.stop(bell);
         let ticket = bell.prepare();
         self.executor.begin_sleep();
         // While another thread is awake and work is short, it gets all of it: nobody else is to be woken.
@@ -599,7 +586,7 @@ impl Runner<'_> {
             bell.sleep(ticket, timeout);
         }
         self.executor.end_sleep();
-        self.state.start_watching(self.runtime);
+        self.state.watching.start(bell);
         self.executor.watch.wake();
         if self.finds_work() {
             self.executor.on_busy(self.runtime);

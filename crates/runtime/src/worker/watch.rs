@@ -92,7 +92,7 @@ fn look(runtime: &Arc<Inner>, executor: &Executor, before: &mut HashMap<usize, u
         seen.finished += now.saturating_sub(before);
         if now == before && runner.is_busy() {
             seen.stuck = true;
-            runner.stop_watching(runtime);
+            runner.watching.stop(runtime.control.doorbell());
             runner.let_go(runtime, executor);
         }
         seen.keeps |= runner.is_keeping();
