@@ -267,11 +267,14 @@ impl Peer {
             }
             if !peer.wire.has_room() {
                 drop(present);
+                bridge.pass_on(&[]);
                 std::thread::sleep(STUCK);
                 continue;
             }
             let timeout = if peer.unsent.is_empty() { SLEEP } else { STUCK };
-            bridge.sleep(&peer.idle_shapes(), timeout, || drop(present));
+            let idle = peer.idle_shapes();
+            bridge.pass_on(&idle);
+            bridge.sleep(&idle, timeout, || drop(present));
         }
     }
 

@@ -225,6 +225,20 @@ impl Bridge {
         inner.control.has_inbound() || self.queue.is_waiting() || lanes.iter().any(is_worth_waking)
     }
 
+    /// A wake-up for a task of a shape without an idle lease is another process's: the lease was there when this process fell
+    /// asleep.
+    pub fn pass_on(&self, idle: &[ShapeId]) {
+        let control = &self.runtime.0.control;
+        let lanes = self.lanes();
+        let is_anothers = |lane: &&LaneConsumer| {
+            !idle.contains(&lane.shape()) && self.may_forward(lane) && !lane.is_empty()
+        };
+        for lane in lanes.iter().filter(is_anothers) {
+            control.retract_idle(lane.shape());
+            control.wake_idle(lane.shape(), lane.submitter());
+        }
+    }
+
     fn lanes(&self) -> Arc<[LaneConsumer]> {
         let control = &self.runtime.0.control;
         let mut lanes = self.lanes.lock();

@@ -307,7 +307,7 @@ impl Shell {
     pub(crate) fn wake_others(&self, runtime: &Inner) {
         let waits = |lane: &&Lane| !lane.removed && runtime.control.lane_queued(lane.id) > 0;
         for lane in self.lanes.iter().filter(waits) {
-            runtime.control.wake_idle(lane.shape);
+            runtime.control.wake_idle(lane.shape, runtime.me);
         }
     }
 

@@ -511,32 +511,45 @@ impl Control {
         }
     }
 
-    /// Wakes one process that announced itself idle for this shape, if there is one. Call after a push.
+    /// Wakes one process that announced itself idle for this shape and that may take tasks of this submitter, if there is
+    /// one. What was sent here by another node stays here. Call after a push.
     #[inline]
-    pub fn wake_idle(&self, shape: ShapeId) {
+    pub fn wake_idle(&self, shape: ShapeId, submitter: ProcessSlot) {
         fence(Ordering::SeqCst);
         let page = self.shape(shape);
         let mut summary = page.summary.load(Ordering::Relaxed);
         while summary != 0 {
             let index = summary.trailing_zeros() as usize;
             let word = &page.idle[index];
-            let bits = word.load(Ordering::SeqCst);
-            if bits == 0 {
-                summary &= summary - 1;
+            if word.load(Ordering::SeqCst) == 0 {
                 page.summary.fetch_and(!(1 << index), Ordering::SeqCst);
                 if word.load(Ordering::SeqCst) != 0 {
+                    // Who has pushed meanwhile saw nobody, so whoever has just announced itself is woken from here.
                     page.summary.fetch_or(1 << index, Ordering::SeqCst);
+                    continue;
                 }
-                continue;
-            }
-            let bit = bits & bits.wrapping_neg();
-            let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
-            // A process that died in its sleep has left its bit behind: the next one is woken instead.
-            if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 && self.is_alive(process) {
-                self.page(process).doorbell.call();
+            } else if self.wake_one(index, word, self.is_elsewhere(submitter)) {
                 return;
             }
+            summary &= summary - 1;
         }
+    }
+
+    /// Wakes one of the processes of which a word says that they are idle; false if there is none to be woken.
+    fn wake_one(&self, index: usize, word: &AtomicU64, stays: bool) -> bool {
+        let mut bits = word.load(Ordering::SeqCst);
+        while bits != 0 {
+            let bit = bits & bits.wrapping_neg();
+            bits &= bits - 1;
+            let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
+            let is_suited = !(stays && self.is_elsewhere(process));
+            // A process that died in its sleep has left its bit behind: the next one is woken instead.
+            if is_suited && word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 && self.is_alive(process) {
+                self.page(process).doorbell.call();
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -619,12 +632,12 @@ mod tests {
     #[test]
     fn only_an_idle_process_is_woken() {
         let control = Control::create().unwrap();
-        control.wake_idle(ShapeId(0));
+        control.wake_idle(ShapeId(0), ProcessSlot(0));
         control.announce_idle(ShapeId(0));
         assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 1);
-        control.wake_idle(ShapeId(0));
+        control.wake_idle(ShapeId(0), ProcessSlot(0));
         assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 0);
-        control.wake_idle(ShapeId(0));
+        control.wake_idle(ShapeId(0), ProcessSlot(0));
         assert_eq!(control.shape(ShapeId(0)).summary.load(Ordering::Relaxed), 0);
     }
 
@@ -652,7 +665,27 @@ mod tests {
         idle(1);
         idle(2);
         control.mark_dead(ProcessSlot(1));
-        control.wake_idle(ShapeId(0));
+        control.wake_idle(ShapeId(0), ProcessSlot(0));
         assert_eq!(control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed), 0, "both bits are gone");
+    }
+
+    #[test]
+    fn what_another_node_has_sent_wakes_nobody_who_stands_for_a_node() {
+        let control = Control::create().unwrap();
+        let (sender, other, worker) = (ProcessSlot(1), ProcessSlot(2), ProcessSlot(3));
+        control.start_elsewhere(sender, 1);
+        control.start_elsewhere(other, 1);
+        control.start_process(worker, 1);
+        for process in [other, worker] {
+            let own = Control::open(control.fd().try_clone_to_owned().unwrap(), process).unwrap();
+            own.announce_idle(ShapeId(0));
+        }
+        let idle = || control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed);
+        control.wake_idle(ShapeId(0), sender);
+        assert_eq!(idle(), 1 << other.0, "the worker is woken");
+        control.wake_idle(ShapeId(0), sender);
+        assert_eq!(idle(), 1 << other.0, "and nobody else");
+        control.wake_idle(ShapeId(0), worker);
+        assert_eq!(idle(), 0);
     }
 }

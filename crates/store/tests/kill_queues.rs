@@ -182,7 +182,7 @@ impl Submitter {
             self.next += 1;
         }
         for _ in 0..WORKERS {
-            control.wake_idle(SHAPE);
+            control.wake_idle(SHAPE, control.me());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Two nodes in one process, with a wire between them that is no wire.
 
+mod forwarding;
 mod releases;
 
 use super::{Doorway, Peer, Programs, Wire};
@@ -274,27 +275,6 @@ fn many_tasks_come_back_and_chains_find_their_inputs() {
         last = add::remote(last, 1);
     }
     assert_eq!(last.get_timeout(PATIENCE).unwrap(), 20);
-}
-
-#[test]
-fn what_came_from_one_node_is_not_sent_on_to_another() {
-    let pair = Pair::new(0);
-    let _entered = pair.here.runtime.enter();
-    let waiting = add::remote(1, 2);
-    let third = open_peer(&pair.there.runtime);
-    let slot = third.process();
-    let third = Bridge::new(third);
-    let deadline = Instant::now() + PATIENCE;
-    while pair.there.with_peer(|peer| peer.received.is_empty()) {
-        assert!(Instant::now() < deadline, "it was not sent");
-        std::thread::yield_now();
-    }
-    for shape in (0..limits::SHAPES_MAX as _).map(ShapeId) {
-        let claimed = third.claim(shape, None);
-        assert!(claimed.is_none(), "{claimed:?}");
-    }
-    drop(waiting);
-    pair.there.runtime.node().unwrap().host().close_local(slot, DeathCause::default());
 }
 
 #[test]

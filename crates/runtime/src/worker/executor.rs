@@ -301,16 +301,17 @@ impl Executor {
     pub(crate) fn leave_to_others(&self, runtime: &Inner, lanes: &[LaneConsumer], shape: ShapeId) {
         if self.kind == WorkerKind::Isolated {
             runtime.control.retract_idle(shape);
-            if has_tasks(lanes, shape) {
-                runtime.control.wake_idle(shape);
-            }
+            let with_tasks = lanes.iter().filter(|lane| lane.shape() == shape && !lane.is_empty());
+            // Tasks that may go to other nodes can be taken by more.
+            let lane = with_tasks.min_by_key(|lane| runtime.control.is_elsewhere(lane.submitter()));
+            lane.into_iter().for_each(|lane| self.wake_others(runtime, lane));
         }
     }
 
     /// Wakes another process for what is in the lane.
     pub(crate) fn wake_others(&self, runtime: &Inner, lane: &LaneConsumer) {
         if !lane.is_empty() {
-            runtime.control.wake_idle(lane.shape());
+            runtime.control.wake_idle(lane.shape(), lane.submitter());
         }
     }
 
