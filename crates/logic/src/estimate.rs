@@ -25,6 +25,8 @@ const RUNS_MAX: u64 = 512;
 pub struct Expectation {
     /// On average: what so many of them add up to.
     pub mean_microseconds: u64,
+    /// Longer than half of them: what one takes that is not kept from running, though some are.
+    pub median_microseconds: u64,
     /// At least the mean, and longer than nine of ten: what may be relied on.
     pub cautious_microseconds: u64,
 }
@@ -60,7 +62,8 @@ pub struct Sketch {
 
 impl Default for Sketch {
     fn default() -> Self {
-        let expectation = Expectation { mean_microseconds: 0, cautious_microseconds: 0 };
+        let expectation =
+            Expectation { mean_microseconds: 0, median_microseconds: 0, cautious_microseconds: 0 };
         Self { weights: [0; BUCKETS], total: 0, expectation }
     }
 }
@@ -98,7 +101,7 @@ impl Sketch {
     fn expect(&self) -> Expectation {
         let mean_microseconds = self.mean();
         let cautious_microseconds = self.quantile(90).max(mean_microseconds);
-        Expectation { mean_microseconds, cautious_microseconds }
+        Expectation { mean_microseconds, median_microseconds: self.quantile(50), cautious_microseconds }
     }
 
     fn mean(&self) -> u64 {

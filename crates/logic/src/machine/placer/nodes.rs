@@ -250,6 +250,7 @@ impl Known {
 pub(super) fn expectation(estimates: &Estimates, function: FunctionId) -> Expectation {
     estimates.expectation(function).unwrap_or(Expectation {
         mean_microseconds: RUN_MICROSECONDS_DEFAULT,
+        median_microseconds: RUN_MICROSECONDS_DEFAULT,
         cautious_microseconds: super::HORIZON_MICROSECONDS,
     })
 }
@@ -341,11 +342,19 @@ impl Nodes {
         count: u32,
     ) {
         let known = self.table.get_mut(&node).expect("places are on known nodes");
+        known.recent = known.recent.saturating_add(u64::from(count));
         let Demand { needs, group, function, priority, .. } = demand;
+        // What waits where it is counts among what that node reports.
+        let begins = match (node == key.0, group) {
+            (true, None) => known.free().times(needs).min(u64::from(count)) as u32,
+            _ => count,
+        };
+        if begins == 0 {
+            return;
+        }
         let (owner, at, needs) = (Owner::Demand(key), Some(now), needs.clone());
         let (group, function, priority) = (*group, *function, *priority);
-        known.assume(Assumed { owner, at, needs, group, function, priority, count });
-        known.recent = known.recent.saturating_add(u64::from(count));
+        known.assume(Assumed { owner, at, needs, group, function, priority, count: begins });
     }
 
     /// It was that node's turn.

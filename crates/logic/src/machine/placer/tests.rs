@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 const SHORT: FunctionId = FunctionId(1);
 const LONG: FunctionId = FunctionId(2);
+const TINY: FunctionId = FunctionId(3);
 
 /// After so long, all who wait have been looked at again.
 const LOOK: u64 = 2 * SWEEP_MICROSECONDS;
@@ -150,10 +151,12 @@ impl Talk {
         self.say(number, ToPlacer::Reported { report });
     }
 
-    /// A long task runs a second, a short one a millisecond.
+    /// A long task runs a second, a short one a millisecond, and a tiny one nearly always a microsecond.
     fn learn(&mut self) {
         let runs = |function, time| RunTimes { function, buckets: vec![(estimate::bucket(time), 100)] };
-        let run_times = vec![runs(SHORT, 1_000), runs(LONG, 1_000_000)];
+        let mut tiny = runs(TINY, 1);
+        tiny.buckets.push((estimate::bucket(5_000), 1));
+        let run_times = vec![runs(SHORT, 1_000), runs(LONG, 1_000_000), tiny];
         let resources = self.placer.nodes.get(node(1)).unwrap().info.resources.clone();
         let (available, usable) = (resources.clone(), resources);
         let report = NodeReport { available, usable, run_times, ..NodeReport::default() };
@@ -290,6 +293,22 @@ fn home_is_best_if_it_is_no_worse() {
     assert_eq!(places, [(1, 10)], "they are not ahead of themselves");
     talk.report(1, cpus(0), busy(LONG, 10, 1));
     assert_eq!(talk.want(1, 2, demand(1)), [(2, 1)]);
+}
+
+#[test]
+fn what_takes_less_to_run_than_to_send_stays_at_home_however_much_it_is() {
+    let mut talk = Talk::with(&[cpus(1), cpus(1)]);
+    talk.learn();
+    let tiny = |count| Demand { function: TINY, ..demand(count) };
+    talk.report(1, cpus(0), busy(TINY, 4000, 1));
+    assert_eq!(talk.want(1, 1, tiny(4000)), [(1, 4000)]);
+    assert_eq!(talk.want(1, 1, tiny(4000)), [(1, 4000)], "they are not ahead of themselves");
+    talk.report(1, cpus(0), busy(SHORT, 100, 1));
+    let halves = talk.want(1, 2, demand(100));
+    assert_eq!(halves.iter().filter(|(_, count)| (45..=55).contains(count)).count(), 2, "{halves:?}");
+    talk.report(1, cpus(0), busy(LONG, 1, 1));
+    talk.report(2, cpus(1), Vec::new());
+    assert_eq!(talk.want(1, 3, tiny(1)), [(2, 1)], "others keep the node busy");
 }
 
 #[test]
