@@ -313,8 +313,9 @@ impl Oracle {
 
     fn finish_with_values(&mut self, number: usize) {
         self.finish(number, Fate::Value);
+        let unused = self.is_unused(number);
         let errand = &mut self.errands[number];
-        if !self.config.lineage || errand.handles == 0 || matches!(errand.order.route, Route::Actor(_)) {
+        if !self.config.lineage || unused || matches!(errand.order.route, Route::Actor(_)) {
             self.expected.dropped.insert(number);
             return;
         }
