@@ -6,7 +6,7 @@
 //! Tasks that take less work to run than to send do not go elsewhere because of each other, however many there are: they
 //! would keep two nodes and the link busy for longer than they would keep their own node busy.
 
-use super::nodes::{Known, Outlook, expectation};
+use super::nodes::{Known, Outlook, expectation, known_expectation};
 use super::requests::RequestKey;
 use super::{HORIZON_MICROSECONDS, Placer};
 use crate::Time;
@@ -113,8 +113,13 @@ impl Placer {
             left -= 1;
             heap.push(Reverse((candidate.rank(spread), index)));
         }
-        for (&node, &count) in &chosen {
-            self.nodes.on_placed(now, key, node, demand, count);
+        let known = known_expectation(&self.estimates, demand.function);
+        for candidate in &candidates {
+            if let Some(&count) = chosen.get(&candidate.node) {
+                let wait = candidate.outlook.wait.cautious;
+                let takes = known.map(|run| wait.saturating_add(run.cautious_microseconds));
+                self.nodes.on_placed(now, key, candidate.node, demand, (count, takes));
+            }
         }
         if chosen.is_empty() { Err(NoPlace::NoRoom) } else { Ok(chosen) }
     }
@@ -130,7 +135,7 @@ impl Placer {
         let eligible = self.nodes.iter().filter(|known| is_eligible(known, &demand.strategy));
         let eligible: Vec<(&Known, Option<&[Resources]>)> =
             eligible.filter_map(|known| Some((known, part(known)?))).collect();
-        let is_short = is_cheaper_to_run_than_to_send(expectation(&self.estimates, demand.function));
+        let is_short = known_expectation(&self.estimates, demand.function).is_some_and(is_short);
         let candidate = |(known, bundles): &(&Known, Option<&[Resources]>)| {
             let node = known.info.node;
             let outlook = known.outlook(demand, *bundles, &self.estimates, node == from);
@@ -164,7 +169,8 @@ impl Placer {
     }
 }
 
-fn is_cheaper_to_run_than_to_send(run: Expectation) -> bool {
+/// Whether it takes less to run such a task than to send it.
+fn is_short(run: Expectation) -> bool {
     run.median_microseconds < SENDING_MICROSECONDS && run.mean_microseconds < SHORT_MEAN_MICROSECONDS
 }
 

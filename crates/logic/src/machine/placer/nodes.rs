@@ -7,7 +7,7 @@
 
 use super::requests::RequestKey;
 use crate::Time;
-use crate::estimate::{Estimates, Expectation};
+use crate::estimate::{Estimates, Expectation, Sketch};
 use aktis_protocol::placement::{Demand, NodeInfo, NodeReport, QueueRow};
 use aktis_protocol::{FunctionId, GroupId, GroupPlace, NodeId, Resources, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +37,8 @@ struct Assumed {
     owner: Owner,
     /// Since when; nothing while a bundle is not set aside for certain.
     at: Option<Time>,
+    /// How long after that it is over, if nothing is heard of it.
+    lasts: u64,
     needs: Resources,
     group: Option<GroupPlace>,
     function: FunctionId,
@@ -162,7 +164,10 @@ impl Known {
                 && last.needs == assumed.needs
         };
         match self.assumed.last_mut().filter(same) {
-            Some(last) => last.count += assumed.count,
+            Some(last) => {
+                last.count += assumed.count;
+                last.lasts = last.lasts.max(assumed.lasts);
+            }
             None => self.assumed.push(assumed),
         }
     }
@@ -255,6 +260,11 @@ pub(super) fn expectation(estimates: &Estimates, function: FunctionId) -> Expect
     })
 }
 
+/// The same, if it is known which function runs, and that has been seen to run.
+pub(super) fn known_expectation(estimates: &Estimates, function: FunctionId) -> Option<Expectation> {
+    estimates.sketch(function).filter(|_| function != FunctionId::default()).and_then(Sketch::expectation)
+}
+
 /// All nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
@@ -287,7 +297,7 @@ impl Nodes {
     /// Whatever could have come by now has come, or will not.
     pub(super) fn expire(&mut self, now: Time) {
         let is_over = |assumed: &Assumed| {
-            let expires = assumed.at.map(|at| at.0 + super::CREDIT_MICROSECONDS + SETTLE_MICROSECONDS);
+            let expires = assumed.at.map(|at| at.0 + assumed.lasts + SETTLE_MICROSECONDS);
             expires.is_some_and(|at| at <= now.0)
         };
         for known in self.table.values_mut().filter(|known| known.assumed.iter().any(is_over)) {
@@ -332,14 +342,14 @@ impl Nodes {
         known.recent /= 2;
     }
 
-    /// Tasks of a demand have got a place there.
+    /// Tasks of a demand have got a place there, and are expected to take so long, if that is known.
     pub(super) fn on_placed(
         &mut self,
         now: Time,
         key: RequestKey,
         node: NodeId,
         demand: &Demand,
-        count: u32,
+        (count, takes): (u32, Option<u64>),
     ) {
         let known = self.table.get_mut(&node).expect("places are on known nodes");
         known.recent = known.recent.saturating_add(u64::from(count));
@@ -354,7 +364,8 @@ impl Nodes {
         }
         let (owner, at, needs) = (Owner::Demand(key), Some(now), needs.clone());
         let (group, function, priority) = (*group, *function, *priority);
-        known.assume(Assumed { owner, at, needs, group, function, priority, count: begins });
+        let lasts = takes.unwrap_or(u64::MAX).min(super::CREDIT_MICROSECONDS);
+        known.assume(Assumed { owner, at, lasts, needs, group, function, priority, count: begins });
     }
 
     /// It was that node's turn.
@@ -380,8 +391,8 @@ impl Nodes {
     pub(super) fn assume_bundle(&mut self, node: NodeId, group: GroupId, bundle: &Resources) {
         let known = self.table.get_mut(&node).expect("bundles are on known nodes");
         let (owner, needs) = (Owner::Group(group), bundle.clone());
-        let function = FunctionId::default();
-        known.assume(Assumed { owner, at: None, needs, group: None, function, priority: 0, count: 1 });
+        let (function, lasts) = (FunctionId::default(), super::CREDIT_MICROSECONDS);
+        known.assume(Assumed { owner, at: None, lasts, needs, group: None, function, priority: 0, count: 1 });
     }
 
     /// The bundles of a group are set aside there: the node will tell of it.

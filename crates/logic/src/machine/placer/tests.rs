@@ -296,6 +296,19 @@ fn home_is_best_if_it_is_no_worse() {
 }
 
 #[test]
+fn what_must_be_over_by_now_is_not_in_the_way_though_nobody_has_said_so() {
+    let mut talk = Talk::with(&[cpus(0), cpus(1), cpus(1)]);
+    talk.learn();
+    // It takes ten milliseconds to go elsewhere, and a task one; there is one every five.
+    let input = Input { bytes: 10 << 20, holders: vec![node(3)] };
+    for request in 1..=18 {
+        let local = Demand { inputs: vec![input.clone()], ..demand(1) };
+        assert_eq!(talk.want(1, request, local), [(3, 1)], "task {request}");
+        talk.now += 5_000;
+    }
+}
+
+#[test]
 fn what_takes_less_to_run_than_to_send_stays_at_home_however_much_it_is() {
     let mut talk = Talk::with(&[cpus(1), cpus(1)]);
     talk.learn();
