@@ -5,6 +5,7 @@ use crate::entry::{Entry, Outcome, StoredAt};
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
 use crate::runtime::Inner;
+use crate::worker::FETCHING;
 use crate::worker::context::TaskContext;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::Stored;
@@ -174,13 +175,18 @@ impl Inner {
         loop {
             match self.arena.pin(entry) {
                 Ok(pin) => return Ok(pin),
-                Err(PinError::Gone | PinError::NotResident) => match self.restore(object, patience)? {
-                    FromNode::Restored { outcome: Ok(by_now), .. } => entry = by_now,
-                    FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
-                    other => {
-                        return Err(Error::System(format!("the node answered {other:?} to a restore")));
+                Err(PinError::Gone | PinError::NotResident) => {
+                    let begin = Instant::now();
+                    let restored = self.restore(object, patience)?;
+                    FETCHING.set(FETCHING.get() + begin.elapsed());
+                    match restored {
+                        FromNode::Restored { outcome: Ok(by_now), .. } => entry = by_now,
+                        FromNode::Restored { outcome: Err(failure), .. } => return Err(failure.into()),
+                        other => {
+                            return Err(Error::System(format!("the node answered {other:?} to a restore")));
+                        }
                     }
-                },
+                }
             }
         }
     }

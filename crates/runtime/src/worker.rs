@@ -20,6 +20,6 @@ mod watching;
 
 pub use entry::serve;
 pub(crate) use entry::{end, is_linked};
-pub(crate) use executor::{Executor, keeping_lease};
+pub(crate) use executor::{Executor, FETCHING, keeping_lease};
 pub(crate) use pace::user_code_begins;
 pub(crate) use runner::{TaskBytes, turn};

@@ -2,6 +2,7 @@
 
 mod forwarding;
 mod releases;
+mod run_times;
 
 use super::{Doorway, Peer, Programs, Wire};
 use aktis::prelude::*;
@@ -205,6 +206,9 @@ fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
     });
 }
 
+/// Nothing is copied while a test has this.
+static COPYING: Mutex<()> = Mutex::new(());
+
 /// Copies an object from one node's arena into the other's.
 fn copy(
     to: &aktis_daemon::EmbeddedNode,
@@ -213,6 +217,7 @@ fn copy(
     object: aktis_protocol::ObjectId,
     offset: u64,
 ) -> Result<(), String> {
+    let _copying = COPYING.lock();
     let handle = from.lent.lock().get(object).cloned().ok_or("it is not known there")?;
     let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
     let source = bridge.open(&handle).map_err(|error| error.to_string())?;

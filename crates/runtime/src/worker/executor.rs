@@ -28,6 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Something that a thread can run without a lease.
 pub(crate) enum Runnable {
@@ -89,6 +90,8 @@ thread_local! {
     pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<Held>)>> = const { RefCell::new(None) };
     /// Whether it keeps that lease, though it blocks.
     static KEEPS_LEASE: Cell<bool> = const { Cell::new(false) };
+    /// How long what it runs has waited for values to be brought here.
+    pub(crate) static FETCHING: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// Does something for which this thread may have to wait for a moment, but not for long: its lease serves nobody else

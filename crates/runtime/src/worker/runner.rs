@@ -2,7 +2,7 @@
 
 use crate::runtime::{Inner, Runtime};
 use crate::shards::choose_shard;
-use crate::worker::executor::{Executor, LOOKING, RUNNER, Runnable};
+use crate::worker::executor::{Executor, FETCHING, LOOKING, RUNNER, Runnable};
 use crate::worker::leases::Held;
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
@@ -414,14 +414,18 @@ impl Runner<'_> {
     /// Runs something; measures how long it takes, of short things now and then. If it is a task, the node is told.
     fn timed(&mut self, task: Option<FunctionId>, run: impl FnOnce(&mut Self)) {
         let is_due = self.state.finished().is_multiple_of(SAMPLE_EVERY) || self.executor.runs_long();
-        let start = is_due.then(Instant::now);
+        let start = is_due.then(|| {
+            FETCHING.set(Duration::ZERO);
+            Instant::now()
+        });
         run(self);
         self.state.count_finished();
         if let Some(start) = start {
             let took = start.elapsed();
             self.executor.note_run(took.as_nanos() as u64);
             if let Some(likeness) = task {
-                let microseconds = took.as_micros() as u64;
+                // What its inputs take to come depends on where it runs, and is reckoned by itself.
+                let microseconds = took.saturating_sub(FETCHING.get()).as_micros() as u64;
                 self.runtime.control.add_sample(Sample { likeness, microseconds });
             }
         }
