@@ -47,9 +47,35 @@ pub(crate) fn waiting(lanes: &[LaneConsumer], shape: ShapeId) -> Vec<FunctionId>
     lanes.iter().filter(|lane| lane.shape() == shape).flat_map(|lane| lane.look(LOOKS)).collect()
 }
 
-/// What most of these run.
-pub(crate) fn usual(functions: &[FunctionId]) -> FunctionId {
-    let mut counts: BTreeMap<FunctionId, usize> = BTreeMap::new();
-    functions.iter().for_each(|function| *counts.entry(*function).or_default() += 1);
-    counts.into_iter().max_by_key(|(_, count)| *count).map_or(FunctionId::default(), |(function, _)| function)
+/// What most tasks of a shape have run that were handed up last.
+#[derive(Default)]
+pub(crate) struct Usual(BTreeMap<ShapeId, FunctionId>);
+
+impl Usual {
+    /// What most of those run that wait now. If none is left, because they were claimed meanwhile, the next ones are taken
+    /// for what the last ones were: a shape has few functions.
+    pub(crate) fn note(&mut self, shape: ShapeId, waiting: &[FunctionId]) -> FunctionId {
+        let mut counts: BTreeMap<FunctionId, usize> = BTreeMap::new();
+        waiting.iter().for_each(|function| *counts.entry(*function).or_default() += 1);
+        if let Some((function, _)) = counts.into_iter().max_by_key(|(_, count)| *count) {
+            self.0.insert(shape, function);
+        }
+        self.0.get(&shape).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_that_are_gone_already_are_taken_for_what_the_last_ones_were() {
+        let (a, b, shape) = (FunctionId(1), FunctionId(2), ShapeId(3));
+        let mut usual = Usual::default();
+        assert_eq!(usual.note(shape, &[]), FunctionId::default());
+        assert_eq!(usual.note(shape, &[a, b, b]), b);
+        assert_eq!(usual.note(shape, &[]), b);
+        assert_eq!(usual.note(shape, &[a]), a);
+        assert_eq!(usual.note(ShapeId(4), &[]), FunctionId::default());
+    }
 }

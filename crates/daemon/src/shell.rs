@@ -19,7 +19,7 @@ use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
 use crate::programs::Launch;
 use crate::questions::{QuestionId, Questions};
-use crate::run_times::{self, Measured};
+use crate::run_times::{self, Measured, Usual};
 use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
@@ -74,6 +74,7 @@ pub(crate) struct Shell {
     template_news: Vec<TemplateNews>,
     demand: Demand,
     measured: Measured,
+    usual: Usual,
     disk: Disk,
     populator: Populator,
     spawn_orders: VecDeque<SpawnOrder>,
@@ -145,6 +146,7 @@ impl Shell {
             template_news: Vec::new(),
             demand: Demand::default(),
             measured: Measured::default(),
+            usual: Usual::default(),
             disk: Disk::new(arena.clone(), spill_directory, bell),
             populator: Populator::new(arena.clone()),
             spawn_orders: VecDeque::new(),
@@ -524,9 +526,10 @@ impl Shell {
     }
 
     /// A node without others hands nothing up.
-    fn hand_up(&self, mut effect: NodeEffect) {
+    fn hand_up(&mut self, mut effect: NodeEffect) {
         if let NodeEffect::Place { shape, function, .. } = &mut effect {
-            *function = run_times::usual(&run_times::waiting(&self.control.lane_consumers(), *shape));
+            let waiting = run_times::waiting(&self.control.lane_consumers(), *shape);
+            *function = self.usual.note(*shape, &waiting);
         }
         if let Some(elsewhere) = &self.elsewhere {
             elsewhere(effect);

@@ -53,7 +53,8 @@ impl Near {
             Some(_) => limits::NEAR_BYTES_MIN,
             None => limits::NEAR_HERE_BYTES_MIN,
         };
-        let rounded = |bytes: u64| 1 << (bytes.ilog2() & !1);
+        // In the middle of a power of four: half or twice as much at most.
+        let rounded = |bytes: u64| 2 << (bytes.ilog2() & !1);
         (bytes >= least).then(|| Self { peer, bytes: rounded(bytes) })
     }
 }
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!(Near::new(peer, limits::NEAR_BYTES_MIN - 1), None);
         assert_eq!(Near::new(None, limits::NEAR_HERE_BYTES_MIN - 1), None);
         assert!(Near::new(None, limits::NEAR_HERE_BYTES_MIN).is_some());
-        assert_eq!(Near::new(peer, 5 << 20), Some(Near { peer, bytes: 4 << 20 }));
+        assert_eq!(Near::new(peer, 5 << 20), Some(Near { peer, bytes: 8 << 20 }));
         assert_eq!(Near::new(peer, 4 << 20), Near::new(peer, 15 << 20));
         assert_ne!(Near::new(peer, 15 << 20), Near::new(peer, 16 << 20));
     }
