@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_node(reason): what the test is about is the same node")
     Nodes.wanted = config.getoption("--nodes")
-    # Shells ignore these in what they start in the background, and all that the tests start would do the same.
+    # Shells ignore these in what they start in the background, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 

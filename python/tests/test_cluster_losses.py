@@ -222,7 +222,7 @@ def test_what_was_put_there_is_lost(place: Place) -> None:
         return [aktis.put(numpy.zeros(LARGE))]
 
     (ref,) = get(put.remote())
-    # Where the copy was is said by whoever was told in time: the cluster, or the node that was told of the object.
+    # Where the copy was is said by whoever was told in time: the cluster, or the driver's node.
     words = f"the object {ref.hex()} is lost: .* node {place.node.node_id}, which is"
     place.lose()
     for lost in (ref, [ref], first.remote(ref)):
