@@ -7,7 +7,8 @@
 //! Invariants:
 //! 1. Whoever names an object or actor to the other side holds it until the other side has released it as often.
 //! 2. A task or call that was sent has one ticket until its last answer, or the end of the link.
-//! 3. Nobody who deals with events or frames waits for anything that the other side has to do, nor for room on the link:
+//! 3. What a task or call returns that was received is held from when it is named, or given, until the other side has it.
+//! 4. Nobody who deals with events or frames waits for anything that the other side has to do, nor for room on the link:
 //!    the link's own thread may be the one that would have to wait.
 
 mod actors;
@@ -17,6 +18,7 @@ mod incoming;
 mod objects;
 mod outgoing;
 mod programs;
+mod received;
 mod unsent;
 
 use actors::ActorsAcross;
@@ -25,7 +27,7 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Message;
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, TaskId, TaskKey,
+    ActorId, DeathCause, LeaseId, NodeId, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, TaskKey,
 };
 use aktis_runtime::Handle;
 use aktis_runtime::bridge::{Bridge, BridgeAnswer, BridgeEvent};
@@ -34,7 +36,8 @@ use cancels::Cancels;
 use parking_lot::Mutex;
 pub(crate) use programs::Programs;
 use programs::ProgramsAcross;
-use std::collections::{HashMap, HashSet, VecDeque};
+use received::ReceivedTasks;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use unsent::{About, PATIENCE, Unsent};
@@ -137,38 +140,6 @@ struct Sent {
     streams: bool,
 }
 
-/// A task or call that was received.
-struct Received {
-    key: TaskKey,
-    task: TaskId,
-    /// Whose call it is, if it is one.
-    actor: Option<ActorId>,
-    returns: u32,
-    /// Which return values were given, as long as some were not.
-    answered: Vec<u32>,
-    streams: bool,
-    /// Who gives the items of a stream.
-    producer: Option<ProcessSlot>,
-}
-
-impl Received {
-    /// A return value was given; whether it was the last.
-    fn on_returned(&mut self, index: u32) -> bool {
-        let is_last = self.answered.len() as u32 + 1 >= self.returns;
-        if !is_last {
-            self.answered.push(index);
-        }
-        is_last
-    }
-
-    /// The return values that were not given.
-    fn unanswered(&self) -> Vec<ObjectId> {
-        let answered: HashSet<u32> = self.answered.iter().copied().collect();
-        let missing = (0..self.returns).filter(|index| !answered.contains(index));
-        missing.map(|index| self.task.returns(index)).collect()
-    }
-}
-
 impl Sent {
     /// What goes if an answer is given up.
     fn about(&self, is_last: bool) -> About {
@@ -195,7 +166,7 @@ pub(crate) struct Peer {
     next_ticket: u64,
     sent: HashMap<Ticket, Sent>,
     by_key: HashMap<(ProcessSlot, TaskKey), Ticket>,
-    received: HashMap<Ticket, Received>,
+    received: ReceivedTasks,
     /// Tasks that were received when this node had no queue left for them, in order.
     full: VecDeque<(Instant, Ticket)>,
     idle: HashMap<ShapeId, Idle>,
@@ -230,7 +201,7 @@ impl Peer {
             next_ticket: 0,
             sent: HashMap::new(),
             by_key: HashMap::new(),
-            received: HashMap::new(),
+            received: ReceivedTasks::default(),
             full: VecDeque::new(),
             idle: HashMap::new(),
             shapes: HashMap::new(),
@@ -430,7 +401,7 @@ impl Peer {
             self.lose(&sent, Some(gone(why)));
         }
         // The other side has given up what it had sent, too.
-        for received in std::mem::take(&mut self.received).into_values() {
+        for received in self.received.take_all() {
             self.cancel(received.key, true, true);
         }
         // Whoever does not read at all must not keep the others from hearing of the death.

@@ -393,9 +393,10 @@ impl Bridge {
         self.runtime.0.hold_object(object)
     }
 
-    /// Whether this process has a handle of the object, with which it lets go of it.
-    pub fn has_handle(&self, object: ObjectId) -> bool {
-        self.runtime.0.known.lock().get(&object).is_some_and(|entry| entry.strong_count() > 0)
+    /// A handle of the object, if this process has one already, with which it lets go of it.
+    pub fn handle_of(&self, object: ObjectId) -> Option<Handle> {
+        let entry = self.runtime.0.known.lock().get(&object).and_then(Weak::upgrade)?;
+        Some(Handle { entry })
     }
 
     /// Whether this node knows the object; if so, this process holds it from now on.

@@ -182,8 +182,7 @@ impl Peer {
         let Some(lent) = self.actors.lent.get_mut(&actor) else { return };
         self.actors.aways_said += 1;
         (lent.said, lent.away_at) = (Said::Away, self.actors.aways_said);
-        let lost = self.received.extract_if(|_, received| received.actor == Some(actor));
-        for (_, received) in lost.collect::<Vec<_>>() {
+        for received in self.received.remove_calls(actor) {
             self.cancel(received.key, false, true);
             self.release_unanswered(&received);
         }

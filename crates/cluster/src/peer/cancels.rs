@@ -31,7 +31,7 @@ impl Peer {
     }
 
     pub(super) fn on_cancel(&mut self, ticket: Ticket, recursive: bool, force: bool) {
-        if let Some(received) = self.received.get(&ticket) {
+        if let Some(received) = self.received.get(ticket) {
             let (task, key) = (received.task, received.key);
             remember(&mut self.cancels.here, (ticket, task, key));
             return self.cancel(key, force, recursive);

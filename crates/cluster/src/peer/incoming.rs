@@ -1,11 +1,12 @@
 //! What the other node says.
 
+use super::Peer;
 use super::programs::PutOff;
+use super::received::Received;
 use super::unsent::About;
-use super::{Peer, Received};
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Frame, Inside, PeerCall, PeerValue, Ticket};
-use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
+use aktis_protocol::{Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
 use aktis_runtime::Error;
 use aktis_runtime::bridge::Bridge;
 use std::sync::Arc;
@@ -31,8 +32,9 @@ impl Peer {
                 self.note_arguments(&call.arguments);
                 match self.actor_for(actor, aways) {
                     Some(handle) => {
+                        let named = self.named_returns(&call);
                         let key = self.bridge.call(ticket, &handle, group, &call);
-                        self.note_received(ticket, key, Some(actor), &call);
+                        self.note_received(ticket, key, Some(actor), &call, named);
                     }
                     // The other side hears that the actor is gone or was away, and has given this call up by then. What it
                     // names is held, and let go.
@@ -94,8 +96,9 @@ impl Peer {
     /// A task of the other side, whose program is here.
     pub(super) fn on_task(&mut self, ticket: Ticket, shape: &Arc<Shape>, call: &PeerCall) {
         self.note_arguments(&call.arguments);
+        let named = self.named_returns(call);
         match self.bridge.submit(ticket, call, shape) {
-            Ok(key) => self.note_received(ticket, key, None, call),
+            Ok(key) => self.note_received(ticket, key, None, call, named),
             Err(error) => {
                 // What it names is held, and let go.
                 drop(self.bridge.arguments(&call.arguments));
@@ -113,19 +116,6 @@ impl Peer {
     pub(super) fn refuse_task(&self, ticket: Ticket, kind: FailureKind, problem: String) {
         let value = PeerValue::Failed(Failure::new(kind, problem));
         self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
-    }
-
-    pub(super) fn note_received(
-        &mut self,
-        ticket: Ticket,
-        key: TaskKey,
-        actor: Option<ActorId>,
-        call: &PeerCall,
-    ) {
-        let (task, returns, streams) = (call.task, call.returns.max(1), call.stream_ahead > 0);
-        let (answered, producer) = (Vec::new(), None);
-        let received = Received { key, task, actor, returns, answered, streams, producer };
-        self.received.insert(ticket, received);
     }
 
     fn on_returned(&mut self, ticket: Ticket, index: u32, value: PeerValue) {
@@ -221,7 +211,7 @@ impl Peer {
     }
 
     fn tell_producer(&mut self, ticket: Ticket, kind: MessageKind, index: u32) {
-        let Some(Received { key, producer: Some(producer), .. }) = self.received.get(&ticket) else { return };
+        let Some(Received { key, producer: Some(producer), .. }) = self.received.get(ticket) else { return };
         let (message, producer) =
             (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
         self.post(producer, message, Vec::new(), About::Nothing);

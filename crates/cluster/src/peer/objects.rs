@@ -1,6 +1,7 @@
 //! Objects that both nodes know: named, promised, asked for, and released.
 
-use super::{Peer, Received};
+use super::Peer;
+use super::received::Received;
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, limits};
@@ -86,7 +87,8 @@ impl Peer {
     /// A task or call of the other side ended before its last return values, which may be in the store, and nobody will ask for.
     pub(super) fn release_unanswered(&mut self, received: &Received) {
         // What was named to either side is let go of with its handle.
-        let unanswered = received.unanswered().into_iter().filter(|object| !self.bridge.has_handle(*object));
+        let unanswered =
+            received.unanswered().into_iter().filter(|object| self.bridge.handle_of(*object).is_none());
         unanswered.for_each(|object| self.bridge.send(ToNode::Released { object }));
     }
 
@@ -211,6 +213,7 @@ impl Peer {
     /// hold it.
     pub(super) fn note_object(&mut self, object: ObjectId) {
         self.bridge.send(ToNode::Promised { object, holder: self.me(), found: false });
+        self.keep_named_return(object);
     }
 
     pub(super) fn note_inside(&mut self, inside: &Inside) {
@@ -230,6 +233,7 @@ impl Peer {
     /// The other side has an object that somebody here seeks.
     pub(super) fn on_known(&mut self, object: ObjectId) {
         self.bridge.send(ToNode::Promised { object, holder: self.me(), found: true });
+        self.keep_named_return(object);
         // Whoever seeks it holds it.
         drop(self.bridge.hold(object));
     }
@@ -246,6 +250,7 @@ impl Peer {
 
     /// The value of an object that this side has asked for.
     pub(super) fn on_value(&mut self, object: ObjectId, value: PeerValue) {
+        self.keep_named_return(object);
         let handle = self.bridge.hold(object);
         let me = self.me();
         let value = match value {

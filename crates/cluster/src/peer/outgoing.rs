@@ -1,6 +1,7 @@
 //! What local processes want of the other node, and what they answer it.
 
-use super::{FULL, Peer, Received, Sent};
+use super::received::Received;
+use super::{FULL, Peer, Sent};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, MessageKind, TaskHeader, ValueForm};
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, PeerValue, Ticket, fitting};
@@ -165,7 +166,7 @@ impl Peer {
         index: u32,
         answer: BridgeAnswer,
     ) {
-        let Some(received) = self.received.get_mut(&ticket) else {
+        let Some(received) = self.received.get_mut(ticket) else {
             // The other side has given it up.
             return self.drop_answer(&answer);
         };
@@ -176,9 +177,8 @@ impl Peer {
             MessageKind::StreamEnded => true,
             _ => false,
         };
-        if done {
-            self.received.remove(&ticket);
-        }
+        // What it holds stays until the answer itself is held.
+        let _done = done.then(|| self.received.remove(ticket));
         if kind == MessageKind::StreamEnded {
             let failure = match answer {
                 BridgeAnswer::Failed(failure) => Some(fitting(failure)),
@@ -197,7 +197,7 @@ impl Peer {
     /// A task or call of the other node ended without an answer. If a process died, the other side decides whether
     /// it is run again.
     fn send_failure(&mut self, ticket: Ticket, failure: Failure) {
-        let Some(received) = self.received.remove(&ticket) else { return };
+        let Some(received) = self.received.remove(ticket) else { return };
         let Received { streams, actor, .. } = received;
         let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
         if of_life {
@@ -221,11 +221,11 @@ impl Peer {
     fn hand_back(&mut self, shape: ShapeId) {
         let tasks = self.received.iter().filter(|(_, received)| received.actor.is_none());
         let tickets: HashMap<TaskKey, Ticket> =
-            tasks.map(|(ticket, received)| (received.key, *ticket)).collect();
+            tasks.map(|(ticket, received)| (received.key, ticket)).collect();
         let keys: Vec<TaskKey> = tickets.keys().copied().collect();
         for key in self.bridge.withdraw(shape, &keys) {
             let ticket = tickets[&key];
-            self.received.remove(&ticket);
+            self.received.remove(ticket);
             self.wire.send(&Frame::TaskLost { ticket, cause: None });
         }
     }

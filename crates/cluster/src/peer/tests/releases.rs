@@ -1,6 +1,7 @@
-//! What was named, or stored, for somebody who does not get it: nothing of it is kept.
+//! What was named, or stored: it is there for who gets it, and nothing is kept for who does not.
 
 use super::super::Sent;
+use super::super::received::NamedReturns;
 use super::*;
 use aktis_protocol::actors::ActorPlace;
 use aktis_protocol::hot::{MessageKind, Stored};
@@ -71,6 +72,53 @@ fn store_for(side: &OneSide, worker: &Bridge, object: ObjectId) -> Stored {
     Stored { object, entry }
 }
 
+/// The call that makes an object.
+fn maker_of(object: ObjectId) -> PeerCall {
+    let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
+    let (task, function) = (object.task(), FunctionId(1));
+    PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments }
+}
+
+fn answer(side: &mut OneSide, ticket: Ticket, from: ProcessSlot, answer: BridgeAnswer) {
+    side.peer.on_event(BridgeEvent::Answer { ticket, from, kind: MessageKind::Returned, index: 0, answer });
+}
+
+/// The other side knows what a task will return, and passes it on to somebody here before it has heard of the value.
+#[test]
+fn a_result_that_was_named_before_is_not_let_go_of_by_that_name() {
+    let mut side = OneSide::new();
+    let worker = Bridge::new(open_peer(&side.runtime));
+    let (actor, inside, from) = (side.actor, side.inside(), worker.runtime().process());
+    side.peer.name_inside(&inside);
+    side.peer.on_actor_changed(actor, ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 });
+    for is_named_first in [true, false] {
+        let number = 2 + u64::from(is_named_first);
+        let (ticket, object) = (Ticket(number), another(number));
+        let taker =
+            |object| PeerCall { arguments: vec![PeerArgument::Object(object)], ..maker_of(another(9)) };
+        let named = is_named_first.then(|| side.peer.bridge.arguments(&taker(object).arguments));
+        side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call: maker_of(object) });
+        let stored = store_for(&side, &worker, object);
+        match named {
+            Some(named) => drop(named),
+            // There is no such actor: what its call names is held, and let go.
+            None => {
+                let (ticket, actor) = (Ticket(1), ActorId::created_by(another(8).task()));
+                side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call: taker(object) });
+            }
+        }
+        side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+        answer(&mut side, ticket, from, BridgeAnswer::Stored(stored, false));
+        let said = side.wire.0.lock().pop();
+        let is_given = |frame: &Frame| matches!(frame, Frame::Returned { value: PeerValue::Stored { object: given, .. }, .. } if *given == object);
+        assert!(said.as_ref().is_some_and(is_given), "named first: {is_named_first}: {said:?}");
+        side.peer.on_frame(Frame::Released { object, count: 1 });
+        side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
+        assert_eq!(super::objects(&side.runtime), 0, "named first: {is_named_first}");
+    }
+    side.runtime.shutdown();
+}
+
 #[test]
 fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() {
     let mut side = OneSide::new();
@@ -80,13 +128,10 @@ fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() 
     side.peer.on_actor_changed(actor, ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 });
     let mut objects = Vec::new();
     for number in [2, 3, 4] {
-        let (task, function) = (TaskId::root(SessionId(1)).child(number), FunctionId(1));
-        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
-        let ticket = Ticket(number);
-        side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call });
-        store_for(&side, &worker, task.returns(0));
-        objects.push(task.returns(0));
+        let (ticket, object) = (Ticket(number), another(number));
+        side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call: maker_of(object) });
+        store_for(&side, &worker, object);
+        objects.push(object);
     }
     // The other side has passed one of them on, within something that is here.
     let passed_on = side.peer.bridge.hold(objects[2]);
@@ -116,18 +161,8 @@ fn a_result_with_more_references_than_a_frame_may_name_is_an_error_and_nothing_i
         worker.send(ToNode::Contains { container: object, holder, objects: inside, actors: Vec::new() });
         worker.runtime().state(StateKind::Store).expect("the node answers");
         let ticket = Ticket(count as u64);
-        let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
-        let (task, function) = (object.task(), FunctionId(1));
-        let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
-        side.peer.note_received(ticket, KEY, None, &call);
-        let answer = BridgeAnswer::Stored(stored, true);
-        side.peer.on_event(BridgeEvent::Answer {
-            ticket,
-            from,
-            kind: MessageKind::Returned,
-            index: 0,
-            answer,
-        });
+        side.peer.note_received(ticket, KEY, None, &maker_of(object), NamedReturns::new());
+        answer(&mut side, ticket, from, BridgeAnswer::Stored(stored, true));
         let said = side.wire.0.lock().pop();
         match said {
             Some(Frame::Returned { value: PeerValue::Stored { inside, .. }, .. }) if fits => {
