@@ -494,7 +494,8 @@ impl Shell {
         let control = &self.control;
         let running = |process| {
             let cells = control.cells(process).iter();
-            cells.filter_map(|cell| Some(cell.get()?.likeness)).collect::<Vec<_>>()
+            let running = cells.filter_map(|cell| cell.get());
+            running.map(|running| (running.shape, running.likeness)).collect::<Vec<_>>()
         };
         let lanes = control.lane_consumers();
         let report = self.machine.report(running, |shape| run_times::waiting(&lanes, shape));

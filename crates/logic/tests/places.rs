@@ -7,7 +7,7 @@ use aktis_logic::machine::node::{
 };
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::placement::{FromPlacer, ToPlacer};
+use aktis_protocol::placement::{FromPlacer, QueueRow, ToPlacer};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
     ActorId, Amount, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, Near,
@@ -375,15 +375,20 @@ fn people_are_told_once_what_no_node_can_run() {
 fn queues_are_reported_by_what_waits_in_them() {
     let mut story = Story::begin();
     let (long, short) = (FunctionId(1), FunctionId(2));
-    story.submit(DRIVER, with(Strategy::Default), 9);
-    story.submit(DRIVER, with(Strategy::Spread), 5);
-    let report = story.scene.node.report(
-        |process| if process == WORKER { vec![short] } else { Vec::new() },
-        |_| vec![long, short, long, long],
-    );
-    let rows: Vec<_> = report.queues.iter().map(|row| (row.function, row.queued, row.running)).collect();
+    let (here, _) = story.submit(DRIVER, with(Strategy::Default), 9);
+    let (elsewhere, _) = story.submit(DRIVER, with(Strategy::Spread), 5);
+    let report = |running: Option<ShapeId>, waiting: &[FunctionId]| {
+        let runs = |process| running.filter(|_| process == WORKER).map(|shape| (shape, short));
+        let report =
+            story.scene.node.report(|process| runs(process).into_iter().collect(), |_| waiting.to_vec());
+        let row = |row: &QueueRow| (row.function, row.queued, row.running);
+        (report.available, report.queues.iter().map(row).collect::<Vec<_>>())
+    };
+    let (available, rows) = report(Some(here), &[long, short, long, long]);
     assert_eq!(rows, [(long, 7, 0), (short, 2, 1)], "nobody waits here for what others run");
-    let blind = story.scene.node.report(|_| Vec::new(), |_| Vec::new());
-    let rows: Vec<_> = blind.queues.iter().map(|row| (row.function, row.queued, row.running)).collect();
-    assert_eq!(rows, [(FunctionId::default(), 9, 0)]);
+    let (more, rows) = report(None, &[long]);
+    assert_eq!(rows, [(long, 9, 0)]);
+    assert_ne!(more, available, "what is not used is free");
+    assert_eq!(report(Some(elsewhere), &[long]), (more, rows), "it is not used by a task with other needs");
+    assert_eq!(report(None, &[]).1, [], "they have begun meanwhile");
 }

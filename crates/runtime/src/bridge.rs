@@ -264,7 +264,7 @@ impl Bridge {
             let submitter = lane.submitter();
             lane.claim(me, |header, arguments| {
                 if let Some(cell) = cell {
-                    cell.set(submitter, header.key, header.attempt, header.likeness());
+                    cell.set(lane.running(header));
                 }
                 Claimed { submitter, header: *header, arguments: arguments.to_vec() }
             })

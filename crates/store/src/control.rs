@@ -87,6 +87,7 @@ pub struct Cell {
     key: AtomicU64,
     /// What its run time is told by.
     likeness: AtomicU64,
+    shape: AtomicU32,
 }
 
 // SAFETY: made of atomics alone.
@@ -102,18 +103,22 @@ pub struct Running {
     pub key: TaskKey,
     /// How often it was started before.
     pub attempt: u32,
+    /// What it needs.
+    pub shape: ShapeId,
     /// What its run time is told by.
     pub likeness: FunctionId,
 }
 
 impl Cell {
-    /// Says that the thread runs this task of this submitter, which was started so often before.
+    /// Says what the thread runs.
     #[inline]
-    pub fn set(&self, submitter: ProcessSlot, key: TaskKey, attempt: u32, likeness: FunctionId) {
+    pub fn set(&self, running: Running) {
+        let Running { submitter, key, attempt, shape, likeness } = running;
         let word = u64::from(key.index) << 32 | u64::from(key.generation);
         self.key.store(word, Ordering::Relaxed);
         self.attempt.store(attempt, Ordering::Relaxed);
         self.likeness.store(likeness.0, Ordering::Relaxed);
+        self.shape.store(shape.0, Ordering::Relaxed);
         self.submitter.store(submitter.0 + 1, Ordering::Release);
     }
 
@@ -130,7 +135,9 @@ impl Cell {
         let word = self.key.load(Ordering::Relaxed);
         let key = TaskKey { index: (word >> 32) as u32, generation: word as u32 };
         let attempt = self.attempt.load(Ordering::Relaxed);
-        Some(Running { submitter, key, attempt, likeness: FunctionId(self.likeness.load(Ordering::Relaxed)) })
+        let shape = ShapeId(self.shape.load(Ordering::Relaxed));
+        let likeness = FunctionId(self.likeness.load(Ordering::Relaxed));
+        Some(Running { submitter, key, attempt, shape, likeness })
     }
 }
 

@@ -7,6 +7,7 @@
 //! 3. A claimant copies the task out, writes its running cell, and only then gives the slot back.
 //! 4. The head of a task is written as atomic words, so that anybody may look at what waits, and then whether it still does.
 
+use crate::control::Running;
 use crate::map::{Mapping, Shared};
 use aktis_protocol::hot::TaskHeader;
 use aktis_protocol::limits::TASK_PAYLOAD_BYTES_MAX;
@@ -286,6 +287,14 @@ impl LaneConsumer {
     #[inline]
     pub fn shape(&self) -> ShapeId {
         self.shape
+    }
+
+    /// What a thread runs that has claimed this task here.
+    #[inline]
+    pub fn running(&self, header: &TaskHeader) -> Running {
+        let TaskHeader { key, attempt, .. } = *header;
+        let (submitter, shape, likeness) = (self.submitter, self.shape, header.likeness());
+        Running { submitter, key, attempt, shape, likeness }
     }
 
     /// Whether there is something to claim.

@@ -68,7 +68,7 @@ fn work_once(
     let cell = &control.cells(control.me())[thread];
     let claimed = lane.claim(control.me(), |header, bytes| {
         assert_eq!(bytes, payload(header.key.index), "a task arrives whole");
-        cell.set(lane.submitter(), header.key, header.attempt, header.likeness());
+        cell.set(lane.running(header));
         header.key
     });
     if let Some(key) = claimed {

@@ -8,8 +8,8 @@ use crate::arguments::PEER;
 use crate::cores::{OnCore, Placement};
 use crate::isolation::die_with_parent;
 use crate::samples::microseconds;
-use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
-use aktis_store::Control;
+use aktis_protocol::{FunctionId, ProcessSlot, ShapeId, TaskKey};
+use aktis_store::{Control, Running};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::{BufRead, BufReader};
@@ -130,7 +130,8 @@ impl End {
         match self {
             Self::Words { control, me, other, sleeps } => {
                 let key = TaskKey { index: round, generation: 0 };
-                control.cells(*me)[0].set(*me, key, 0, FunctionId::default());
+                let (shape, likeness) = (ShapeId::default(), FunctionId::default());
+                control.cells(*me)[0].set(Running { submitter: *me, key, attempt: 0, shape, likeness });
                 if *sleeps {
                     control.wake_process(*other);
                 }

@@ -486,7 +486,7 @@ impl Runner<'_> {
     fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, TaskBytes)> {
         let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
         lane.claim(self.runtime.me, |header, payload| {
-            cell.set(lane.submitter(), header.key, header.attempt, header.likeness());
+            cell.set(lane.running(header));
             (*header, TaskBytes::copy(payload))
         })
     }

@@ -13,10 +13,11 @@ type Counts = BTreeMap<(ShapeId, FunctionId), u32>;
 
 impl Node {
     /// What is free and what is queued. `running` says what a process runs now: leases that it does not use are as good as
-    /// free, since they are given back when asked for. `waiting` says what some of the tasks of a shape run that wait.
+    /// free, since they are given back when asked for. `waiting` says what some of the tasks of a shape run that wait; if
+    /// it finds none, they have begun since somebody counted them.
     pub fn report(
         &self,
-        running: impl Fn(ProcessSlot) -> Vec<FunctionId>,
+        running: impl Fn(ProcessSlot) -> Vec<(ShapeId, FunctionId)>,
         waiting: impl Fn(ShapeId) -> Vec<FunctionId>,
     ) -> NodeReport {
         let mut available = self.stock.node().available().clone();
@@ -24,12 +25,12 @@ impl Node {
         let is_node = |allocation: &&Allocation| allocation.source() == Source::Node;
         let kept = self.actors.allocations().chain(self.groups.allocations()).filter(is_node);
         kept.for_each(|allocation| usable.take_up_to(allocation.resources(), 1));
-        let mut used: BTreeMap<ProcessSlot, Vec<FunctionId>> = BTreeMap::new();
+        let mut used: BTreeMap<ProcessSlot, Vec<(ShapeId, FunctionId)>> = BTreeMap::new();
         let mut in_use = Counts::new();
         for lease in self.leases.leases.values().filter(|lease| !self.is_peer(lease.holder)) {
             let left = used.entry(lease.holder).or_insert_with(|| running(lease.holder));
-            if let Some(function) = left.pop() {
-                *in_use.entry((lease.shape, function)).or_default() += 1;
+            if let Some(place) = left.iter().position(|(shape, _)| *shape == lease.shape) {
+                *in_use.entry(left.swap_remove(place)).or_default() += 1;
             } else if lease.allocation.source() == Source::Node {
                 available.add(lease.allocation.resources());
             }
@@ -45,12 +46,9 @@ impl Node {
             // Nobody waits here for what others run.
             let is_here = matches!(self.stance_of_shape(shape), Stance::Here | Stance::Only);
             let count = if is_here { self.leases.queued(shape).min(u64::from(u32::MAX)) as u32 } else { 0 };
-            if count == 0 {
-                continue;
-            }
-            let mut seen = waiting(shape);
+            let seen = if count > 0 { waiting(shape) } else { Vec::new() };
             if seen.is_empty() {
-                seen.push(FunctionId::default());
+                continue;
             }
             let (each, rest) = (count / seen.len() as u32, count as usize % seen.len());
             for (place, function) in seen.into_iter().enumerate() {
