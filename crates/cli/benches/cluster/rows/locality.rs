@@ -12,11 +12,15 @@ use crate::samples::{Samples, milliseconds, timed};
 use aktis::Session;
 use aktis::prelude::*;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const SIZES: [(usize, &str); 4] =
     [(100_000, "100 KB"), (1_000_000, "1 MB"), (10_000_000, "10 MB"), (100_000_000, "100 MB")];
 /// What the two nodes are asked for by name, each for itself.
 const NODES: [&str; 2] = ["left", "right"];
+/// How long after one task the next is submitted. The first task after a rest takes longer, and larger inputs take longer to
+/// make: all tasks follow the same rest, so that sizes can be compared.
+const EVERY: Duration = Duration::from_millis(80);
 /// How much slower a task may be with the largest input than with the smallest, to count as flat.
 const FLAT: f64 = 2.0;
 
@@ -27,7 +31,7 @@ fn look(input: Array<u8>) -> u64 {
 }
 
 pub(super) fn measure(scale: Scale) -> Outcome {
-    let tasks = scale.pick(40, 1000);
+    let tasks = scale.pick(40, 250);
     let [aware, unaware] = [true, false].map(|aware| latencies(aware, tasks));
     let (aware, unaware) = (aware?, unaware?);
     draw(&aware, &unaware)?;
@@ -79,12 +83,15 @@ fn latencies(aware: bool, tasks: usize) -> Result<Vec<Latency>, Failure> {
 fn one_by_one(bytes: usize, tasks: usize) -> Result<Vec<f64>, Failure> {
     // Which node has the input is not to be guessed from what came before.
     let mut dice = 7_u64;
+    let mut last = Instant::now();
     (0..tasks)
         .map(|_| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let node = NODES[(dice >> 63) as usize];
             let input = make::options().cpus(0).resource(node, 1).remote(bytes, 7);
             aktis::wait(vec![input.clone()], 1, Some(PATIENCE))?;
+            std::thread::sleep(EVERY.saturating_sub(last.elapsed()));
+            last = Instant::now();
             let (time, sum) = timed(|| look::remote(input).get())?;
             check("looking at an input", sum, bytes as u64 + 7)?;
             Ok(milliseconds(time))
