@@ -21,7 +21,7 @@ const WEIGHT: u64 = 256;
 const RUNS_MAX: u64 = 512;
 
 /// How long a task is expected to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
     /// On average: what so many of them add up to.
     pub mean_microseconds: u64,
@@ -62,9 +62,7 @@ pub struct Sketch {
 
 impl Default for Sketch {
     fn default() -> Self {
-        let expectation =
-            Expectation { mean_microseconds: 0, median_microseconds: 0, cautious_microseconds: 0 };
-        Self { weights: [0; BUCKETS], total: 0, expectation }
+        Self { weights: [0; BUCKETS], total: 0, expectation: Expectation::default() }
     }
 }
 

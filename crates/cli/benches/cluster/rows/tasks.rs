@@ -57,7 +57,7 @@ pub(super) fn submitter_on_each(scale: Scale) -> Outcome {
 }
 
 fn compare(name: &str, scale: Scale, mut round: impl FnMut(u64) -> Result<[f64; 2], Failure>) -> Outcome {
-    let (count, rounds) = scale.pick((300_000, 7), (600_000, 11));
+    let (count, rounds) = scale.pick((300_000, 7), (600_000, 41));
     for _ in 0..2 {
         round(count)?; // The first ones find cold memory, and nodes that do not know the program.
     }

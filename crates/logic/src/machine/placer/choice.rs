@@ -64,15 +64,17 @@ impl Candidate {
         (!self.preferred, turn, cost, self.recent, self.node)
     }
 
-    /// One more task goes there.
-    fn take_one(&mut self, run: Expectation) {
-        self.recent += 1;
+    /// One more task goes there, or all of these, if they do not wait for each other; gives how many.
+    fn take(&mut self, left: u32, run: Expectation) -> u32 {
+        let count = if self.keeps { left } else { 1 };
+        self.recent = self.recent.saturating_add(u64::from(count));
         let outlook = &mut self.outlook;
-        outlook.free = outlook.free.saturating_sub(1);
-        outlook.overtaking = outlook.overtaking.saturating_sub(1);
+        outlook.free = outlook.free.saturating_sub(u64::from(count));
+        outlook.overtaking = outlook.overtaking.saturating_sub(u64::from(count));
         if outlook.free == 0 && !self.keeps {
             outlook.wait.add(run, 1, outlook.slots);
         }
+        count
     }
 }
 
@@ -105,12 +107,12 @@ impl Placer {
                     false => break,
                 }
             }
-            candidate.take_one(run);
+            let taken = candidate.take(left, run);
             if spread {
                 candidate.spread_at = self.nodes.take_turn(candidate.node);
             }
-            *chosen.entry(candidate.node).or_insert(0) += 1;
-            left -= 1;
+            *chosen.entry(candidate.node).or_insert(0) += taken;
+            left -= taken;
             heap.push(Reverse((candidate.rank(spread), index)));
         }
         let known = known_expectation(&self.estimates, demand.function);
@@ -145,7 +147,7 @@ impl Placer {
                 outlook,
                 moving: known.moving_microseconds(demand, &self.nodes).saturating_add(forward),
                 preferred: is_preferred(known, &demand.strategy),
-                keeps: is_short && node == from,
+                keeps: is_short && node == from && demand.strategy != Strategy::Spread,
                 recent: known.recent,
                 spread_at: known.spread_at,
             })
