@@ -64,9 +64,9 @@ impl Candidate {
         (!self.preferred, turn, cost, self.recent, self.node)
     }
 
-    /// One more task goes there, or all of these, if they do not wait for each other; gives how many.
-    fn take(&mut self, left: u32, run: Expectation) -> u32 {
-        let count = if self.keeps { left } else { 1 };
+    /// One more task goes there, or so many, if they do not wait for each other; gives how many.
+    fn take(&mut self, count_max: u32, run: Expectation) -> u32 {
+        let count = if self.keeps { count_max } else { 1 };
         self.recent = self.recent.saturating_add(u64::from(count));
         let outlook = &mut self.outlook;
         outlook.free = outlook.free.saturating_sub(u64::from(count));
@@ -99,7 +99,8 @@ impl Placer {
             && let Some(Reverse((_, index))) = heap.pop()
         {
             let candidate = &mut candidates[index];
-            if candidate.outlook.wait.cautious > bound_max && candidate.outlook.overtaking == 0 {
+            let is_full = candidate.outlook.wait.cautious > bound_max;
+            if is_full && candidate.outlook.overtaking == 0 {
                 match spread || candidate.preferred {
                     // Others may have room: that they are not the best was known.
                     true => continue,
@@ -107,7 +108,8 @@ impl Placer {
                     false => break,
                 }
             }
-            let taken = candidate.take(left, run);
+            let room = if is_full { candidate.outlook.overtaking } else { u64::from(left) };
+            let taken = candidate.take(room.min(u64::from(left)) as u32, run);
             if spread {
                 candidate.spread_at = self.nodes.take_turn(candidate.node);
             }

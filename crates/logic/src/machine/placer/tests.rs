@@ -563,3 +563,12 @@ fn the_urgent_are_next_and_overtake_what_waits_on_a_node() {
         "one of its like is before the other"
     );
 }
+
+#[test]
+fn no_more_overtake_what_waits_where_they_are_than_there_are_slots() {
+    let mut talk = Talk::with(&[cpus(1)]);
+    talk.learn();
+    talk.report(1, cpus(0), busy(LONG, 100, 1));
+    let placed = talk.want(1, 1, Demand { function: TINY, priority: 1, ..demand(1000) });
+    assert_eq!(placed, [(1, 1)], "the others wait for the next one that ends");
+}
