@@ -400,9 +400,9 @@ impl Peer {
         for sent in std::mem::take(&mut self.sent).into_values().filter(unseen) {
             self.lose(&sent, Some(gone(why)));
         }
-        // The other side has given up what it had sent, too.
-        for received in self.received.take_all() {
-            self.cancel(received.key, true, true);
+        // The other side has given up what it had sent, too. What is held for it stays until the node knows of the end.
+        for key in self.received.iter().map(|(_, received)| received.key).collect::<Vec<_>>() {
+            self.cancel(key, true, true);
         }
         // Whoever does not read at all must not keep the others from hearing of the death.
         let deadline = Instant::now() + PATIENCE;

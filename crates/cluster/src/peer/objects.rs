@@ -34,6 +34,7 @@ impl Peer {
         if !known {
             self.lend(object, self.bridge.hold(object));
         }
+        self.keep_named_return(object);
     }
 
     /// The other side knows this object from now on.
@@ -201,6 +202,7 @@ impl Peer {
         match self.bridge.look_up(object) {
             Ok(Some(handle)) => {
                 self.lend(object, handle);
+                self.keep_named_return(object);
                 self.wire.send(&Frame::Known { object });
             }
             _ => self.wire.send(&Frame::Unknown { object }),

@@ -21,7 +21,7 @@ pub(super) struct Received {
     named: NamedReturns,
 }
 
-/// Return values, by index, that the other side has named before it had them.
+/// Return values, by index, that either side has named before the other had them.
 ///
 /// The node counts this process as a holder once. When a worker has stored such a value for it, and it lets go of the
 /// value by the other name before it hears of that, the value is gone. So it does not let go of it.
@@ -93,16 +93,15 @@ impl ReceivedTasks {
         let tickets: Vec<Ticket> = calls.map(|(ticket, _)| ticket).collect();
         tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
     }
-
-    pub(super) fn take_all(&mut self) -> Vec<Received> {
-        self.by_task.clear();
-        self.by_ticket.drain().map(|(_, received)| received).collect()
-    }
 }
 
 impl Peer {
-    /// What a task or call returns that the other side has named already. To be asked before it can run.
+    /// What a task or call returns that was named already. To be asked before it can run. Items of a stream are not named
+    /// before they are given.
     pub(super) fn named_returns(&self, call: &PeerCall) -> NamedReturns {
+        if call.stream_ahead > 0 {
+            return NamedReturns::new();
+        }
         let named = |index| Some((index, self.bridge.handle_of(call.task.returns(index))?));
         (0..call.returns).filter_map(named).collect()
     }
@@ -121,7 +120,7 @@ impl Peer {
         self.received.insert(ticket, received);
     }
 
-    /// The other side has named an object: if something that was received returns it, this process holds it until then.
+    /// An object was named: if something that was received returns it, this process holds it until then.
     pub(super) fn keep_named_return(&mut self, object: ObjectId) {
         if let Some(received) = self.received.maker_of(object) {
             received.named.entry(object.index()).or_insert_with(|| self.bridge.hold(object));

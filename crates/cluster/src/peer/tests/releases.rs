@@ -83,7 +83,17 @@ fn answer(side: &mut OneSide, ticket: Ticket, from: ProcessSlot, answer: BridgeA
     side.peer.on_event(BridgeEvent::Answer { ticket, from, kind: MessageKind::Returned, index: 0, answer });
 }
 
-/// The other side knows what a task will return, and passes it on to somebody here before it has heard of the value.
+/// How the result of a task is named, and let go of, before the other side has heard of it.
+#[derive(Clone, Copy, Debug)]
+enum Naming {
+    /// Before the task comes, in an argument.
+    Before,
+    /// The same, while it runs.
+    Meanwhile,
+    /// By somebody here.
+    Back,
+}
+
 #[test]
 fn a_result_that_was_named_before_is_not_let_go_of_by_that_name() {
     let mut side = OneSide::new();
@@ -91,30 +101,34 @@ fn a_result_that_was_named_before_is_not_let_go_of_by_that_name() {
     let (actor, inside, from) = (side.actor, side.inside(), worker.runtime().process());
     side.peer.name_inside(&inside);
     side.peer.on_actor_changed(actor, ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 });
-    for is_named_first in [true, false] {
-        let number = 2 + u64::from(is_named_first);
+    for (number, naming) in [(2, Naming::Before), (3, Naming::Meanwhile), (4, Naming::Back)] {
         let (ticket, object) = (Ticket(number), another(number));
         let taker =
             |object| PeerCall { arguments: vec![PeerArgument::Object(object)], ..maker_of(another(9)) };
-        let named = is_named_first.then(|| side.peer.bridge.arguments(&taker(object).arguments));
+        let is_before = matches!(naming, Naming::Before);
+        let named = is_before.then(|| side.peer.bridge.arguments(&taker(object).arguments));
         side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call: maker_of(object) });
         let stored = store_for(&side, &worker, object);
-        match named {
-            Some(named) => drop(named),
+        match naming {
+            Naming::Before => drop(named),
             // There is no such actor: what its call names is held, and let go.
-            None => {
+            Naming::Meanwhile => {
                 let (ticket, actor) = (Ticket(1), ActorId::created_by(another(8).task()));
                 side.peer.on_frame(Frame::Call { ticket, actor, group: 0, aways: 0, call: taker(object) });
+            }
+            Naming::Back => {
+                side.peer.name_inside(&Inside { objects: vec![object], actors: Vec::new() });
+                side.peer.on_frame(Frame::Released { object, count: 1 });
             }
         }
         side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
         answer(&mut side, ticket, from, BridgeAnswer::Stored(stored, false));
         let said = side.wire.0.lock().pop();
         let is_given = |frame: &Frame| matches!(frame, Frame::Returned { value: PeerValue::Stored { object: given, .. }, .. } if *given == object);
-        assert!(said.as_ref().is_some_and(is_given), "named first: {is_named_first}: {said:?}");
+        assert!(said.as_ref().is_some_and(is_given), "{naming:?}: {said:?}");
         side.peer.on_frame(Frame::Released { object, count: 1 });
         side.peer.bridge.runtime().state(StateKind::Store).expect("the node answers");
-        assert_eq!(super::objects(&side.runtime), 0, "named first: {is_named_first}");
+        assert_eq!(super::objects(&side.runtime), 0, "{naming:?}");
     }
     side.runtime.shutdown();
 }
