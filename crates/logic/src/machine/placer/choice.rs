@@ -2,9 +2,6 @@
 //!
 //! What it costs to run a task on a node is the time that others take there first, and the time that its inputs take
 //! to come there. Among equals the one with the fewest tasks of late is next, then the lower id.
-//!
-//! Tasks that take less work to run than to send do not go elsewhere because of each other, however many there are: they
-//! would keep two nodes and the link busy for longer than they would keep their own node busy.
 
 use super::nodes::{Known, Outlook, expectation, known_expectation};
 use super::requests::RequestKey;
@@ -18,12 +15,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 /// What it costs to send a task elsewhere, besides its inputs: about a round trip.
 const FORWARD_MICROSECONDS: u64 = 500;
-
-/// What it takes two nodes to send a task and its answer, while they could do something else.
-const SENDING_MICROSECONDS: u64 = 10;
-/// What tasks take on average at most that typically take less than that. Now and then one is kept from running for a
-/// while, which counts; but if a few of them do run for long, others may take them.
-const SHORT_MEAN_MICROSECONDS: u64 = 10 * SENDING_MICROSECONDS;
 
 /// Why a demand gets no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +39,6 @@ struct Candidate {
     /// What moving there costs.
     moving: u64,
     preferred: bool,
-    /// It is where the tasks are, and they take less to run than to send.
-    keeps: bool,
     recent: u64,
     spread_at: u64,
 }
@@ -66,12 +55,12 @@ impl Candidate {
 
     /// One more task goes there, or so many, if they do not wait for each other; gives how many.
     fn take(&mut self, count_max: u32, run: Expectation) -> u32 {
-        let count = if self.keeps { count_max } else { 1 };
-        self.recent = self.recent.saturating_add(u64::from(count));
         let outlook = &mut self.outlook;
+        let count = if outlook.keeps { count_max } else { 1 };
+        self.recent = self.recent.saturating_add(u64::from(count));
         outlook.free = outlook.free.saturating_sub(u64::from(count));
         outlook.overtaking = outlook.overtaking.saturating_sub(u64::from(count));
-        if outlook.free == 0 && !self.keeps {
+        if outlook.free == 0 && !outlook.keeps {
             outlook.wait.add(run, 1, outlook.slots);
         }
         count
@@ -139,7 +128,6 @@ impl Placer {
         let eligible = self.nodes.iter().filter(|known| is_eligible(known, &demand.strategy));
         let eligible: Vec<(&Known, Option<&[Resources]>)> =
             eligible.filter_map(|known| Some((known, part(known)?))).collect();
-        let is_short = known_expectation(&self.estimates, demand.function).is_some_and(is_short);
         let candidate = |(known, bundles): &(&Known, Option<&[Resources]>)| {
             let node = known.info.node;
             let outlook = known.outlook(demand, *bundles, &self.estimates, node == from);
@@ -149,7 +137,6 @@ impl Placer {
                 outlook,
                 moving: known.moving_microseconds(demand, &self.nodes).saturating_add(forward),
                 preferred: is_preferred(known, &demand.strategy),
-                keeps: is_short && node == from && demand.strategy != Strategy::Spread,
                 recent: known.recent,
                 spread_at: known.spread_at,
             })
@@ -171,11 +158,6 @@ impl Placer {
         candidates.retain(|one| self.nodes.get(one.node).is_some_and(Known::takes_more));
         Ok(candidates)
     }
-}
-
-/// Whether it takes less to run such a task than to send it.
-fn is_short(run: Expectation) -> bool {
-    run.median_microseconds < SENDING_MICROSECONDS && run.mean_microseconds < SHORT_MEAN_MICROSECONDS
 }
 
 fn is_eligible(known: &Known, strategy: &Strategy) -> bool {

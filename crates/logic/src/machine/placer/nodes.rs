@@ -9,7 +9,7 @@ use super::requests::RequestKey;
 use crate::Time;
 use crate::estimate::{Estimates, Expectation, Sketch};
 use aktis_protocol::placement::{Demand, NodeInfo, NodeReport, QueueRow};
-use aktis_protocol::{FunctionId, GroupId, GroupPlace, NodeId, Resources, limits};
+use aktis_protocol::{FunctionId, GroupId, GroupPlace, NodeId, Resources, Strategy, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a task is on its way, from its placement until a report of the node where it went may tell of it.
@@ -19,6 +19,11 @@ pub const BANDWIDTH_DEFAULT: u64 = 1_000_000_000;
 /// How long a task runs, while nothing at all is known about run times.
 pub const RUN_MICROSECONDS_DEFAULT: u64 = 10_000;
 const HOUR_MICROSECONDS: u64 = 3_600_000_000;
+/// What it takes two nodes to send a task and its answer, while they could do something else.
+const SENDING_MICROSECONDS: u64 = 10;
+/// What tasks take on average at most that typically take less than that. Now and then one is kept from running for a
+/// while, which counts; but if a few of them do run for long, others may take them.
+const SHORT_MEAN_MICROSECONDS: u64 = 10 * SENDING_MICROSECONDS;
 /// Assumptions about one node; with so many it gets nothing more until it reports.
 const ASSUMPTIONS_MAX: usize = 4096;
 
@@ -58,6 +63,9 @@ pub(super) struct Outlook {
     /// How many would get the slots that are free next, before what waits there and is less urgent: it must be there by
     /// then.
     pub(super) overtaking: u64,
+    /// The tasks are here, and take less to run than to send: they do not go elsewhere because of each other, however
+    /// many there are. They would keep two nodes and the link busy for longer than they would keep this node busy.
+    pub(super) keeps: bool,
 }
 
 /// Time that others take first, in microseconds.
@@ -195,6 +203,8 @@ impl Known {
         let competing = |row: &&QueueRow| {
             row.group.map(|place| place.group) == group && row.needs.shares_any(&demand.needs)
         };
+        let is_short = |function| known_expectation(estimates, function).is_some_and(is_short);
+        let keeps = home && demand.strategy != Strategy::Spread && is_short(demand.function);
         // What a demand is of is known in part; all that is like it at home is its own.
         let mut own = if home { demand.count } else { 0 };
         for row in self.view.rows.iter().filter(competing) {
@@ -206,8 +216,12 @@ impl Known {
             let is_behind = row.priority < demand.priority;
             behind += u64::from(if is_behind { row.queued } else { 0 });
             let is_own = row.needs == demand.needs && row.priority == demand.priority;
-            let mine = if is_own { own.min(row.queued) } else { 0 };
-            own -= mine;
+            let mine = match keeps && is_short(row.function) {
+                true => row.queued,
+                false if is_own => own.min(row.queued),
+                false => 0,
+            };
+            own = own.saturating_sub(mine);
             let queued = if is_behind { 0 } else { row.queued - mine };
             let run = expectation(estimates, row.function);
             wait.add(run, u64::from(queued), row_slots);
@@ -230,7 +244,7 @@ impl Known {
             wait.cautious = wait.cautious.saturating_add(next);
         }
         let overtaking = if behind > 0 { slots.saturating_sub(ahead) } else { 0 };
-        Outlook { slots, free, wait, overtaking }
+        Outlook { slots, free, wait, overtaking, keeps }
     }
 
     /// How long the inputs of a demand would take to come here, from whichever of their holders is nearest.
@@ -263,6 +277,11 @@ pub(super) fn expectation(estimates: &Estimates, function: FunctionId) -> Expect
 /// The same, if it is known which function runs, and that has been seen to run.
 pub(super) fn known_expectation(estimates: &Estimates, function: FunctionId) -> Option<Expectation> {
     estimates.sketch(function).filter(|_| function != FunctionId::default()).and_then(Sketch::expectation)
+}
+
+/// Whether it takes less to run such a task than to send it.
+fn is_short(run: Expectation) -> bool {
+    run.median_microseconds < SENDING_MICROSECONDS && run.mean_microseconds < SHORT_MEAN_MICROSECONDS
 }
 
 /// All nodes.

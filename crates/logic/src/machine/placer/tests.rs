@@ -316,6 +316,7 @@ fn what_takes_less_to_run_than_to_send_stays_at_home_however_much_it_is() {
     talk.report(1, cpus(0), busy(TINY, 4000, 1));
     assert_eq!(talk.want(1, 1, tiny(4000)), [(1, 4000)]);
     assert_eq!(talk.want(1, 1, tiny(4000)), [(1, 4000)], "they are not ahead of themselves");
+    assert_eq!(talk.want(1, 1, tiny(100)), [(1, 100)], "nor are those which the report still tells of");
     talk.report(1, cpus(0), busy(SHORT, 100, 1));
     let halves = talk.want(1, 2, demand(100));
     assert_eq!(halves.iter().filter(|(_, count)| (45..=55).contains(count)).count(), 2, "{halves:?}");
