@@ -23,6 +23,8 @@ pub(crate) struct Pump {
     wanted: AtomicBool,
     /// Somebody sleeps: do not leave the draining to others.
     now: AtomicBool,
+    /// Somebody has slept since it is wanted, and may still do so: who leaves is to be followed at once.
+    urgent: AtomicBool,
     stopped: AtomicBool,
     /// Threads that are draining completions themselves.
     drainers: AtomicU32,
@@ -32,9 +34,20 @@ pub(crate) struct Pump {
     spin: AtomicU32,
     /// How often anybody has drained.
     epoch: AtomicU64,
-    parked: Mutex<bool>,
+    parked: Mutex<Parked>,
     wake: Condvar,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// Whether the helper thread rests, and for how long.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Parked {
+    #[default]
+    No,
+    /// It looks again by itself.
+    Briefly,
+    /// Until it is told.
+    Long,
 }
 
 impl Pump {
@@ -48,6 +61,11 @@ impl Pump {
     /// A thread goes to sleep until something is resolved: the pump takes over at once.
     pub(crate) fn want_now(&self) {
         self.wanted.store(true, Ordering::SeqCst);
+        self.urgent.store(true, Ordering::SeqCst);
+        self.follow_now();
+    }
+
+    fn follow_now(&self) {
         self.now.store(true, Ordering::SeqCst);
         self.unpark();
     }
@@ -92,9 +110,13 @@ impl Pump {
     }
 
     fn unpark(&self) {
+        self.unpark_if(|parked| parked != Parked::No);
+    }
+
+    fn unpark_if(&self, condition: impl FnOnce(Parked) -> bool) {
         let mut parked = self.parked.lock();
-        if *parked {
-            *parked = false;
+        if condition(*parked) {
+            *parked = Parked::No;
             self.wake.notify_one();
         }
     }
@@ -104,14 +126,17 @@ impl Pump {
         if unless() || self.stopped.load(Ordering::SeqCst) {
             return;
         }
-        *parked = true;
         match timeout {
             Some(timeout) => {
+                *parked = Parked::Briefly;
                 self.wake.wait_for(&mut parked, timeout);
             }
-            None => self.wake.wait(&mut parked),
+            None => {
+                *parked = Parked::Long;
+                self.wake.wait(&mut parked);
+            }
         }
-        *parked = false;
+        *parked = Parked::No;
     }
 
     /// Ends the thread and waits for it.
@@ -133,10 +158,14 @@ pub(crate) struct Leading<'a>(&'a Pump);
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
         self.0.led.store(false, Ordering::SeqCst);
-        // Others may have left the draining to this thread.
-        if self.0.wanted.load(Ordering::SeqCst) {
-            self.0.now.store(true, Ordering::SeqCst);
-            self.0.unpark();
+        if !self.0.wanted.load(Ordering::SeqCst) {
+            return;
+        }
+        match self.0.urgent.load(Ordering::SeqCst) {
+            // Others may have left the draining to this thread.
+            true => self.0.follow_now(),
+            // Who comes back for the next value soon needs no help in between.
+            false => self.0.unpark_if(|parked| parked == Parked::Long),
         }
     }
 }
@@ -191,10 +220,12 @@ fn rest(runtime: &Arc<Inner>) {
     let pump = &runtime.pump;
     let unfinished = || runtime.unfinished() > 0;
     if !unfinished() {
+        let urgent = pump.urgent.swap(false, Ordering::SeqCst);
         pump.wanted.store(false, Ordering::SeqCst);
         if !unfinished() {
             return;
         }
+        pump.urgent.fetch_or(urgent, Ordering::SeqCst);
         pump.wanted.store(true, Ordering::SeqCst);
     }
     let bell = runtime.control.doorbell();
