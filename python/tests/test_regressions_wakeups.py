@@ -223,3 +223,27 @@ def test_a_worker_that_comes_too_late_for_its_task_gives_the_cpu_back(session: A
         assert late not in run_two(1)
         os.kill(late, signal.SIGCONT)
     wait_until(lambda: are_free(2), what="both workers to give their CPUs back")
+
+
+# --- a driver that does nothing else --------------------------------------------------------------
+
+
+@aktis.remote
+def adds_byte(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"1")
+
+
+@pytest.mark.one_node("the driver wakes the worker itself")
+def test_what_is_queued_runs_though_its_driver_does_nothing_else(tmp_path: Path) -> None:
+    """A worker that was woken just now and sleeps again is woken a little later for the next task. A
+    driver that neither submits nor waits afterwards does not do that: the worker finds the task by itself."""
+    path = tmp_path / "bytes"
+    path.touch()
+    for number in range(5 * ROUNDS):
+        task = adds_byte.remote(path)
+        wait_until(lambda size=number + 1: path.stat().st_size == size, pause=0)
+        rest = time.perf_counter() + number % ROUNDS * 1e-6
+        while time.perf_counter() < rest:
+            pass
+        del task

@@ -489,7 +489,7 @@ impl Later {
         while let Some((shard, object, failed)) = self.resolved.pop() {
             runtime.on_input_resolved(shard, object, failed, self);
         }
-        self.queued.drain(|shape| runtime.control.wake_idle(shape, runtime.me));
+        self.queued.drain(|shape| runtime.wake_worker(shape));
         self.sent.drain(|process| runtime.control.notify(process));
         for (shard, shape) in self.lanes.drain(..) {
             runtime.foresee_lane(shard, shape);

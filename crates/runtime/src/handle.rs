@@ -56,6 +56,7 @@ impl Handle {
                 runtime.announce(entry);
                 runtime.drain();
                 if entry.add_waker(waker) {
+                    runtime.pay();
                     runtime.pump.want_now();
                     return Poll::Pending;
                 }

@@ -19,6 +19,7 @@ mod keys;
 mod node;
 mod objects;
 pub mod options;
+mod owed;
 mod payload;
 mod pump;
 mod rebuild;

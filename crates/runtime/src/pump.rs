@@ -218,6 +218,7 @@ fn run(runtime: &Weak<Inner>) {
 /// Sleeps on the doorbell while something is unfinished; else lets the pump park.
 fn rest(runtime: &Arc<Inner>) {
     let pump = &runtime.pump;
+    runtime.pay();
     let unfinished = || runtime.unfinished() > 0;
     if !unfinished() {
         let urgent = pump.urgent.swap(false, Ordering::SeqCst);

@@ -10,6 +10,7 @@ use crate::handle::{ActorHandle, Handle, Stream};
 use crate::inbound::Inbound;
 use crate::node::{Link, Outbox, Replies};
 use crate::options::{ActorOptions, Config, TaskOptions, Tuning};
+use crate::owed::OwedWakeUps;
 use crate::pump::Pump;
 use crate::rebuild::Rebuilds;
 use crate::references::{ReferenceCount, Unlisted};
@@ -24,7 +25,7 @@ use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{
     ActorId, Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape,
-    TaskId, limits,
+    ShapeId, TaskId, limits,
 };
 use aktis_store::{Arena, Control, ForkMark, Run, RunKind, Sender};
 use parking_lot::{Mutex, RwLock};
@@ -64,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) replies: Replies,
     pub(crate) outbox: Outbox,
     pub(crate) pump: Pump,
+    /// To workers, for tasks of a shape that this process has queued.
+    pub(crate) owed: OwedWakeUps<(ShapeId, ProcessSlot)>,
     pub(crate) executor: Option<Executor>,
     /// What the workers run that this process submits to.
     pub(crate) program: ProgramId,
@@ -145,6 +148,7 @@ impl Inner {
             replies: Replies::default(),
             outbox: Outbox::default(),
             pump: Pump::default(),
+            owed: OwedWakeUps::default(),
             executor: parts.executor,
             program: parts.program,
             // A node inside a driver starts its first worker in place 1; others are told.

@@ -383,6 +383,23 @@ impl Shell {
 }
 
 impl Inner {
+    /// Wakes a worker for tasks that were queued. A driver owes it that if it has woken it just now: see `owed`.
+    pub(crate) fn wake_worker(&self, shape: ShapeId) {
+        let later = |process| self.executor.is_none() && self.owed.owe((shape, process));
+        self.control.wake_idle_unless(shape, self.me, later);
+    }
+
+    /// Wakes all workers that were to be woken later.
+    #[inline]
+    pub(crate) fn pay(&self) {
+        self.owed.pay(|(shape, process)| self.control.wake_if_idle(shape, process));
+    }
+
+    /// The same, for those for whom it is time.
+    pub(crate) fn pay_due(&self) {
+        self.owed.pay_due(|(shape, process)| self.control.wake_if_idle(shape, process));
+    }
+
     /// Submits a task with one return value: the hot path.
     pub(crate) fn submit_one(
         self: &Arc<Self>,

@@ -226,6 +226,7 @@ impl Inner {
         if self.drain() {
             return;
         }
+        self.pay();
         let bell = self.control.doorbell();
         let ticket = bell.prepare();
         if self.control.has_inbound() || group.is_done() {
@@ -237,6 +238,7 @@ impl Inner {
 
     /// Takes in completions until `done`, or nothing has come for a while.
     fn spin(self: &Arc<Self>, deadline: Option<Instant>, done: &impl Fn() -> bool) -> bool {
+        self.pay();
         self.pump.enter();
         self.control.doorbell().watch();
         let finished = self.spin_inside(deadline, done);
@@ -281,6 +283,7 @@ impl Inner {
     pub(crate) fn tend_after_submit(self: &Arc<Self>, key: TaskKey, returns: u32) -> Result<(), Error> {
         let (tend, unfinished) = TaskContext::count_submission(|| self.unfinished_of_thread());
         if tend {
+            self.pay_due();
             self.drain();
         }
         // While no shard has more than its part, all together are below the bound.

@@ -369,12 +369,27 @@ impl Control {
     /// Tells a process that its channel from this one has messages, and wakes it if it sleeps.
     #[inline]
     pub fn notify(&self, to: ProcessSlot) {
+        self.notify_unless(to, || false);
+    }
+
+    /// The same, unless the caller, asked only if somebody would be woken, says that it does so [later](Self::remind).
+    #[inline]
+    pub fn notify_unless(&self, to: ProcessSlot, later: impl FnOnce() -> bool) {
         fence(Ordering::SeqCst);
         let page = self.page(to);
         let (word, bit) = (&page.inbound[self.me.0 as usize / 64], 1_u64 << (self.me.0 % 64));
-        // If the bit is set, whoever set it has rung, and nobody has looked since.
+        // If the bit is set, whoever set it has rung, or will, and nobody has looked since.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::SeqCst);
+            page.doorbell.ring_unless(later);
+        }
+    }
+
+    /// Wakes a process, if it sleeps and has not looked since it was told that its channel from this one has messages.
+    pub fn remind(&self, to: ProcessSlot) {
+        let page = self.page(to);
+        let (word, bit) = (&page.inbound[self.me.0 as usize / 64], 1_u64 << (self.me.0 % 64));
+        if word.load(Ordering::SeqCst) & bit != 0 {
             page.doorbell.ring();
         }
     }
@@ -522,6 +537,18 @@ impl Control {
     /// one. What was sent here by another node stays here. Call after a push.
     #[inline]
     pub fn wake_idle(&self, shape: ShapeId, submitter: ProcessSlot) {
+        self.wake_idle_unless(shape, submitter, |_| false);
+    }
+
+    /// The same, unless the caller says that it wakes that process [later](Self::wake_if_idle). It is asked about workers of
+    /// which no thread is awake.
+    #[inline]
+    pub fn wake_idle_unless(
+        &self,
+        shape: ShapeId,
+        submitter: ProcessSlot,
+        mut later: impl FnMut(ProcessSlot) -> bool,
+    ) {
         fence(Ordering::SeqCst);
         let page = self.shape(shape);
         let mut summary = page.summary.load(Ordering::Relaxed);
@@ -535,28 +562,51 @@ impl Control {
                     page.summary.fetch_or(1 << index, Ordering::SeqCst);
                     continue;
                 }
-            } else if self.wake_one(index, word, self.is_elsewhere(submitter)) {
+            } else if self.wake_one(index, word, self.is_elsewhere(submitter), &mut later) {
                 return;
             }
             summary &= summary - 1;
         }
     }
 
-    /// Wakes one of the processes of which a word says that they are idle; false if there is none to be woken.
-    fn wake_one(&self, index: usize, word: &AtomicU64, stays: bool) -> bool {
+    /// Wakes one of the processes of which a word says that they are idle, now or later; false if there is none to be woken.
+    fn wake_one(
+        &self,
+        index: usize,
+        word: &AtomicU64,
+        stays: bool,
+        later: &mut impl FnMut(ProcessSlot) -> bool,
+    ) -> bool {
         let mut bits = word.load(Ordering::SeqCst);
         while bits != 0 {
-            let bit = bits & bits.wrapping_neg();
+            let process = ProcessSlot((index * 64) as u32 + bits.trailing_zeros());
             bits &= bits - 1;
-            let process = ProcessSlot((index * 64) as u32 + bit.trailing_zeros());
-            let is_suited = !(stays && self.is_elsewhere(process));
-            // A process that died in its sleep has left its bit behind: the next one is woken instead.
-            if is_suited && word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 && self.is_alive(process) {
-                self.page(process).doorbell.call();
+            let is_elsewhere = self.is_elsewhere(process);
+            if stays && is_elsewhere {
+                continue;
+            }
+            let is_dry = !is_elsewhere && !self.page(process).doorbell.is_watched();
+            if (is_dry && self.is_alive(process) && later(process)) || self.wake_announced(word, process) {
                 return true;
             }
         }
         false
+    }
+
+    /// Wakes a process that was to be woken later, unless somebody has woken it meanwhile.
+    pub fn wake_if_idle(&self, shape: ShapeId, process: ProcessSlot) {
+        self.wake_announced(&self.shape(shape).idle[process.0 as usize / 64], process);
+    }
+
+    /// Takes the announcement of a process back and wakes it. False if there was none, or the process died in its sleep and
+    /// has left it behind: then another one is to be woken.
+    fn wake_announced(&self, word: &AtomicU64, process: ProcessSlot) -> bool {
+        let bit = 1_u64 << (process.0 % 64);
+        let is_woken = word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 && self.is_alive(process);
+        if is_woken {
+            self.page(process).doorbell.call();
+        }
+        is_woken
     }
 }
 
@@ -694,5 +744,55 @@ mod tests {
         assert_eq!(idle(), 1 << other.0, "and nobody else");
         control.wake_idle(ShapeId(0), worker);
         assert_eq!(idle(), 0);
+    }
+
+    #[test]
+    fn a_worker_that_has_run_dry_may_be_woken_later() {
+        let control = Control::create().unwrap();
+        let (worker, other) = (ProcessSlot(1), ProcessSlot(2));
+        control.start_process(worker, 1);
+        control.start_elsewhere(other, 1);
+        let [worker_own, other_own] = [worker, other]
+            .map(|process| Control::open(control.fd().try_clone_to_owned().unwrap(), process).unwrap());
+        let idle = || control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed);
+        let wake = || {
+            let mut asked = Vec::new();
+            control.wake_idle_unless(ShapeId(0), ProcessSlot(0), |process| {
+                asked.push(process);
+                true
+            });
+            asked
+        };
+        worker_own.announce_idle(ShapeId(0));
+        assert_eq!((wake(), idle()), (vec![worker], 1 << worker.0), "it stays announced until it is woken");
+        control.wake_if_idle(ShapeId(0), worker);
+        assert_eq!(idle(), 0);
+        worker_own.announce_idle(ShapeId(0));
+        worker_own.doorbell().watch();
+        assert_eq!((wake(), idle()), (vec![], 0), "a thread is awake, and wants another one");
+        other_own.announce_idle(ShapeId(0));
+        assert_eq!((wake(), idle()), (vec![], 0), "nobody would find out that another node was not woken");
+    }
+
+    #[test]
+    fn only_who_sleeps_is_asked_about_before_it_is_notified() {
+        let control = Control::create().unwrap();
+        let (a, b) = (ProcessSlot(0), ProcessSlot(3));
+        control.open_channel(a, b).unwrap();
+        let other = Control::open(control.fd().try_clone_to_owned().unwrap(), b).unwrap();
+        let notify = || {
+            let mut asked = false;
+            control.notify_unless(b, || {
+                asked = true;
+                true
+            });
+            asked
+        };
+        assert!(!notify(), "it is awake");
+        other.take_inbound(|_| {});
+        let _ticket = other.doorbell().prepare();
+        assert!(notify());
+        assert!(other.has_inbound(), "it is told all the same");
+        assert!(!notify(), "one wake-up is enough");
     }
 }

@@ -79,8 +79,16 @@ impl Doorbell {
     /// Wakes one sleeper, if there is one and nobody watches. What was published before is visible to it.
     #[inline]
     pub fn ring(&self) {
+        self.ring_unless(|| false);
+    }
+
+    /// The same, unless the caller, asked only if somebody would be woken, says that it rings later.
+    #[inline]
+    pub fn ring_unless(&self, later: impl FnOnce() -> bool) {
         fence(Ordering::SeqCst);
-        if self.watchers.load(Ordering::Relaxed) == 0 && self.sleepers.load(Ordering::Relaxed) != 0 {
+        let is_wanted =
+            self.watchers.load(Ordering::Relaxed) == 0 && self.sleepers.load(Ordering::Relaxed) != 0;
+        if is_wanted && !later() {
             self.wake(1);
         }
     }

@@ -88,6 +88,8 @@ thread_local! {
     pub(crate) static LOOKING: Cell<bool> = const { Cell::new(false) };
     /// The runner that this thread is, with the lease it holds.
     pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<Held>)>> = const { RefCell::new(None) };
+    /// Whether what it runs is a task that it has claimed from a lane.
+    pub(crate) static FROM_LANE: Cell<bool> = const { Cell::new(false) };
     /// Whether it keeps that lease, though it blocks.
     static KEEPS_LEASE: Cell<bool> = const { Cell::new(false) };
     /// How long what it runs has waited for values to be brought here.
@@ -408,6 +410,19 @@ impl Executor {
         self.run_nanoseconds.load(Ordering::Relaxed) > SHORT_NANOSECONDS
     }
 
+    /// Whether the calling thread wakes a process later that waits for the answer of what it runs: it has just woken it, and
+    /// has more to run that takes no time.
+    pub(crate) fn owes_wake_up(&self, runtime: &Inner, process: ProcessSlot) -> bool {
+        if !FROM_LANE.get() || self.runs_long() {
+            return false;
+        }
+        let runner = RUNNER.with_borrow(|runner| {
+            let (state, held) = runner.as_ref()?;
+            Some((state.clone(), held.as_ref()?.shape))
+        });
+        runner.is_some_and(|(state, shape)| has_tasks(&self.lanes(runtime), shape) && state.owe(process))
+    }
+
     /// Called by a thread that found work: others shall use what leases are idle, if that pays.
     pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
         if self.kind == WorkerKind::Isolated {
@@ -496,6 +511,7 @@ impl Executor {
             state.set_blocked(true);
             state.watching.stop(runtime.control.doorbell());
             state.let_go(runtime, self);
+            state.pay(runtime);
         }
         match (&held, self.kind) {
             (Some(held), WorkerKind::Isolated) => {

@@ -131,7 +131,11 @@ impl Answer {
                 std::thread::yield_now();
             }
         }
-        runtime.control.notify(to);
+        // What comes after an item of a stream may take its time.
+        let is_last = kind == MessageKind::Returned;
+        let executor = runtime.executor.as_ref().filter(|_| is_last);
+        let later = || executor.is_some_and(|executor| executor.owes_wake_up(runtime, to));
+        runtime.control.notify_unless(to, later);
     }
 }
 

@@ -1,8 +1,9 @@
 //! One thread of a worker: finds work, runs it, spins a little, sleeps.
 
+use crate::owed::OwedWakeUps;
 use crate::runtime::{Inner, Runtime};
 use crate::shards::choose_shard;
-use crate::worker::executor::{Executor, FETCHING, LOOKING, RUNNER, Runnable};
+use crate::worker::executor::{Executor, FETCHING, FROM_LANE, LOOKING, RUNNER, Runnable};
 use crate::worker::leases::Held;
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
@@ -41,6 +42,8 @@ pub(crate) struct RunnerState {
     thread: Mutex<Option<Thread>>,
     /// Whether the doorbell counts it among those who watch.
     pub(super) watching: Watching,
+    /// To those who wait for the answers of its tasks.
+    owed: OwedWakeUps<ProcessSlot>,
     /// Whether it is inside `get` and the like.
     blocked: AtomicBool,
     /// Whether an event loop runs on it, between two turns of the worker.
@@ -84,6 +87,7 @@ impl RunnerState {
             stream_closed: AtomicBool::new(false),
             thread: Mutex::new(None),
             watching: Watching::default(),
+            owed: OwedWakeUps::default(),
             blocked: AtomicBool::new(false),
             outside: AtomicBool::new(false),
             finished: AtomicU64::new(0),
@@ -129,6 +133,17 @@ impl RunnerState {
         {
             mailbox.let_go(runtime, executor, self.index);
         }
+    }
+
+    /// Whether it is to wake a process later that waits for an answer: see `owed`.
+    pub(super) fn owe(&self, process: ProcessSlot) -> bool {
+        self.owed.owe(process)
+    }
+
+    /// Wakes all whom it was to wake later.
+    #[inline]
+    pub(super) fn pay(&self, runtime: &Inner) {
+        self.owed.pay(|process| runtime.control.remind(process));
     }
 
     fn take_kept(&self) -> Option<Arc<Mailbox>> {
@@ -307,6 +322,7 @@ pub(crate) fn turn(runtime: &Arc<Inner>, timeout: Option<Duration>) {
         executor.take_poke();
         runner.work_once();
     }
+    runner.state.pay(runtime);
     // What the loop does now may take long: it counts as busy. If it does, the watch has somebody else take in messages;
     // until then nobody is woken for them.
     runner.state.outside.store(true, Ordering::SeqCst);
@@ -324,6 +340,8 @@ struct Runner<'a> {
 
 /// One of so many runs is timed.
 const SAMPLE_EVERY: u64 = 16;
+/// After so many tasks, what is owed is paid if it is time.
+const PAY_EVERY: u64 = 16;
 
 impl Runner<'_> {
     fn live(&mut self) -> ! {
@@ -340,6 +358,7 @@ impl Runner<'_> {
             if self.work_once() {
                 continue;
             }
+            self.state.pay(runtime);
             if self.spin() {
                 executor.on_busy(runtime);
                 continue;
@@ -401,6 +420,7 @@ impl Runner<'_> {
         let drained = self.runtime.drain();
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
+            self.state.pay(self.runtime);
             if self.entered {
                 self.timed(None, |runner| runner.run(runnable));
             } else {
@@ -475,6 +495,9 @@ impl Runner<'_> {
                 let submitter = lane.submitter();
                 let likeness = header.likeness();
                 self.timed(Some(likeness), |runner| runner.execute(submitter, header, payload, held));
+                if self.state.finished().is_multiple_of(PAY_EVERY) {
+                    self.state.owed.pay_due(|process| self.runtime.control.remind(process));
+                }
                 return true;
             }
         }
@@ -494,9 +517,12 @@ impl Runner<'_> {
     fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: TaskBytes, held: Held) {
         let gpus = held.gpus.clone();
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
+        FROM_LANE.set(true);
         run::run_task(self.runtime, &self.state, submitter, &header, payload, gpus);
+        FROM_LANE.set(false);
         self.runtime.control.cells(self.runtime.me)[self.state.index].clear();
         if self.executor.is_ending() {
+            self.state.pay(self.runtime);
             self.finish_own_tasks();
             if let Some(hooks) = crate::hooks::get() {
                 (hooks.exits)();

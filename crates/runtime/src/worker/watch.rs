@@ -2,8 +2,8 @@
 //!
 //! Threads that are awake look for work by themselves, so nobody is woken for it: that makes short tasks
 //! cheap. The watch looks now and then, while there is work at all. If a thread has been in the same task
-//! since the last look, it does not count as awake any more, and does not keep an actor to itself; if something waits for
-//! a thread, one is woken or started.
+//! since the last look, it does not count as awake any more, does not keep an actor to itself, and owes nobody a
+//! wake-up; if something waits for a thread, one is woken or started.
 
 use crate::runtime::Inner;
 use crate::worker::executor::Executor;
@@ -94,6 +94,7 @@ fn look(runtime: &Arc<Inner>, executor: &Executor, before: &mut HashMap<usize, u
             seen.stuck = true;
             runner.watching.stop(runtime.control.doorbell());
             runner.let_go(runtime, executor);
+            runner.pay(runtime);
         }
         seen.keeps |= runner.is_keeping();
     }
@@ -106,7 +107,9 @@ fn help(runtime: &Arc<Inner>, executor: &Executor, seen: &Seen) {
     let slow = seen.finished < BUSY_FINISHED_MIN;
     // Who keeps an actor takes in its calls, too, after a batch.
     let unattended = (runtime.control.has_inbound() && !(attended && seen.keeps)) || executor.has_runnable();
-    let queued = !executor.is_main_only() && executor.has_work_for_lease(&executor.lanes(runtime));
+    // Who runs tasks on one thread cannot use another for what is queued; but that one may sleep.
+    let may_help = !executor.is_main_only() || (!attended && !executor.is_main_away());
+    let queued = may_help && executor.has_work_for_lease(&executor.lanes(runtime));
     if (unattended && (!attended || slow)) || (queued && slow) {
         executor.add_hand(runtime);
     }

@@ -1,0 +1,140 @@
+//! Wake-ups that are put off for a moment.
+//!
+//! Whoever sleeps until there is something for it is woken when there is. If things come one after the other, each of them
+//! short, and it is woken for each, then it and who wakes it take turns on a core, and to switch takes many times what such
+//! a thing takes. So one that was woken just now, and sleeps again, is owed the next wake-up until a little time has
+//! passed, or who owes it has nothing else to do.
+//!
+//! A thread of a worker owes wake-ups to those who wait for the answers of its tasks. It pays between two tasks, and before
+//! it runs, waits for or looks for anything else; if it is stuck in a task, the watch pays. A driver owes wake-ups to
+//! workers for tasks that it has queued. It pays while it queues more, and before it waits; if it does neither, the
+//! watch of the worker finds the tasks.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long, at least, between two wake-ups of one that has nothing to do meanwhile but what it is woken for.
+const APART: Duration = Duration::from_micros(100);
+/// Of so many it is known when they were woken; others are woken at once.
+const WOKEN_MAX: usize = 8;
+
+/// What is owed, and to whom.
+pub(crate) struct OwedWakeUps<T> {
+    /// Whether there is something.
+    some: AtomicBool,
+    woken: Mutex<Vec<Woken<T>>>,
+}
+
+struct Woken<T> {
+    whom: T,
+    at: Instant,
+    owed: bool,
+}
+
+impl<T> Default for OwedWakeUps<T> {
+    fn default() -> Self {
+        Self { some: AtomicBool::new(false), woken: Mutex::default() }
+    }
+}
+
+impl<T: Copy + PartialEq> OwedWakeUps<T> {
+    /// Whether one that is to be woken was woken so recently that it is owed that. If not, the caller wakes it now.
+    pub(crate) fn owe(&self, whom: T) -> bool {
+        let mut woken = self.woken.lock();
+        if let Some(one) = woken.iter_mut().find(|one| one.whom == whom) {
+            if !one.owed {
+                let now = Instant::now();
+                match now.duration_since(one.at) < APART {
+                    true => one.owed = true,
+                    false => one.at = now,
+                }
+            }
+            self.some.fetch_or(one.owed, Ordering::SeqCst);
+            return one.owed;
+        }
+        if woken.len() == WOKEN_MAX {
+            woken.retain(|one| one.owed);
+        }
+        if woken.len() < WOKEN_MAX {
+            woken.push(Woken { whom, at: Instant::now(), owed: false });
+        }
+        false
+    }
+
+    /// Whether something is owed.
+    #[inline]
+    pub(crate) fn is_some(&self) -> bool {
+        self.some.load(Ordering::SeqCst)
+    }
+
+    /// Pays all that is owed.
+    #[inline]
+    pub(crate) fn pay(&self, wake: impl FnMut(T)) {
+        if self.is_some() {
+            self.pay_after(Duration::ZERO, wake);
+        }
+    }
+
+    /// Pays what has been owed for long enough.
+    #[inline]
+    pub(crate) fn pay_due(&self, wake: impl FnMut(T)) {
+        if self.is_some() {
+            self.pay_after(APART, wake);
+        }
+    }
+
+    #[cold]
+    fn pay_after(&self, apart: Duration, wake: impl FnMut(T)) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        {
+            let mut woken = self.woken.lock();
+            let is_due = |one: &&mut Woken<T>| one.owed && now.duration_since(one.at) >= apart;
+            for one in woken.iter_mut().filter(is_due) {
+                (one.at, one.owed) = (now, false);
+                due.push(one.whom);
+            }
+            self.some.store(woken.iter().any(|one| one.owed), Ordering::SeqCst);
+        }
+        due.into_iter().for_each(wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paid(owed: &OwedWakeUps<u32>, apart: Duration) -> Vec<u32> {
+        let mut paid = Vec::new();
+        owed.pay_after(apart, |whom| paid.push(whom));
+        paid
+    }
+
+    #[test]
+    fn who_was_woken_just_now_is_woken_again_later_and_once() {
+        let owed = OwedWakeUps::default();
+        for whom in [1, 2] {
+            // It is woken, perhaps more than once, if much time passes between two rounds.
+            while !owed.owe(whom) {}
+        }
+        assert!(owed.owe(1), "what is owed stays so");
+        assert!(owed.is_some());
+        assert_eq!(paid(&owed, Duration::from_secs(3600)), [0; 0], "not yet");
+        assert!(owed.is_some());
+        assert_eq!(paid(&owed, Duration::ZERO), [1, 2]);
+        assert!(!owed.is_some());
+        assert_eq!(paid(&owed, Duration::ZERO), [0; 0]);
+    }
+
+    #[test]
+    fn nobody_is_forgotten_to_whom_something_is_owed() {
+        let owed = OwedWakeUps::default();
+        for whom in 0..WOKEN_MAX as u32 {
+            while !owed.owe(whom) {}
+        }
+        assert!(!owed.owe(99) && !owed.owe(99), "there is no room: it is woken at once");
+        assert_eq!(paid(&owed, Duration::ZERO).len(), WOKEN_MAX);
+        while !owed.owe(99) {}
+    }
+}
