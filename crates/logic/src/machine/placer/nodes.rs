@@ -23,7 +23,7 @@ const HOUR_MICROSECONDS: u64 = 3_600_000_000;
 const SENDING_MICROSECONDS: u64 = 10;
 /// What tasks take on average at most that typically take less than that. Now and then one is kept from running for a
 /// while, which counts; but if a few of them do run for long, others may take them.
-const SHORT_MEAN_MICROSECONDS: u64 = 10 * SENDING_MICROSECONDS;
+const SHORT_MEAN_MICROSECONDS: u64 = 3 * SENDING_MICROSECONDS;
 /// Assumptions about one node; with so many it gets nothing more until it reports.
 const ASSUMPTIONS_MAX: usize = 4096;
 
@@ -221,7 +221,9 @@ impl Known {
                 false if is_own => own.min(row.queued),
                 false => 0,
             };
-            own = own.saturating_sub(mine);
+            if is_own {
+                own = own.saturating_sub(mine);
+            }
             let queued = if is_behind { 0 } else { row.queued - mine };
             let run = expectation(estimates, row.function);
             wait.add(run, u64::from(queued), row_slots);

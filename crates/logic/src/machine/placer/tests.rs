@@ -155,7 +155,7 @@ impl Talk {
     fn learn(&mut self) {
         let runs = |function, time| RunTimes { function, buckets: vec![(estimate::bucket(time), 100)] };
         let mut tiny = runs(TINY, 1);
-        tiny.buckets.push((estimate::bucket(5_000), 1));
+        tiny.buckets.push((estimate::bucket(2_000), 1));
         let run_times = vec![runs(SHORT, 1_000), runs(LONG, 1_000_000), tiny];
         let resources = self.placer.nodes.get(node(1)).unwrap().info.resources.clone();
         let (available, usable) = (resources.clone(), resources);
@@ -323,6 +323,27 @@ fn what_takes_less_to_run_than_to_send_stays_at_home_however_much_it_is() {
     talk.report(1, cpus(0), busy(LONG, 1, 1));
     talk.report(2, cpus(1), Vec::new());
     assert_eq!(talk.want(1, 3, tiny(1)), [(2, 1)], "others keep the node busy");
+}
+
+#[test]
+fn what_is_short_and_of_others_does_not_stand_for_what_is_its_own() {
+    let mut talk = Talk::with(&[cpus(2), cpus(2)]);
+    talk.learn();
+    let row = |needs, function, queued, running| QueueRow {
+        needs,
+        group: None,
+        function,
+        priority: 0,
+        queued,
+        running,
+    };
+    // Which of the tasks of a shape are the demand's is known in part: all of them may be.
+    talk.report(
+        1,
+        cpus(0),
+        vec![row(cpus(2), TINY, 500, 0), row(cpus(1), SHORT, 60, 0), row(cpus(1), TINY, 0, 2)],
+    );
+    assert_eq!(talk.want(1, 1, Demand { function: TINY, ..demand(100) }), [(1, 100)]);
 }
 
 #[test]
