@@ -74,6 +74,7 @@ impl Handle {
         self.has_outcome() || {
             if let Some(runtime) = self.entry.runtime().filter(|runtime| runtime.check_usable().is_ok()) {
                 runtime.announce(&self.entry);
+                runtime.pay();
                 runtime.drain();
             }
             self.has_outcome()

@@ -6,9 +6,10 @@
 //! passed, or who owes it has nothing else to do.
 //!
 //! A thread of a worker owes wake-ups to those who wait for the answers of its tasks. It pays between two tasks, and before
-//! it runs, waits for or looks for anything else; if it is stuck in a task, the watch pays. A driver owes wake-ups to
-//! workers for tasks that it has queued. It pays while it queues more, and before it waits; if it does neither, the
-//! watch of the worker finds the tasks.
+//! it runs, waits for or looks for anything else; if it does not come to that, the watch pays. What other threads of the
+//! process have for the same receiver waits, too. A driver owes wake-ups to workers for tasks that it has queued. It pays
+//! while it queues more, and before it waits; if it does neither, the watch of the worker finds the tasks. So what is owed
+//! is paid after a millisecond or two, whatever happens.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,14 +44,13 @@ impl<T: Copy + PartialEq> OwedWakeUps<T> {
     pub(crate) fn owe(&self, whom: T) -> bool {
         let mut woken = self.woken.lock();
         if let Some(one) = woken.iter_mut().find(|one| one.whom == whom) {
-            if !one.owed {
-                let now = Instant::now();
-                match now.duration_since(one.at) < APART {
-                    true => one.owed = true,
-                    false => one.at = now,
-                }
+            let now = Instant::now();
+            // What has been owed for too long, because nobody has paid, is due.
+            one.owed = now.duration_since(one.at) < APART;
+            match one.owed {
+                true => self.some.store(true, Ordering::SeqCst),
+                false => one.at = now,
             }
-            self.some.fetch_or(one.owed, Ordering::SeqCst);
             return one.owed;
         }
         if woken.len() == WOKEN_MAX {
@@ -118,13 +118,20 @@ mod tests {
             // It is woken, perhaps more than once, if much time passes between two rounds.
             while !owed.owe(whom) {}
         }
-        assert!(owed.owe(1), "what is owed stays so");
         assert!(owed.is_some());
         assert_eq!(paid(&owed, Duration::from_secs(3600)), [0; 0], "not yet");
         assert!(owed.is_some());
         assert_eq!(paid(&owed, Duration::ZERO), [1, 2]);
         assert!(!owed.is_some());
         assert_eq!(paid(&owed, Duration::ZERO), [0; 0]);
+    }
+
+    #[test]
+    fn what_nobody_has_paid_in_time_is_due() {
+        let owed = OwedWakeUps::default();
+        while !owed.owe(1) {}
+        while owed.owe(1) {}
+        assert_eq!(paid(&owed, Duration::ZERO), [0; 0], "it was woken by the caller");
     }
 
     #[test]

@@ -383,9 +383,11 @@ impl Shell {
 }
 
 impl Inner {
-    /// Wakes a worker for tasks that were queued. A driver owes it that if it has woken it just now: see `owed`.
+    /// Wakes a worker for tasks that were queued. A driver owes it that if it has woken it just now: see `owed`. Others do
+    /// not come to pay.
     pub(crate) fn wake_worker(&self, shape: ShapeId) {
-        let later = |process| self.executor.is_none() && self.owed.owe((shape, process));
+        let is_driver = self.executor.is_none() && self.bridge.get().is_none();
+        let later = |process| is_driver && self.owed.owe((shape, process));
         self.control.wake_idle_unless(shape, self.me, later);
     }
 

@@ -423,6 +423,15 @@ impl Executor {
         runner.is_some_and(|(state, shape)| has_tasks(&self.lanes(runtime), shape) && state.owe(process))
     }
 
+    /// Wakes all whom the calling thread owes that.
+    pub(crate) fn pay(runtime: &Inner) {
+        RUNNER.with_borrow(|runner| {
+            if let Some((state, _)) = runner {
+                state.pay(runtime);
+            }
+        });
+    }
+
     /// Called by a thread that found work: others shall use what leases are idle, if that pays.
     pub(crate) fn on_busy(&self, runtime: &Arc<Inner>) {
         if self.kind == WorkerKind::Isolated {

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::inbound::Arrived;
 use crate::objects::{Placed, inner_references};
 use crate::runtime::Inner;
+use crate::worker::Executor;
 use aktis_protocol::control::{ToNode, encode};
 use aktis_protocol::hot::{Message, MessageKind, Stored, ValueForm};
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, TaskKey};
@@ -125,17 +126,23 @@ impl Answer {
             if !runtime.control.is_alive(to) {
                 return;
             }
-            // The receiver is behind. It may itself wait for room towards this process: take that in.
+            // The receiver is behind, or sleeps and is owed a wake-up. It may itself wait for room towards this process: take
+            // that in.
+            runtime.control.remind(to);
             runtime.flush_outbox();
             if !runtime.drain() {
                 std::thread::yield_now();
             }
         }
-        // What comes after an item of a stream may take its time.
-        let is_last = kind == MessageKind::Returned;
-        let executor = runtime.executor.as_ref().filter(|_| is_last);
-        let later = || executor.is_some_and(|executor| executor.owes_wake_up(runtime, to));
-        runtime.control.notify_unless(to, later);
+        if kind == MessageKind::Returned {
+            let executor = runtime.executor.as_ref();
+            let later = || executor.is_some_and(|executor| executor.owes_wake_up(runtime, to));
+            runtime.control.notify_unless(to, later);
+        } else {
+            // What comes next may take its time. If an answer before it has not woken the receiver, this does.
+            runtime.control.notify(to);
+            Executor::pay(runtime);
+        }
     }
 }
 

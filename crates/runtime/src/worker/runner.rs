@@ -146,6 +146,12 @@ impl RunnerState {
         self.owed.pay(|process| runtime.control.remind(process));
     }
 
+    /// The same, for those for whom it is time.
+    #[inline]
+    pub(super) fn pay_due(&self, runtime: &Inner) {
+        self.owed.pay_due(|process| runtime.control.remind(process));
+    }
+
     fn take_kept(&self) -> Option<Arc<Mailbox>> {
         let mut kept = self.kept.lock();
         self.keeping.store(false, Ordering::SeqCst);
@@ -358,7 +364,6 @@ impl Runner<'_> {
             if self.work_once() {
                 continue;
             }
-            self.state.pay(runtime);
             if self.spin() {
                 executor.on_busy(runtime);
                 continue;
@@ -428,7 +433,11 @@ impl Runner<'_> {
             }
             return true;
         }
-        self.run_task() || drained
+        if self.run_task() {
+            return true;
+        }
+        self.state.pay(self.runtime);
+        drained
     }
 
     /// Runs something; measures how long it takes, of short things now and then. If it is a task, the node is told.
@@ -496,7 +505,7 @@ impl Runner<'_> {
                 let likeness = header.likeness();
                 self.timed(Some(likeness), |runner| runner.execute(submitter, header, payload, held));
                 if self.state.finished().is_multiple_of(PAY_EVERY) {
-                    self.state.owed.pay_due(|process| self.runtime.control.remind(process));
+                    self.state.pay_due(self.runtime);
                 }
                 return true;
             }

@@ -2,8 +2,8 @@
 //!
 //! Threads that are awake look for work by themselves, so nobody is woken for it: that makes short tasks
 //! cheap. The watch looks now and then, while there is work at all. If a thread has been in the same task
-//! since the last look, it does not count as awake any more, does not keep an actor to itself, and owes nobody a
-//! wake-up; if something waits for a thread, one is woken or started.
+//! since the last look, it does not count as awake any more, and does not keep an actor to itself; if something waits for
+//! a thread, one is woken or started. What a thread owes for too long, the watch pays.
 
 use crate::runtime::Inner;
 use crate::worker::executor::Executor;
@@ -19,29 +19,30 @@ const QUIET_TICKS: u32 = 20;
 /// If threads finish fewer things than this between two looks, another thread is worth waking.
 const BUSY_FINISHED_MIN: u64 = 500;
 
-/// Whether the watch rests.
+/// Lets the watch rest.
 #[derive(Default)]
 pub(crate) struct Watch {
-    resting: Mutex<bool>,
+    /// Whether a thread woke up since the watch has last looked whether to rest.
+    woken: Mutex<bool>,
     wake: Condvar,
 }
 
 impl Watch {
     /// A thread woke up: there is work.
     pub(crate) fn wake(&self) {
-        let mut resting = self.resting.lock();
-        if *resting {
-            *resting = false;
+        let mut woken = self.woken.lock();
+        if !*woken {
+            *woken = true;
             self.wake.notify_one();
         }
     }
 
     fn rest(&self) {
-        let mut resting = self.resting.lock();
-        *resting = true;
-        while *resting {
-            self.wake.wait(&mut resting);
+        let mut woken = self.woken.lock();
+        while !*woken {
+            self.wake.wait(&mut woken);
         }
+        *woken = false;
     }
 }
 
@@ -94,8 +95,8 @@ fn look(runtime: &Arc<Inner>, executor: &Executor, before: &mut HashMap<usize, u
             seen.stuck = true;
             runner.watching.stop(runtime.control.doorbell());
             runner.let_go(runtime, executor);
-            runner.pay(runtime);
         }
+        runner.pay_due(runtime);
         seen.keeps |= runner.is_keeping();
     }
     seen
