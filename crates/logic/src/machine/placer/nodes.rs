@@ -8,6 +8,7 @@
 use super::requests::RequestKey;
 use crate::Time;
 use crate::estimate::{Estimates, Expectation, Sketch};
+use crate::machine::node::PATIENCE_MICROSECONDS;
 use aktis_protocol::placement::{Demand, NodeInfo, NodeReport, QueueRow};
 use aktis_protocol::{FunctionId, GroupId, GroupPlace, NodeId, Resources, Strategy, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,7 +205,8 @@ impl Known {
             row.group.map(|place| place.group) == group && row.needs.shares_any(&demand.needs)
         };
         let is_short = |function| known_expectation(estimates, function).is_some_and(is_short);
-        let keeps = home && demand.strategy != Strategy::Spread && is_short(demand.function);
+        let stays = home && group.is_none() && demand.strategy != Strategy::Spread;
+        let keeps = stays && is_short(demand.function);
         // What a demand is of is known in part; all that is like it at home is its own.
         let mut own = if home { demand.count } else { 0 };
         for row in self.view.rows.iter().filter(competing) {
@@ -233,6 +235,12 @@ impl Known {
             ends_per_hour = ends.saturating_add(ends_per_hour);
         }
         let free = match group {
+            // Who asks has found no room here: what is in no queue, such as an actor, has the bundles.
+            Some(_) if home && demand.strategy == Strategy::Default => {
+                wait.mean = wait.mean.saturating_add(PATIENCE_MICROSECONDS);
+                wait.cautious = wait.cautious.saturating_add(PATIENCE_MICROSECONDS);
+                0
+            }
             Some(_) => slots.saturating_sub(ahead + running),
             None => self.view.free.times(&demand.needs).min(slots),
         };

@@ -127,6 +127,17 @@ fn groups_that_cannot_be_are_explained_or_refused() {
     );
 }
 
+#[test]
+fn what_finds_no_room_in_a_group_at_home_goes_to_another_part_of_it() {
+    let mut talk = group_on_two_nodes(false);
+    talk.learn();
+    let inside = GroupPlace { group: group_id(7), bundle: None };
+    for (request, function) in [(1, TINY), (2, SHORT)] {
+        let stuck = Demand { group: Some(inside), function, ..demand(1) };
+        assert_eq!(talk.want(1, request, stuck), [(2, 1)], "an actor has the bundle, and is in no queue");
+    }
+}
+
 /// A group of two bundles, on the nodes 1 and 2 of three, that node 1 has made.
 fn group_on_two_nodes(detached: bool) -> Talk {
     let mut talk = Talk::with(&[cpus(2), cpus(2), cpus(2)]);
