@@ -33,7 +33,9 @@ pub(crate) struct Pump {
     /// How long it was worth while to spin of late, in parts of [`SPIN_PARTS`].
     spin: AtomicU32,
     /// How often anybody has drained.
-    epoch: AtomicU64,
+    drained: AtomicU64,
+    /// How often anybody has taken a value that was there.
+    passed: AtomicU64,
     parked: Mutex<Parked>,
     wake: Condvar,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -48,6 +50,13 @@ enum Parked {
     Briefly,
     /// Until it is told.
     Long,
+}
+
+/// What others have done so far.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    drained: u64,
+    passed: u64,
 }
 
 impl Pump {
@@ -99,14 +108,23 @@ impl Pump {
     }
 
     pub(crate) fn drained(&self) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.drained.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Somebody took a value that was there, and drains by itself when it comes to one that is not.
     #[inline]
     pub(crate) fn passed(&self) {
         // A count that is lost to another thread's does not matter: what counts is that it moves.
-        self.epoch.store(self.epoch.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.passed.store(self.passed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> Seen {
+        Seen { drained: self.drained.load(Ordering::Relaxed), passed: self.passed.load(Ordering::Relaxed) }
+    }
+
+    /// Whether others have drained since, or may be expected to do so soon. Nobody is to sleep because of the latter.
+    fn is_done_by_others(&self, before: Seen, now: Seen) -> bool {
+        before.drained != now.drained || (before.passed != now.passed && !self.urgent.load(Ordering::SeqCst))
     }
 
     fn unpark(&self) {
@@ -183,7 +201,7 @@ pub(crate) fn spawn(runtime: &Arc<Inner>) -> Result<(), Error> {
 }
 
 fn run(runtime: &Weak<Inner>) {
-    let mut seen = 0;
+    let mut seen = Seen::default();
     while let Some(runtime) = runtime.upgrade() {
         let pump = &runtime.pump;
         if pump.stopped.load(Ordering::SeqCst) {
@@ -199,16 +217,15 @@ fn run(runtime: &Weak<Inner>) {
             pump.park(None, || !pump.led.load(Ordering::SeqCst));
             continue;
         }
-        let epoch = pump.epoch.load(Ordering::Relaxed);
+        let before = std::mem::replace(&mut seen, pump.seen());
         let now = pump.now.swap(false, Ordering::SeqCst);
-        if pump.drainers.load(Ordering::SeqCst) > 0 || (epoch != seen && !now) {
+        if pump.drainers.load(Ordering::SeqCst) > 0 || (!now && pump.is_done_by_others(before, seen)) {
             // Others drain: they do it better, being the ones who wait.
-            seen = epoch;
             pump.park(Some(LOOK_AGAIN), || pump.now.load(Ordering::SeqCst));
             continue;
         }
         let progress = runtime.drain();
-        seen = pump.epoch.load(Ordering::Relaxed);
+        seen = pump.seen();
         if !progress {
             rest(&runtime);
         }
@@ -236,5 +253,23 @@ fn rest(runtime: &Arc<Inner>) {
         bell.stay(ticket);
     } else {
         bell.sleep(ticket, Some(Duration::from_millis(50)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_values_that_are_there_keeps_nobody_asleep() {
+        let pump = Pump::default();
+        let before = pump.seen();
+        assert!(!pump.is_done_by_others(before, pump.seen()));
+        pump.passed();
+        assert!(pump.is_done_by_others(before, pump.seen()), "it drains when it comes to one that is not");
+        pump.want_now();
+        assert!(!pump.is_done_by_others(before, pump.seen()), "somebody sleeps meanwhile");
+        pump.drained();
+        assert!(pump.is_done_by_others(before, pump.seen()));
     }
 }
