@@ -338,6 +338,7 @@ impl Stream {
                 return Poll::Ready(Ok(item));
             }
             if self.state.add_waker(waker) {
+                self.state.runtime().pay();
                 self.state.runtime().pump.want_now();
                 return Poll::Pending;
             }

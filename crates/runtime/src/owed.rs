@@ -5,12 +5,13 @@
 //! a thing takes. So one that was woken just now, and sleeps again, is owed the next wake-up until a little time has
 //! passed, or who owes it has nothing else to do.
 //!
-//! A thread of a worker owes wake-ups to those who wait for the answers of its tasks. It pays between two tasks, and before
-//! it runs, waits for or looks for anything else; if it does not come to that, the watch pays. What other threads of the
-//! process have for the same receiver waits, too. A driver owes wake-ups to workers for tasks that it has queued. It pays
-//! while it queues more, and before it waits; if it does neither, the watch of the worker finds the tasks. So what is owed
-//! is paid after a millisecond or two, whatever happens.
+//! A thread of a worker owes wake-ups to those who wait for the answers of its tasks. It pays now and then between two
+//! tasks, and before it runs anything else, blocks, or sleeps; if it does not come to that, the watch pays at its next look.
+//! What other threads of the process have for the same receiver waits, too. A driver owes wake-ups to workers for tasks that
+//! it has queued. It pays while it queues more, and before it waits; if it does neither, the watch of the worker finds the
+//! tasks at its next look.
 
+use aktis_store::WakeUp;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,17 +42,24 @@ impl<T> Default for OwedWakeUps<T> {
 
 impl<T: Copy + PartialEq> OwedWakeUps<T> {
     /// Whether one that is to be woken was woken so recently that it is owed that. If not, the caller wakes it now.
-    pub(crate) fn owe(&self, whom: T) -> bool {
+    pub(crate) fn owe(&self, whom: T) -> WakeUp {
         let mut woken = self.woken.lock();
         if let Some(one) = woken.iter_mut().find(|one| one.whom == whom) {
             let now = Instant::now();
             // What has been owed for too long, because nobody has paid, is due.
-            one.owed = now.duration_since(one.at) < APART;
-            match one.owed {
-                true => self.some.store(true, Ordering::SeqCst),
-                false => one.at = now,
-            }
-            return one.owed;
+            let is_recent = now.duration_since(one.at) < APART;
+            let was_owed = std::mem::replace(&mut one.owed, is_recent);
+            return match (is_recent, was_owed) {
+                (true, true) => WakeUp::StillLater,
+                (true, false) => {
+                    self.some.store(true, Ordering::SeqCst);
+                    WakeUp::Later
+                }
+                (false, _) => {
+                    one.at = now;
+                    WakeUp::Now
+                }
+            };
         }
         if woken.len() == WOKEN_MAX {
             woken.retain(|one| one.owed);
@@ -59,7 +67,7 @@ impl<T: Copy + PartialEq> OwedWakeUps<T> {
         if woken.len() < WOKEN_MAX {
             woken.push(Woken { whom, at: Instant::now(), owed: false });
         }
-        false
+        WakeUp::Now
     }
 
     /// Whether something is owed.
@@ -111,12 +119,16 @@ mod tests {
         paid
     }
 
+    /// It is woken, perhaps more than once, if much time passes between two rounds; then it is owed the next wake-up.
+    fn put_off(owed: &OwedWakeUps<u32>, whom: u32) {
+        while owed.owe(whom) == WakeUp::Now {}
+    }
+
     #[test]
     fn who_was_woken_just_now_is_woken_again_later_and_once() {
         let owed = OwedWakeUps::default();
         for whom in [1, 2] {
-            // It is woken, perhaps more than once, if much time passes between two rounds.
-            while !owed.owe(whom) {}
+            put_off(&owed, whom);
         }
         assert!(owed.is_some());
         assert_eq!(paid(&owed, Duration::from_secs(3600)), [0; 0], "not yet");
@@ -129,8 +141,8 @@ mod tests {
     #[test]
     fn what_nobody_has_paid_in_time_is_due() {
         let owed = OwedWakeUps::default();
-        while !owed.owe(1) {}
-        while owed.owe(1) {}
+        put_off(&owed, 1);
+        while owed.owe(1) == WakeUp::StillLater {}
         assert_eq!(paid(&owed, Duration::ZERO), [0; 0], "it was woken by the caller");
     }
 
@@ -138,10 +150,10 @@ mod tests {
     fn nobody_is_forgotten_to_whom_something_is_owed() {
         let owed = OwedWakeUps::default();
         for whom in 0..WOKEN_MAX as u32 {
-            while !owed.owe(whom) {}
+            put_off(&owed, whom);
         }
-        assert!(!owed.owe(99) && !owed.owe(99), "there is no room: it is woken at once");
+        assert_eq!([owed.owe(99), owed.owe(99)], [WakeUp::Now; 2], "there is no room");
         assert_eq!(paid(&owed, Duration::ZERO).len(), WOKEN_MAX);
-        while !owed.owe(99) {}
+        put_off(&owed, 99);
     }
 }

@@ -24,7 +24,7 @@ use aktis_protocol::{
     ActorId, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, Shape, ShapeId, ShardIndex, TaskId,
     TaskKey, limits,
 };
-use aktis_store::LaneProducer;
+use aktis_store::{LaneProducer, WakeUp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -387,19 +387,26 @@ impl Inner {
     /// not come to pay.
     pub(crate) fn wake_worker(&self, shape: ShapeId) {
         let is_driver = self.executor.is_none() && self.bridge.get().is_none();
-        let later = |process| is_driver && self.owed.owe((shape, process));
-        self.control.wake_idle_unless(shape, self.me, later);
+        let when = |process| if is_driver { self.owed.owe((shape, process)) } else { WakeUp::Now };
+        self.control.wake_idle_when(shape, self.me, when);
     }
 
     /// Wakes all workers that were to be woken later.
     #[inline]
     pub(crate) fn pay(&self) {
-        self.owed.pay(|(shape, process)| self.control.wake_if_idle(shape, process));
+        self.owed.pay(|whom| self.wake_owed(whom));
     }
 
     /// The same, for those for whom it is time.
     pub(crate) fn pay_due(&self) {
-        self.owed.pay_due(|(shape, process)| self.control.wake_if_idle(shape, process));
+        self.owed.pay_due(|whom| self.wake_owed(whom));
+    }
+
+    fn wake_owed(&self, (shape, process): (ShapeId, ProcessSlot)) {
+        if !self.control.wake_if_idle(shape, process) {
+            // Somebody else may have had something for it, and no wake-up for another one.
+            self.control.wake_idle(shape, self.me);
+        }
     }
 
     /// Submits a task with one return value: the hot path.

@@ -5,6 +5,8 @@
 
 mod idle;
 
+pub use idle::WakeUp;
+
 use crate::channel::{self, Receiver, Sender};
 use crate::doorbell::Doorbell;
 use crate::lane::{self, LaneConsumer, LaneHead, LaneProducer};

@@ -30,7 +30,7 @@ mod touched;
 
 pub use arena::{Anchor, Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
 pub use channel::{Receiver, Sender};
-pub use control::{Control, Running};
+pub use control::{Control, Running, WakeUp};
 pub use doorbell::Doorbell;
 pub use error::{PinError, StoreError};
 pub use fork::ForkMark;

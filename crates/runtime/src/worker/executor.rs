@@ -235,6 +235,7 @@ impl Executor {
         }
         let state = Arc::new(RunnerState::new(index, Runtime(runtime.clone())));
         self.runners.write().push(state.clone());
+        self.watch.wake();
         let runtime = runtime.clone();
         let body = move || runner::run(&runtime, state);
         let spawned = std::thread::Builder::new()
@@ -420,7 +421,7 @@ impl Executor {
             let (state, held) = runner.as_ref()?;
             Some((state.clone(), held.as_ref()?.shape))
         });
-        runner.is_some_and(|(state, shape)| has_tasks(&self.lanes(runtime), shape) && state.owe(process))
+        runner.is_some_and(|(state, shape)| has_tasks(&self.lanes(runtime), shape) && state.owes(process))
     }
 
     /// Wakes all whom the calling thread owes that.

@@ -12,7 +12,7 @@ use crate::worker::watching::Watching;
 use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
 use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
-use aktis_store::{LaneConsumer, Sample};
+use aktis_store::{LaneConsumer, Sample, WakeUp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -136,8 +136,8 @@ impl RunnerState {
     }
 
     /// Whether it is to wake a process later that waits for an answer: see `owed`.
-    pub(super) fn owe(&self, process: ProcessSlot) -> bool {
-        self.owed.owe(process)
+    pub(super) fn owes(&self, process: ProcessSlot) -> bool {
+        self.owed.owe(process) != WakeUp::Now
     }
 
     /// Wakes all whom it was to wake later.

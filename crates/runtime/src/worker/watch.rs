@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How often the watch looks while there is work.
 const TICK: Duration = Duration::from_millis(1);
-/// After so many looks without any work it rests until a thread wakes up.
+/// After so many looks without any work it rests until a thread wakes up, if all sleep.
 const QUIET_TICKS: u32 = 20;
 /// If threads finish fewer things than this between two looks, another thread is worth waking.
 const BUSY_FINISHED_MIN: u64 = 500;
@@ -67,7 +67,8 @@ fn run(runtime: &Arc<Inner>, executor: &Executor) {
         let seen = look(runtime, executor, &mut before);
         help(runtime, executor, &seen);
         quiet = if seen.finished == 0 && !seen.stuck { quiet + 1 } else { 0 };
-        if quiet > QUIET_TICKS {
+        // Who is awake and gets nothing done may be about to get stuck in something.
+        if quiet > QUIET_TICKS && !runtime.control.doorbell().is_watched() {
             executor.watch.rest();
             quiet = 0;
         }

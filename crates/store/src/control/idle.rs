@@ -5,6 +5,17 @@ use aktis_protocol::limits::SHAPES_MAX;
 use aktis_protocol::{ProcessSlot, ShapeId};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+/// When to wake a worker that has run dry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeUp {
+    /// Now, by whoever has something for it.
+    Now,
+    /// A little later, by whoever says so.
+    Later,
+    /// The same; but that was put off before, for something else. This may be for others.
+    StillLater,
+}
+
 impl Control {
     #[inline]
     fn shape(&self, shape: ShapeId) -> &ShapePage {
@@ -41,17 +52,17 @@ impl Control {
     /// one. What was sent here by another node stays here. Call after a push.
     #[inline]
     pub fn wake_idle(&self, shape: ShapeId, submitter: ProcessSlot) {
-        self.wake_idle_unless(shape, submitter, |_| false);
+        self.wake_idle_when(shape, submitter, |_| WakeUp::Now);
     }
 
-    /// The same, unless the caller says that it wakes that process [later](Self::wake_if_idle). It is asked about workers of
-    /// which no thread is awake.
+    /// The same, if the caller does not say that it wakes that process [later](Self::wake_if_idle). It is asked about workers of
+    /// which no thread watches.
     #[inline]
-    pub fn wake_idle_unless(
+    pub fn wake_idle_when(
         &self,
         shape: ShapeId,
         submitter: ProcessSlot,
-        mut later: impl FnMut(ProcessSlot) -> bool,
+        mut when: impl FnMut(ProcessSlot) -> WakeUp,
     ) {
         fence(Ordering::SeqCst);
         let page = self.shape(shape);
@@ -66,7 +77,7 @@ impl Control {
                     page.summary.fetch_or(1 << index, Ordering::SeqCst);
                     continue;
                 }
-            } else if self.wake_one(index, word, self.is_elsewhere(submitter), &mut later) {
+            } else if self.wake_one(index, word, self.is_elsewhere(submitter), &mut when) {
                 return;
             }
             summary &= summary - 1;
@@ -79,7 +90,7 @@ impl Control {
         index: usize,
         word: &AtomicU64,
         stays: bool,
-        later: &mut impl FnMut(ProcessSlot) -> bool,
+        when: &mut impl FnMut(ProcessSlot) -> WakeUp,
     ) -> bool {
         let mut bits = word.load(Ordering::SeqCst);
         while bits != 0 {
@@ -90,16 +101,24 @@ impl Control {
                 continue;
             }
             let is_dry = !is_elsewhere && !self.page(process).doorbell.is_watched();
-            if (is_dry && self.is_alive(process) && later(process)) || self.wake_announced(word, process) {
+            let is_found = match is_dry && self.is_alive(process) {
+                true => match when(process) {
+                    WakeUp::Now => self.wake_announced(word, process),
+                    WakeUp::Later => true,
+                    WakeUp::StillLater => false,
+                },
+                false => self.wake_announced(word, process),
+            };
+            if is_found {
                 return true;
             }
         }
         false
     }
 
-    /// Wakes a process that was to be woken later, unless somebody has woken it meanwhile.
-    pub fn wake_if_idle(&self, shape: ShapeId, process: ProcessSlot) {
-        self.wake_announced(&self.shape(shape).idle[process.0 as usize / 64], process);
+    /// Wakes a process that was to be woken later. False if somebody has woken it meanwhile, for something else perhaps.
+    pub fn wake_if_idle(&self, shape: ShapeId, process: ProcessSlot) -> bool {
+        self.wake_announced(&self.shape(shape).idle[process.0 as usize / 64], process)
     }
 
     /// Takes the announcement of a process back and wakes it. False if there was none, or the process died in its sleep and
@@ -175,22 +194,30 @@ mod tests {
         let [worker_own, other_own] = [worker, other]
             .map(|process| Control::open(control.fd().try_clone_to_owned().unwrap(), process).unwrap());
         let idle = || control.shape(ShapeId(0)).idle[0].load(Ordering::Relaxed);
-        let wake = || {
+        let wake = |when| {
             let mut asked = Vec::new();
-            control.wake_idle_unless(ShapeId(0), ProcessSlot(0), |process| {
+            control.wake_idle_when(ShapeId(0), ProcessSlot(0), |process| {
                 asked.push(process);
-                true
+                when
             });
             asked
         };
         worker_own.announce_idle(ShapeId(0));
-        assert_eq!((wake(), idle()), (vec![worker], 1 << worker.0), "it stays announced until it is woken");
-        control.wake_if_idle(ShapeId(0), worker);
+        let asked = wake(WakeUp::Later);
+        assert_eq!((asked, idle()), (vec![worker], 1 << worker.0), "it stays announced until it is woken");
+        assert!(control.wake_if_idle(ShapeId(0), worker));
+        assert!(!control.wake_if_idle(ShapeId(0), worker), "it has been woken");
         assert_eq!(idle(), 0);
         worker_own.announce_idle(ShapeId(0));
-        worker_own.doorbell().watch();
-        assert_eq!((wake(), idle()), (vec![], 0), "a thread is awake, and wants another one");
         other_own.announce_idle(ShapeId(0));
-        assert_eq!((wake(), idle()), (vec![], 0), "nobody would find out that another node was not woken");
+        assert_eq!(wake(WakeUp::StillLater), [worker]);
+        assert_eq!(idle(), 1 << worker.0, "the other one is woken for what is more than one can do");
+        assert!(control.wake_if_idle(ShapeId(0), worker));
+        worker_own.announce_idle(ShapeId(0));
+        worker_own.doorbell().watch();
+        assert_eq!((wake(WakeUp::Later), idle()), (vec![], 0), "a thread is awake, and wants another one");
+        other_own.announce_idle(ShapeId(0));
+        let asked = wake(WakeUp::Later);
+        assert_eq!((asked, idle()), (vec![], 0), "nobody would find out that another node was not woken");
     }
 }
