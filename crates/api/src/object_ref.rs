@@ -24,6 +24,12 @@ pub struct ObjectRef<T> {
     marker: PhantomData<fn() -> T>,
 }
 
+impl<T> AsRef<Handle> for ObjectRef<T> {
+    fn as_ref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
 impl<T> ObjectRef<T> {
     pub(crate) fn new(handle: Handle) -> Self {
         Self { handle, marker: PhantomData }

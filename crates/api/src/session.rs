@@ -9,7 +9,6 @@ use aktis_runtime::runtime::Statistics;
 use aktis_runtime::{Config, Encoded, LOCAL, Runtime, find_local};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,7 +78,7 @@ impl Session {
     }
 
     /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most
-    /// `count` of those that have, and all others, both in the given order.
+    /// `count` of those that have, and all others, both in the given order. A reference that is given twice counts twice.
     pub fn wait<T>(
         &self,
         objects: Vec<ObjectRef<T>>,
@@ -148,20 +147,22 @@ pub(crate) fn wait_in<T>(
         let message = format!("cannot wait for {count} of {} objects", objects.len());
         return Err(Error::Invalid(message + "\nhint: the count is how many must be ready, at most all"));
     }
-    let mut seen = HashSet::with_capacity(objects.len());
-    if let Some(twice) = objects.iter().find(|object| !seen.insert(object.id())) {
-        let message = format!("object {} is given to wait more than once", twice.id());
-        return Err(Error::Invalid(message + "\nhint: give each reference once"));
-    }
-    let handles: Vec<_> = objects.iter().map(|object| object.handle().clone()).collect();
-    let mut ready = vec![false; objects.len()];
-    if count > 0 {
-        for position in runtime.wait(&handles, count, timeout)? {
-            ready[position] = true;
+    let positions = if count > 0 { runtime.wait(&objects, count, timeout)? } else { Vec::new() };
+    Ok(take_positions(objects, &positions))
+}
+
+/// Takes the references at these ascending positions out of the others.
+fn take_positions<T>(mut objects: Vec<ObjectRef<T>>, positions: &[usize]) -> ReadyAndRest<T> {
+    match positions {
+        [] => (Vec::new(), objects),
+        // Programs take one of a long list again and again: a move of the tail costs much less than a look at each.
+        [position] => (vec![objects.remove(*position)], objects),
+        _ => {
+            let mut wanted = positions.iter().copied().peekable();
+            let mut here = 0..;
+            objects.into_iter().partition(|_| wanted.next_if_eq(&here.next().expect("no end")).is_some())
         }
     }
-    let mut ready = ready.into_iter();
-    Ok(objects.into_iter().partition(|_| ready.next() == Some(true)))
 }
 
 /// Options of a new session, in a chain.

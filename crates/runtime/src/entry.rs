@@ -138,6 +138,11 @@ impl WaitGroup {
         self.remaining.load(Ordering::Acquire) <= 0
     }
 
+    /// The thread does not wait any more, for whatever reason.
+    pub(crate) fn end(&self) {
+        self.remaining.store(isize::MIN / 2, Ordering::Release);
+    }
+
     pub(crate) fn count_down(&self) {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.thread.unpark();
@@ -155,6 +160,23 @@ enum Waiter {
     Machine(ShardIndex),
 }
 
+impl Waiter {
+    /// Whether it still wants to be told.
+    fn waits(&self) -> bool {
+        match self {
+            Self::Group(group) => !group.is_done(),
+            Self::Waker(_) | Self::Machine(_) => true,
+        }
+    }
+
+    fn is_waker_like(&self, waker: &Waker) -> bool {
+        matches!(self, Self::Waker(own) if own.will_wake(waker))
+    }
+}
+
+/// Of the last waiters of an object so many are compared with a new waker: futures are polled again with the same one.
+const WAKERS_COMPARED: usize = 4;
+
 #[derive(Default)]
 struct Waiters {
     /// The node was told of this object before it had a value: it is told the value, too.
@@ -168,6 +190,23 @@ struct Waiters {
     /// The entry whose lost value is waited for by this one.
     origin: Option<Arc<Entry>>,
     list: Vec<Waiter>,
+}
+
+impl Waiters {
+    /// Adds one. A program may wait for an object that takes long as often as it likes, with a timeout or for any of many: the
+    /// list grows with those that wait, not with those that have.
+    fn push(&mut self, waiter: Waiter) {
+        if let Waiter::Waker(waker) = &waiter
+            && self.list.iter().rev().take(WAKERS_COMPARED).any(|other| other.is_waker_like(waker))
+        {
+            return;
+        }
+        if self.list.len() == self.list.capacity() {
+            self.list.retain(Waiter::waits);
+            self.list.reserve(self.list.len() + 1);
+        }
+        self.list.push(waiter);
+    }
 }
 
 /// An object in this process.
@@ -416,7 +455,7 @@ impl Entry {
         if self.outcome.get().is_some() {
             return false;
         }
-        waiters.get_or_insert_default().list.push(waiter());
+        waiters.get_or_insert_default().push(waiter());
         true
     }
 
@@ -537,5 +576,35 @@ impl<T: Copy + PartialEq> Wakes<T> {
             wake(first);
             self.others.drain(..).for_each(wake);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_ended_are_forgotten() {
+        let mut waiters = Waiters::default();
+        let lasting = WaitGroup::new(1);
+        waiters.push(Waiter::Group(lasting.clone()));
+        for _ in 0..10_000 {
+            let group = WaitGroup::new(1);
+            waiters.push(Waiter::Group(group.clone()));
+            group.end();
+        }
+        assert!(waiters.list.len() < 32, "{} are registered, and one waits", waiters.list.len());
+        let waiting =
+            |waiter: &Waiter| matches!(waiter, Waiter::Group(group) if Arc::ptr_eq(group, &lasting));
+        assert!(waiters.list.iter().any(waiting));
+    }
+
+    #[test]
+    fn a_waker_is_registered_once_however_often_its_future_is_polled() {
+        let mut waiters = Waiters::default();
+        for _ in 0..100 {
+            waiters.push(Waiter::Waker(Waker::noop().clone()));
+        }
+        assert_eq!(waiters.list.len(), 1);
     }
 }

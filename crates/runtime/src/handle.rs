@@ -22,6 +22,12 @@ pub struct Handle {
     pub(crate) entry: Arc<Entry>,
 }
 
+impl AsRef<Handle> for Handle {
+    fn as_ref(&self) -> &Handle {
+        self
+    }
+}
+
 impl Handle {
     /// A reference that is failed from the start: what could not even be submitted.
     pub fn failed(error: Error) -> Self {

@@ -420,9 +420,9 @@ impl Runtime {
 
     /// Blocks until `count` of the handles have a value or failure, or the time is over.
     /// Gives the positions of at most `count` that have, in order.
-    pub fn wait(
+    pub fn wait<H: AsRef<Handle>>(
         &self,
-        handles: &[Handle],
+        handles: &[H],
         count: usize,
         timeout: Option<Duration>,
     ) -> Result<Vec<usize>, Error> {

@@ -13,7 +13,7 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::{Failure, FailureKind, TaskKey};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const ROUNDS: u32 = 32;
 
 /// In so many rounds, who waits for many objects looks once whether any has failed.
 const FAILURES_EVERY: u32 = 16;
+/// Handles that a thread which waits for some of many looks at in one round of its spin.
+const LOOKED_AT_MAX: usize = 64;
 /// How often a waiting thread asks whether it shall give up.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
@@ -50,6 +52,60 @@ pub(crate) fn value_of(entry: &Arc<Entry>, patience: Patience) -> Result<Found, 
         (Outcome::Stored { .. }, None) => Err(Error::Closed),
         (Outcome::Failed(failure), _) => Err(Error::Failed(failure.clone())),
         (Outcome::Refused(error), _) => Err((**error).clone()),
+    }
+}
+
+/// Ends a wait, so that the objects it was registered with can forget it.
+struct EndOnDrop<'a>(&'a WaitGroup);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The positions of the first handles that have outcomes, at most `count`.
+fn first_ready<H: AsRef<Handle>>(handles: &[H], count: usize) -> Vec<usize> {
+    let ready = handles.iter().enumerate().filter(|(_, handle)| handle.as_ref().has_outcome());
+    ready.map(|(position, _)| position).take(count).collect()
+}
+
+/// How many of many handles have outcomes, for a thread that asks over and over: each look costs little, however many
+/// handles there are.
+struct Progress<'a, H> {
+    handles: &'a [H],
+    /// Positions of the handles that had no outcome when they were last looked at.
+    pending: RefCell<Vec<usize>>,
+    /// The place in `pending` at which the next look begins.
+    next: Cell<usize>,
+    /// Handles that still have to get outcomes.
+    missing: Cell<usize>,
+}
+
+impl<'a, H: AsRef<Handle>> Progress<'a, H> {
+    fn new(handles: &'a [H], count: usize) -> Self {
+        let pending = RefCell::new((0..handles.len()).collect());
+        Self { handles, pending, next: Cell::new(0), missing: Cell::new(count) }
+    }
+
+    /// Looks at the next few handles; whether enough have outcomes.
+    fn look(&self) -> bool {
+        let mut pending = self.pending.borrow_mut();
+        let mut next = self.next.get();
+        for _ in 0..LOOKED_AT_MAX.min(pending.len()) {
+            if self.missing.get() == 0 {
+                break;
+            }
+            next = if next < pending.len() { next } else { 0 };
+            if self.handles[pending[next]].as_ref().has_outcome() {
+                pending.swap_remove(next);
+                self.missing.set(self.missing.get() - 1);
+            } else {
+                next += 1;
+            }
+        }
+        self.next.set(next);
+        self.missing.get() == 0
     }
 }
 
@@ -98,26 +154,31 @@ impl Inner {
     }
 
     /// Waits for `count` of the handles; gives the positions of at most `count` that have outcomes.
-    pub(crate) fn wait(
+    ///
+    /// If enough of the first handles have outcomes, the others are not looked at: programs wait for the next of a long
+    /// list again and again.
+    pub(crate) fn wait<H: AsRef<Handle>>(
         self: &Arc<Self>,
-        handles: &[Handle],
+        handles: &[H],
         count: usize,
         timeout: Option<Duration>,
     ) -> Result<Vec<usize>, Error> {
         self.check_usable()?;
-        handles.iter().for_each(|handle| self.announce(&handle.entry));
-        let ready = || handles.iter().filter(|handle| handle.has_outcome()).count();
         let count = count.min(handles.len());
-        if ready() < count {
-            self.block(
-                timeout,
-                count,
-                || ready() >= count,
-                |group| handles.iter().for_each(|handle| handle.entry.add_group(group)),
-            )?;
+        let positions = first_ready(handles, count);
+        if positions.len() == count {
+            return Ok(positions);
         }
-        let positions = handles.iter().enumerate().filter(|(_, handle)| handle.has_outcome());
-        Ok(positions.map(|(position, _)| position).take(count).collect())
+        let entries = || handles.iter().map(|handle| &handle.as_ref().entry);
+        entries().for_each(|entry| self.announce(entry));
+        let progress = Progress::new(handles, count);
+        self.block(
+            timeout,
+            count,
+            || progress.look(),
+            |group| entries().for_each(|entry| entry.add_group(group)),
+        )?;
+        Ok(first_ready(handles, count))
     }
 
     /// Waits until all handles have a value or one has failed; false if the time is over before.
@@ -181,6 +242,7 @@ impl Inner {
         }
         let _blocked = self.executor.as_ref().map(|executor| executor.enter_blocked(self)).transpose()?;
         let group = WaitGroup::new(count);
+        let _ended = EndOnDrop(&group);
         // In a worker, the threads that look for tasks sleep on the doorbell.
         let leading = if self.executor.is_none() { self.pump.lead() } else { None };
         if leading.is_some() {

@@ -36,6 +36,7 @@ pub(crate) const ALL: &[Row] = &[
     row("limits", limits::measure),
     row("tasks-in-flight", tasks::in_flight),
     row("nested-tasks", tasks::nested),
+    row("wait-one-by-one", tasks::wait_one_by_one),
     row("one-task", one_at_a_time::tasks),
     row("actor-calls", actors::calls_in_flight),
     row("one-actor-call", one_at_a_time::actor_calls),

@@ -58,6 +58,35 @@ pub(super) fn nested(scale: Scale) -> Outcome {
     })
 }
 
+/// Takes one finished task after the other out of a long list.
+pub(super) fn wait_one_by_one(scale: Scale) -> Outcome {
+    let session = session()?;
+    let _entered = session.enter();
+    let (count, rounds) = scale.pick((20_000, 3), (100_000, 5));
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let mut left: Vec<_> = (0..count).map(|_| empty::remote()).collect();
+        session.get_all(&left)?;
+        let (time, taken) = timed(|| -> aktis::Result<u64> {
+            let mut taken = 0;
+            while !left.is_empty() {
+                let (ready, rest) = session.wait(std::mem::take(&mut left), 1, None)?;
+                taken += ready.len() as u64;
+                left = rest;
+            }
+            Ok(taken)
+        })?;
+        check("waiting for one after the other", taken, count)?;
+        times.push(time.as_secs_f64());
+    }
+    let times = Samples::new(times);
+    let detail = format!("median of {rounds} x {count}");
+    let each = times.median() * 1e6 / count as f64;
+    let figure = Figure::new("wait for one of many finished tasks", each, Unit::Microseconds);
+    // A second for 100,000 of them.
+    Ok(vec![figure.detail(detail).wanted(Bound::AtMost(10.0))])
+}
+
 fn measure(name: &str, scale: Scale, mut round: impl FnMut(u64) -> Result<f64, Failure>) -> Outcome {
     let (count, rounds) = scale.pick((200_000, 5), (1_000_000, 9));
     round(count)?; // The first one finds cold memory.
