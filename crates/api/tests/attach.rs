@@ -10,7 +10,10 @@ use aktis_daemon::{Host, HostConfig, LocalRole, OutputOptions};
 use aktis_protocol::state::{StateKind, StateRows, StoreRow};
 use aktis_protocol::{Amount, Labels, ProgramId, Resources, resources};
 use aktis_runtime::Runtime;
-use std::io::{BufRead, BufReader, Write};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -373,4 +376,62 @@ fn an_address_without_a_node_is_explained() {
     });
     let error = second.err().expect("the directory is taken");
     assert!(error.to_string().contains("another node runs in"), "{error}");
+}
+
+/// Another user of this machine.
+const MALLORY: u32 = 54321;
+
+/// Listens where drivers look for a node, and tells how many bytes one of them sends.
+fn pose_as_a_node(directory: &Path) {
+    let flags = SocketFlags::CLOEXEC;
+    let kind = SocketType::SEQPACKET;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
+    let path = directory.join("attach.sock");
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&path).expect("short")).expect("free");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).expect("changed");
+    rustix::net::listen(&listener, 1).expect("listens");
+    say(format_args!("listening"));
+    let driver = rustix::net::accept(&listener).expect("a driver");
+    let mut request = vec![0; 1 << 16];
+    let (received, _) = rustix::net::recv(&driver, &mut request[..], RecvFlags::empty()).expect("bytes");
+    say(format_args!("received {received}"));
+    let _ = rustix::net::send(&driver, b"\0not today", SendFlags::empty());
+}
+
+#[test]
+fn a_driver_tells_a_node_of_another_user_nothing() {
+    const TEST: &str = "a_driver_tells_a_node_of_another_user_nothing";
+    if part().is_some() {
+        return pose_as_a_node(Path::new(&std::env::var(NODE).expect("a directory")));
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let base = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o755)).expect("changed");
+    let trap = base.path().join("aktis-0");
+    std::fs::create_dir(&trap).expect("made");
+    chown(&trap, Some(MALLORY), None).expect("given away");
+    let mut command = Command::new(this_program());
+    command.args(["--exact", TEST, "--nocapture", "--test-threads=1"]).uid(MALLORY);
+    command.env(PART, "false node").env(NODE, &trap).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a process starts");
+    let words = BufReader::new(child.stdout.take().expect("piped"));
+    let mut mallory = Driver { child, words };
+    mallory.hear("listening");
+
+    let address = trap.to_str().expect("a text");
+    let error = Session::connect(address).expect_err("the directory is another user's").to_string();
+    assert!(error.contains(&format!("{address} belongs to user {MALLORY}, not to user 0")), "{error}");
+    // It looks right now; but who listens there has not changed.
+    chown(&trap, Some(0), None).expect("taken back");
+    std::fs::set_permissions(&trap, PermissionsExt::from_mode(0o700)).expect("changed");
+    let error = Session::connect(address).expect_err("the listener is another user's").to_string();
+    let told = format!("the node in {address} is a process of user {MALLORY} (pid {})", mallory.child.id());
+    assert!(error.contains(&told), "{error}");
+    let mut said = String::new();
+    mallory.words.read_to_string(&mut said).expect("its words");
+    assert!(said.contains("received 0"), "nothing was sent: {said}");
+    mallory.child.wait().expect("waited for");
 }

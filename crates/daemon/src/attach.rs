@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. Only processes of the node's own user get in: by the permissions of the directory, and by the credentials of
-//!    the socket.
+//!    the socket. A driver checks the same of the node before it sends anything (`trust.rs`).
 //! 2. The first bytes of each message can be read by every version, so that a driver of another build is told so.
 
 mod driver;

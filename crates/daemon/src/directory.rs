@@ -4,6 +4,7 @@
 //! addresses its cluster is known, one in each line.
 
 use crate::attach::SOCKET;
+use crate::trust::{TrustError, check_way};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,9 @@ pub enum AddressError {
         /// Where was looked.
         directory: PathBuf,
     },
+    /// Another user controls the directory.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
     /// Several run here.
     #[error("several nodes run on this machine: {0}\nhint: give the directory of one as the address")]
     Several(String),
@@ -59,6 +63,7 @@ pub fn default_directory() -> PathBuf {
 pub fn find_local(address: &str) -> Result<PathBuf, AddressError> {
     if address.contains('/') {
         let path = PathBuf::from(address);
+        check_way(&path)?;
         let is_above = !path.join(SOCKET).exists() && !nodes_in(&path).is_empty();
         return if is_above { find_in(&path, AUTO) } else { Ok(path) };
     }
@@ -66,6 +71,7 @@ pub fn find_local(address: &str) -> Result<PathBuf, AddressError> {
 }
 
 fn find_in(directory: &Path, address: &str) -> Result<PathBuf, AddressError> {
+    check_way(directory)?;
     let nodes = nodes_in(directory);
     if nodes.is_empty() && address == AUTO {
         return Err(AddressError::NoNode(directory.to_owned()));

@@ -33,6 +33,7 @@ mod run_times;
 mod shell;
 mod spawn;
 pub mod template;
+mod trust;
 
 pub use aktis_logic::machine::node::SPILL_ABOVE_PERCENT_DEFAULT;
 pub use attach::{AttachError, DriverLink};
@@ -46,3 +47,4 @@ pub use programs::{ProgramError, ProgramSource};
 pub use questions::{QuestionId, Questions};
 pub use shell::{Elsewhere, Explainer};
 pub use template::{ForkOutcome, ForkedWorker, serve_template};
+pub use trust::TrustError;

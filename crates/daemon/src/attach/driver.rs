@@ -4,6 +4,7 @@ use super::{DESCRIPTORS_MAX, SOCKET, decode_reply, encode_request, receive, send
 use crate::inbox::SOCKET_BYTES;
 use crate::link::{LinkError, Wire};
 use crate::programs::ProgramSource;
+use crate::trust::{TrustError, check_listener, check_node};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::limits::ATTACH_MESSAGE_BYTES_MAX;
 use aktis_protocol::{ProcessSlot, ProgramId, Resources, SessionId};
@@ -28,6 +29,9 @@ pub enum AttachError {
     /// The node has ended meanwhile, or is something else.
     #[error("what listens in {0} is not a node, or has ended\nhint: look whether the node still runs")]
     NotANode(PathBuf),
+    /// The node may be another user's.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
     /// The program describes itself in too many bytes.
     #[error(
         "the description of the program takes {0} bytes, more than {ATTACH_MESSAGE_BYTES_MAX}\nhint: set fewer environment variables for workers"
@@ -120,7 +124,9 @@ impl DriverLink {
     }
 }
 
+/// A connection to a node of this user.
 fn connect(directory: &Path) -> Result<OwnedFd, AttachError> {
+    check_node(directory)?;
     let address = SocketAddrUnix::new(directory.join(SOCKET)).map_err(io::Error::from)?;
     let kind = SocketType::SEQPACKET;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
@@ -131,7 +137,10 @@ fn connect(directory: &Path) -> Result<OwnedFd, AttachError> {
         set(&socket, SOCKET_BYTES).map_err(io::Error::from)?;
     }
     match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
-        Ok(()) => Ok(socket),
+        Ok(()) => {
+            check_listener(&socket, directory)??;
+            Ok(socket)
+        }
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(AttachError::NoNode(directory.to_owned())),
         Err(error) => Err(io::Error::from(error).into()),
     }
