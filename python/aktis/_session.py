@@ -571,6 +571,11 @@ def _template_program() -> str:
 
 def _load_ahead() -> None:
     """Imports what the first call needs, while the engine waits for its template process to do the same."""
+    # Before the thread: a thread that imports a submodule of `importlib` while another one is inside of
+    # `importlib/__init__.py` gets a second, uninitialised copy of the import system.
+    import importlib
+    import importlib.machinery
+    import importlib.util  # noqa: F401
     import threading
 
     def load() -> None:
