@@ -29,16 +29,12 @@ fn points_in_circle(seed: u64, samples: u64) -> u64 {
 }
 
 fn main() -> aktis::Result<()> {
-    let session = aktis::init()?;
-    let mut waiting: Vec<_> = (0..TASKS).map(|seed| points_in_circle::remote(seed << 32, SAMPLES)).collect();
+    let _session = aktis::init()?;
+    let tasks = (0..TASKS).map(|seed| points_in_circle::remote(seed << 32, SAMPLES));
     let (mut inside, mut done) = (0, 0);
-    while !waiting.is_empty() {
-        let (ready, rest) = session.wait(waiting, 1, None)?;
-        for count in ready {
-            inside += count.get()?;
-            done += 1;
-        }
-        waiting = rest;
+    for count in aktis::as_completed(tasks) {
+        inside += count?.get()?;
+        done += 1;
         if done % 16 == 0 {
             println!(
                 "after {done:2} tasks: pi is about {:.5}",

@@ -43,6 +43,8 @@
 mod actor;
 mod argument;
 mod array;
+mod awaiting;
+mod completed;
 mod current;
 mod error;
 mod generated;
@@ -62,6 +64,8 @@ pub use aktis_runtime::runtime::Context;
 pub use aktis_runtime::runtime::Statistics;
 pub use argument::IntoArg;
 pub use array::{Array, Element};
+pub use awaiting::{get_all_async, wait_async};
+pub use completed::{AsCompleted, as_completed};
 pub use current::{
     cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, put, resources,
     runtime_context, wait,

@@ -24,7 +24,7 @@ pub fn init() -> Result<Session> {
 
 /// A running engine. Ends when dropped.
 pub struct Session {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
 }
 
 impl Session {
@@ -137,22 +137,28 @@ pub(crate) fn put_in<T: Serialize>(runtime: &Runtime, value: &T) -> Result<Objec
     Ok(ObjectRef::new(runtime.put(encoded)?))
 }
 
+/// Refuses a wait that cannot end as it was meant.
+pub(crate) fn check_wait<T>(objects: &[ObjectRef<T>], count: usize) -> Result<()> {
+    if count > objects.len() {
+        let message = format!("cannot wait for {count} of {} objects", objects.len());
+        return Err(Error::Invalid(message + "\nhint: the count is how many must be ready, at most all"));
+    }
+    Ok(())
+}
+
 pub(crate) fn wait_in<T>(
     runtime: &Runtime,
     objects: Vec<ObjectRef<T>>,
     count: usize,
     timeout: Option<Duration>,
 ) -> Result<ReadyAndRest<T>> {
-    if count > objects.len() {
-        let message = format!("cannot wait for {count} of {} objects", objects.len());
-        return Err(Error::Invalid(message + "\nhint: the count is how many must be ready, at most all"));
-    }
+    check_wait(&objects, count)?;
     let positions = if count > 0 { runtime.wait(&objects, count, timeout)? } else { Vec::new() };
     Ok(take_positions(objects, &positions))
 }
 
 /// Takes the references at these ascending positions out of the others.
-fn take_positions<T>(mut objects: Vec<ObjectRef<T>>, positions: &[usize]) -> ReadyAndRest<T> {
+pub(crate) fn take_positions<T>(mut objects: Vec<ObjectRef<T>>, positions: &[usize]) -> ReadyAndRest<T> {
     match positions {
         [] => (Vec::new(), objects),
         // Programs take one of a long list again and again: a move of the tail costs much less than a look at each.

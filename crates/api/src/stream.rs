@@ -1,5 +1,6 @@
 //! The items of a streaming task, as references, while it is still running.
 
+use crate::completed::StreamOnly;
 use crate::error::{Error, Result};
 use crate::object_ref::ObjectRef;
 use aktis_runtime::Stream;
@@ -13,7 +14,12 @@ use std::time::Duration;
 /// The items of a streaming task, in order, each as a reference.
 ///
 /// The task is ahead of its consumer by a bounded number of items (`stream_ahead`) and then waits.
-/// Dropping the stream ends the task. A failure of the task is the last item.
+/// Dropping the stream ends the task. If the task fails, the last item is its error, so that
+/// `collect::<aktis::Result<Vec<_>>>()` fails too.
+///
+/// The stream is an iterator, which blocks, and an async [`Stream`](futures_core::Stream), which does not. With the
+/// extension traits of other crates in scope, a method such as `next` is one of both;
+/// [`into_async`](Self::into_async) gives an async stream alone.
 #[must_use = "a stream that is dropped ends its task"]
 pub struct ObjectStream<T> {
     state: State,
@@ -45,9 +51,28 @@ impl<T> ObjectStream<T> {
         NextItem(self)
     }
 
-    /// The next item, or `None` at the end, or `Pending` with the waker kept: what asynchronous streams of
-    /// other crates are made of.
-    pub fn poll_next(&mut self, waker: &Waker) -> Poll<Item<T>> {
+    /// The same items as an async stream that is not an iterator too, so that `next`, `map` and the like are those of
+    /// the async stream.
+    ///
+    /// ```
+    /// # use aktis::prelude::*;
+    /// use futures_util::StreamExt;
+    ///
+    /// # #[remote(stream)] fn numbers(to: u64) -> impl Iterator<Item = u64> { 0..to }
+    /// async fn total(numbers: ObjectStream<u64>) -> aktis::Result<u64> {
+    ///     let mut numbers = numbers.into_async();
+    ///     let mut total = 0;
+    ///     while let Some(number) = numbers.next().await {
+    ///         total += number?.await?;
+    ///     }
+    ///     Ok(total)
+    /// }
+    /// ```
+    pub fn into_async(self) -> impl futures_core::Stream<Item = Result<ObjectRef<T>>> + Send + Unpin {
+        StreamOnly(self)
+    }
+
+    fn poll_item(&mut self, waker: &Waker) -> Poll<Item<T>> {
         let polled = match &mut self.state {
             State::Open(stream) => std::task::ready!(stream.poll_next(waker)),
             State::Failed(_) | State::Ended => return Poll::Ready(self.take_next(None)),
@@ -66,7 +91,14 @@ impl<T> ObjectStream<T> {
 
     fn settle(&mut self, outcome: Result<Option<aktis_runtime::Handle>, aktis_runtime::Error>) -> Item<T> {
         match outcome {
-            Ok(Some(handle)) => Some(Ok(ObjectRef::new(handle))),
+            Ok(Some(handle)) => match handle.failure() {
+                // The runtime gives the task's failure as a last item that has failed.
+                Some(error) => {
+                    self.state = State::Ended;
+                    Some(Err(Error::from(error)))
+                }
+                None => Some(Ok(ObjectRef::new(handle))),
+            },
             Ok(None) => {
                 self.state = State::Ended;
                 None
@@ -86,6 +118,14 @@ impl<T> Iterator for ObjectStream<T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.take_next(None)
+    }
+}
+
+impl<T> futures_core::Stream for ObjectStream<T> {
+    type Item = Result<ObjectRef<T>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_item(context.waker())
     }
 }
 
@@ -109,6 +149,6 @@ impl<T> Future for NextItem<'_, T> {
     type Output = Item<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll_next(context.waker())
+        self.0.poll_item(context.waker())
     }
 }

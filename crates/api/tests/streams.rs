@@ -121,13 +121,15 @@ fn a_failure_is_the_last_item() {
     for n in 0..3 {
         assert_eq!(stream.next().unwrap().unwrap().get().unwrap(), n);
     }
-    let error = task_error(stream.next().unwrap().and_then(|item| item.get()));
+    let error = task_error(stream.next().unwrap());
     assert_eq!(error.downcast::<String>().as_deref(), Some("three is too many"));
     assert!(stream.next().is_none());
 
-    let items: Vec<_> = panic_at::remote(2).map(|item| item.and_then(|item| item.get())).collect();
+    let items: Vec<_> = panic_at::remote(2).collect();
     assert_eq!(items.len(), 3);
     assert!(matches!(&items[2], Err(Error::Task(error)) if error.is_panic()), "{items:?}");
+    let collected = panic_at::remote(2).collect::<aktis::Result<Vec<_>>>();
+    assert!(task_error(collected).is_panic(), "a failed stream cannot be collected");
 
     let error = task_error(values(refuse::remote("closed today")));
     assert_eq!(error.downcast::<String>().as_deref(), Some("closed today"));
@@ -145,4 +147,19 @@ fn streams_can_be_awaited() {
         Ok::<_, Error>(total)
     });
     assert_eq!(total.unwrap(), 4_950);
+}
+
+#[test]
+fn stream_goes_through_the_combinators_of_async_streams() {
+    use futures_util::{StreamExt, TryStreamExt};
+    let session = start();
+    let _entered = session.enter();
+    let doubled = count::remote(100).into_async().then(|item| async { Ok::<_, Error>(2 * item?.await?) });
+    let doubled: Vec<u64> = block_on(doubled.try_collect()).unwrap();
+    assert_eq!(doubled, (0..100).map(|n| 2 * n).collect::<Vec<_>>());
+
+    let failed: aktis::Result<Vec<_>> = block_on(until_three::remote().into_async().try_collect());
+    assert_eq!(task_error(failed).downcast::<String>().as_deref(), Some("three is too many"));
+    let count_items = |items: ObjectStream<u64>| block_on(futures_util::StreamExt::count(items));
+    assert_eq!(count_items(until_three::remote()), 4, "three items, and the failure");
 }

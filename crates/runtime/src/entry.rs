@@ -8,6 +8,7 @@
 //! 4. A renewal, by which a lost value is waited for, keeps the entry that it renews.
 
 use crate::codec::Value;
+use crate::completions::CompletionQueue;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::runtime::Inner;
@@ -158,6 +159,8 @@ enum Waiter {
     Waker(Waker),
     /// A submitter machine, one of whose tasks has this object as input.
     Machine(ShardIndex),
+    /// A queue of completions, in which this object has a position.
+    Completion(Arc<CompletionQueue>, usize),
 }
 
 impl Waiter {
@@ -165,6 +168,7 @@ impl Waiter {
     fn waits(&self) -> bool {
         match self {
             Self::Group(group) => !group.is_done(),
+            Self::Completion(queue, _) => !queue.is_abandoned(),
             Self::Waker(_) | Self::Machine(_) => true,
         }
     }
@@ -429,6 +433,7 @@ impl Entry {
                     let failed = self.outcome.get().expect("just set").is_failed();
                     later.resolved.push((shard, self.id, failed));
                 }
+                Waiter::Completion(queue, position) => queue.push(position, later),
             }
         }
     }
@@ -448,6 +453,11 @@ impl Entry {
     /// Registers a submitter machine, which will be told; false if there is an outcome.
     pub(crate) fn add_machine(&self, shard: ShardIndex) -> bool {
         self.add_waiter(|| Waiter::Machine(shard))
+    }
+
+    /// Registers a queue, which will be given the position; false if there is an outcome.
+    pub(crate) fn add_completion(&self, queue: &Arc<CompletionQueue>, position: usize) -> bool {
+        self.add_waiter(|| Waiter::Completion(queue.clone(), position))
     }
 
     fn add_waiter(&self, waiter: impl FnOnce() -> Waiter) -> bool {

@@ -8,6 +8,7 @@ mod alarms;
 mod attached;
 pub mod bridge;
 pub mod codec;
+mod completions;
 mod deferred;
 mod entry;
 pub mod error;
@@ -35,6 +36,7 @@ mod worker;
 
 pub use aktis_daemon::directory::{LOCAL, find_local};
 pub use codec::{Arguments, Buffer, Encoded, Value};
+pub use completions::Completions;
 pub use error::Error;
 pub use handle::{ActorHandle, Handle, Stream};
 pub use options::{ActorOptions, CallOptions, Config, TaskOptions, Tuning};
