@@ -5,7 +5,7 @@
 //! 2. While it is known, so is its default shape.
 //! 3. A program with a driver here is kept ready; the workers of any other end when they have nothing to do.
 
-use super::leases::{IdleWorker, StartFailures};
+use super::leases::{IdleWorker, Lane, StartFailures};
 use super::roster::{Role, Stage};
 use super::{Guest, Node, NodeEffect, ProgramConfig, START_FAILURES_FREE, WorkerKind};
 use crate::{Effects, Time};
@@ -386,7 +386,9 @@ impl Node {
             out.push(NodeEffect::EndTemplate { program });
         }
         let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
-        let lanes = self.leases.lanes.values().filter(|lane| of_it(lane.shape));
+        // The lanes of a dead submitter stay open until all processes have handled its death.
+        let is_told = |lane: &&Lane| of_it(lane.shape) && self.roster.is_live(lane.submitter);
+        let lanes = self.leases.lanes.values().filter(is_told);
         // Those of other nodes, whose driver may be gone; given up, they do not keep the program known.
         for submitter in lanes.map(|lane| lane.submitter).collect::<BTreeSet<_>>() {
             self.send(submitter, FromNode::LanesUnwanted(program), out);
