@@ -132,17 +132,6 @@ fn what_does_not_fit_is_spilled_and_comes_back() {
 }
 
 #[test]
-fn an_object_larger_than_the_store_is_refused() {
-    let session = Session::builder().cpus(2).store_bytes(16 << 20).start().unwrap();
-    let _entered = session.enter();
-    let outcome = session.put(Array::from(vec![0_u8; 64 * MEGABYTE]));
-    assert!(matches!(outcome, Err(Error::Store(_))), "{outcome:?}");
-    let outcome = zeros::remote(64).get();
-    assert!(matches!(outcome, Err(Error::Store(_))), "{outcome:?}");
-    assert_eq!(zeros::remote(1).get().unwrap().len(), MEGABYTE, "the store is still usable");
-}
-
-#[test]
 fn a_full_disk_is_an_error_that_says_so() {
     let session = Session::builder().cpus(2).store_bytes(16 << 20).spill_bytes_max(8 << 20).start().unwrap();
     let _entered = session.enter();

@@ -35,7 +35,7 @@ const REFUSED: u8 = 0;
 const WELCOME: u8 = 1;
 
 /// Descriptors in one message at most: those that a worker gets.
-const DESCRIPTORS_MAX: usize = crate::spawn::GREETING_DESCRIPTORS;
+const DESCRIPTORS_MAX: usize = crate::spawn::GREETING_DESCRIPTORS_MAX;
 
 /// What a driver is told when it gets a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

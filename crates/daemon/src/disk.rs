@@ -8,6 +8,7 @@ use aktis_logic::machine::node::{NodeInput, SpillRefusal};
 use aktis_protocol::EntryRef;
 use aktis_store::{Arena, SpillFile, SpillRefused, SpilledObjects, StoreError};
 use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,30 @@ use std::thread::JoinHandle;
 pub(crate) enum DiskOrder {
     Spill { entry: EntryRef, file_offset: u64 },
     Restore { entry: EntryRef, file_offset: u64, offset: u64 },
+    Reserve { entry: EntryRef, file_offset: u64, bytes: u64 },
     Free { file_offset: u64, bytes: u64 },
+}
+
+/// Where objects go that do not fit into memory.
+pub(crate) struct SpillSpace {
+    directory: PathBuf,
+    closing: Arc<AtomicBool>,
+    /// Made at the start, so that all processes can be given it; none if that failed. Then it is made when the first
+    /// object has to go, and only the node reads it.
+    file: Option<Arc<SpillFile>>,
+}
+
+impl SpillSpace {
+    pub(crate) fn open(directory: PathBuf) -> Self {
+        let closing = Arc::<AtomicBool>::default();
+        let file = SpillFile::create(&directory, closing.clone()).ok().map(Arc::new);
+        Self { directory, closing, file }
+    }
+
+    /// The file, if all processes can be given it.
+    pub(crate) fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.file.as_ref().map(|file| file.descriptor())
+    }
 }
 
 /// The node's end of the thread.
@@ -30,8 +54,7 @@ pub(crate) struct Disk {
 /// What the thread needs.
 struct DiskWorker {
     arena: Arc<Arena>,
-    directory: PathBuf,
-    closing: Arc<AtomicBool>,
+    space: SpillSpace,
     outcomes: Mutex<Vec<NodeInput>>,
     bell: Arc<Bell>,
     /// What lies in the file, for those who serve it to other nodes.
@@ -39,9 +62,9 @@ struct DiskWorker {
 }
 
 impl Disk {
-    pub(crate) fn new(arena: Arc<Arena>, directory: PathBuf, bell: Arc<Bell>) -> Self {
-        let (closing, outcomes, spilled) = (Arc::default(), Mutex::default(), Arc::default());
-        let worker = DiskWorker { arena, directory, closing, outcomes, bell, spilled };
+    pub(crate) fn new(arena: Arc<Arena>, space: SpillSpace, bell: Arc<Bell>) -> Self {
+        let (outcomes, spilled) = (Mutex::default(), Arc::default());
+        let worker = DiskWorker { arena, space, outcomes, bell, spilled };
         Self { worker: Arc::new(worker), running: None }
     }
 
@@ -75,20 +98,20 @@ impl Disk {
 
     /// Gives up what is going on, and hands out the thread to be waited for.
     pub(crate) fn close(&mut self) -> Option<JoinHandle<()>> {
-        self.worker.closing.store(true, Ordering::Relaxed);
+        self.worker.space.closing.store(true, Ordering::Relaxed);
         self.running.take().map(|(_, thread)| thread)
     }
 }
 
 impl DiskWorker {
     fn run(&self, orders: &Receiver<DiskOrder>) {
-        let mut file = None;
+        let mut file = self.space.file.clone();
         for order in orders {
-            if self.closing.load(Ordering::Relaxed) {
+            if self.space.closing.load(Ordering::Relaxed) {
                 return;
             }
             if file.is_none() {
-                match SpillFile::create(&self.directory, self.closing.clone()) {
+                match SpillFile::create(&self.space.directory, self.space.closing.clone()) {
                     Ok(created) => file = Some(Arc::new(created)),
                     Err(error) => self.refuse(&order, &error.to_string()),
                 }
@@ -117,6 +140,10 @@ impl DiskWorker {
                 let outcome = outcome.map_err(|error: StoreError| error.to_string());
                 self.report(NodeInput::Restored { entry, outcome });
             }
+            DiskOrder::Reserve { entry, file_offset, bytes } => {
+                let outcome = file.reserve(file_offset, bytes).map_err(|error| error.to_string());
+                self.report(NodeInput::Reserved { entry, outcome });
+            }
             DiskOrder::Free { file_offset, bytes } => {
                 self.spilled.remove(file_offset);
                 file.free(file_offset, bytes);
@@ -132,6 +159,9 @@ impl DiskWorker {
             }
             DiskOrder::Restore { entry, .. } => {
                 self.report(NodeInput::Restored { entry: *entry, outcome: Err(message.to_owned()) });
+            }
+            DiskOrder::Reserve { entry, .. } => {
+                self.report(NodeInput::Reserved { entry: *entry, outcome: Err(message.to_owned()) });
             }
             DiskOrder::Free { .. } => {}
         }

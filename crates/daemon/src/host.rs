@@ -6,6 +6,7 @@
 use crate::attach::{Directory, Server};
 use crate::bell::Bell;
 use crate::delivery::{Deliver, Delivery};
+use crate::disk::SpillSpace;
 use crate::embedded::OutputOptions;
 use crate::node_thread::{NodeThread, Shared};
 use crate::output::{Forwarder, OutputEvents};
@@ -170,7 +171,9 @@ impl Host {
         let system = |what| move |source| StartError::System { what, source };
         let session = beginning.session.map_or_else(random_session, Ok).map_err(system("random bytes"))?;
         let control = Arc::new(Control::create().map_err(StartError::Control)?);
-        let arena = Arc::new(Arena::create(beginning.store_bytes, limits::STORED_OBJECTS_MAX)?);
+        let arena = Arena::create(beginning.store_bytes, limits::STORED_OBJECTS_MAX)?;
+        let spill = SpillSpace::open(beginning.spill_directory);
+        let arena = Arc::new(arena.with_file(spill.descriptor()));
         let bell = Arc::new(Bell::new().map_err(system("an event descriptor"))?);
         let program = driver.as_ref().map(|(launch, _)| ProgramConfig {
             program: ProgramId::default(),
@@ -183,11 +186,11 @@ impl Host {
             store_bytes: beginning.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,
             spill_bytes_max: beginning.spill_bytes_max,
+            spill_file_is_shared: arena.file_fd().is_some(),
             spill_above_percent: beginning.spill_above_percent,
             driver: program,
         };
-        let (directory, of_arena) = (beginning.spill_directory, arena.clone());
-        let mut shell = Shell::new(config, session, control.clone(), of_arena, directory, bell.clone())
+        let mut shell = Shell::new(config, session, control.clone(), arena.clone(), spill, bell.clone())
             .map_err(system("sockets"))?;
         let inbox = shell.inbox_descriptor().map_err(system("sockets"))?;
         if let Some((launch, delivery)) = driver {

@@ -3,7 +3,7 @@
 use crate::arguments::WorkerArguments;
 use crate::inbox::{self, SendError};
 use crate::peer::MESSAGE_BYTES_MAX;
-use crate::spawn::{GREETING, GREETING_DESCRIPTORS};
+use crate::spawn::{GREETING, GREETING_DESCRIPTORS_MAX};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{self, FromNode, ToNode};
 use aktis_protocol::{ProcessSlot, ProgramId, SessionId, limits};
@@ -45,6 +45,25 @@ pub enum LinkError {
     TooLarge(usize),
 }
 
+/// What the node sends with its first message.
+pub(crate) struct GreetingDescriptors {
+    inbox: OwnedFd,
+    control: OwnedFd,
+    index: OwnedFd,
+    arena: OwnedFd,
+    /// The spill file, if the node could make one.
+    file: Option<OwnedFd>,
+}
+
+impl GreetingDescriptors {
+    /// From descriptors in the order in which they are sent; none if some are missing.
+    pub(crate) fn new(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut next = descriptors.into_iter();
+        let (inbox, control, index, arena) = (next.next()?, next.next()?, next.next()?, next.next()?);
+        Some(Self { inbox, control, index, arena, file: next.next() })
+    }
+}
+
 /// What connects a process with its node: shared memory, the inbox, and the socket on which the node speaks.
 pub(crate) struct Wire {
     slot: ProcessSlot,
@@ -61,13 +80,15 @@ impl Wire {
     pub(crate) fn open(
         slot: ProcessSlot,
         socket: OwnedFd,
-        [inbox, control, index, arena]: [OwnedFd; GREETING_DESCRIPTORS],
+        descriptors: GreetingDescriptors,
     ) -> Result<Self, LinkError> {
+        let GreetingDescriptors { inbox, control, index, arena, file } = descriptors;
         let socket = Arc::new(socket);
+        let arena = Arena::open(index, arena, slot, Some(socket.clone()))?.with_file(file.map(Arc::new));
         Ok(Self {
             slot,
             control: Arc::new(Control::open(control, slot)?),
-            arena: Arc::new(Arena::open(index, arena, slot, Some(socket.clone()))?),
+            arena: Arc::new(arena),
             inbox,
             socket,
             buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
@@ -205,8 +226,8 @@ pub(crate) fn take_stdin() -> Result<OwnedFd, LinkError> {
 }
 
 /// Receives the first message and what comes with it.
-fn receive_greeting(socket: &OwnedFd) -> Result<[OwnedFd; GREETING_DESCRIPTORS], LinkError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GREETING_DESCRIPTORS))];
+fn receive_greeting(socket: &OwnedFd) -> Result<GreetingDescriptors, LinkError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GREETING_DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 64];
     let received = rustix::io::retry_on_intr(|| {
@@ -228,5 +249,5 @@ fn receive_greeting(socket: &OwnedFd) -> Result<[OwnedFd; GREETING_DESCRIPTORS],
     if &bytes[..length] != GREETING {
         return Err(LinkError::Greeting);
     }
-    descriptors.try_into().map_err(|_| LinkError::Greeting)
+    GreetingDescriptors::new(descriptors).ok_or(LinkError::Greeting)
 }

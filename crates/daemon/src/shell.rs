@@ -13,14 +13,14 @@ pub(crate) use guests::{Arrival, GuestProcess, TemplateNews};
 use crate::bell::Bell;
 use crate::delivery::Delivery;
 use crate::demand::Demand;
-use crate::disk::{Disk, DiskOrder};
+use crate::disk::{Disk, DiskOrder, SpillSpace};
 use crate::inbox::Inbox;
 use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
 use crate::programs::Launch;
 use crate::questions::{QuestionId, Questions};
 use crate::run_times::{self, Measured, Usual};
-use crate::spawn::{GREETING_DESCRIPTORS, SpawnOrder, WorkerProcess, stillborn};
+use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
 use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::admin::IdPrefix;
@@ -29,14 +29,13 @@ use aktis_protocol::placement::NodeReport;
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::state::StateRows;
 use aktis_protocol::{
-    DeathCause, EntryRef, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId, ProgramSpec,
-    Resources, SessionId,
+    DeathCause, EntryRef, ExtentPlace, Failure, FailureKind, LaneId, ObjectId, ProcessSlot, ProgramId,
+    ProgramSpec, Resources, SessionId,
 };
 use aktis_store::{Arena, Control, EntryState, Populator, SpilledObjects};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
@@ -127,7 +126,7 @@ impl Shell {
         session: SessionId,
         control: Arc<Control>,
         arena: Arc<Arena>,
-        spill_directory: PathBuf,
+        spill: SpillSpace,
         bell: Arc<Bell>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -147,7 +146,7 @@ impl Shell {
             demand: Demand::default(),
             measured: Measured::default(),
             usual: Usual::default(),
-            disk: Disk::new(arena.clone(), spill_directory, bell),
+            disk: Disk::new(arena.clone(), spill, bell),
             populator: Populator::new(arena.clone()),
             spawn_orders: VecDeque::new(),
             inputs: VecDeque::new(),
@@ -219,7 +218,7 @@ impl Shell {
             Err(error) => return self.on_stillborn(process, &error),
         };
         self.control.start_process(process, worker.pid());
-        if worker.greet(self.greeting()).is_err() {
+        if worker.greet(&self.greeting()).is_err() {
             // It cannot work; its death is reported as usual.
             worker.kill();
         }
@@ -228,8 +227,10 @@ impl Shell {
     }
 
     /// The descriptors that every process gets.
-    fn greeting(&self) -> [BorrowedFd<'_>; GREETING_DESCRIPTORS] {
-        [self.inbox.sender(), self.control.fd(), self.arena.index_fd(), self.arena.arena_fd()]
+    fn greeting(&self) -> Vec<BorrowedFd<'_>> {
+        let arena = &self.arena;
+        let always = [self.inbox.sender(), self.control.fd(), arena.index_fd(), arena.arena_fd()];
+        always.into_iter().chain(arena.file_fd()).collect()
     }
 
     /// It is tried again, but not without a word: somebody may wait for it.
@@ -447,7 +448,9 @@ impl Shell {
             }
             NodeEffect::WriteEntry { entry, object, state, offset, bytes } => {
                 self.arena.write_entry(entry, object, entry_state(state), offset, bytes);
-                if state == node::EntryState::Writing {
+                if let (node::EntryState::Writing, ExtentPlace::Arena(offset)) =
+                    (state, ExtentPlace::from_word(offset))
+                {
                     self.populator.advance(offset + bytes);
                 }
             }
@@ -462,6 +465,9 @@ impl Shell {
             }
             NodeEffect::Spill { entry, file_offset, .. } => {
                 self.disk.order(DiskOrder::Spill { entry, file_offset });
+            }
+            NodeEffect::Reserve { entry, file_offset, bytes } => {
+                self.disk.order(DiskOrder::Reserve { entry, file_offset, bytes });
             }
             NodeEffect::Restore { entry, file_offset, offset, .. } => {
                 self.disk.order(DiskOrder::Restore { entry, file_offset, offset });

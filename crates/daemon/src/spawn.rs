@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 
 /// The bytes of the first message; a worker of another version would not know them.
 pub(crate) const GREETING: &[u8] = b"aktis 1";
-/// The descriptors that come with it: the inbox's sender, the control segment, the index, the arena.
-pub(crate) const GREETING_DESCRIPTORS: usize = 4;
+/// The descriptors that come with it: the inbox's sender, the control segment, the index, the arena, and the spill file,
+/// if there is one.
+pub(crate) const GREETING_DESCRIPTORS_MAX: usize = 5;
 
 /// How long the template's report of a worker's end is waited for.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
@@ -205,10 +206,10 @@ impl WorkerProcess {
     }
 
     /// Sends the first message, which lets the worker begin.
-    pub(crate) fn greet(&self, descriptors: [BorrowedFd<'_>; GREETING_DESCRIPTORS]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GREETING_DESCRIPTORS))];
+    pub(crate) fn greet(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GREETING_DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is space for them");
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "there is space for them");
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(GREETING)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }

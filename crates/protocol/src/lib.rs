@@ -5,6 +5,7 @@
 pub mod actors;
 pub mod admin;
 pub mod control;
+pub mod extent;
 pub mod failure;
 pub mod fuzz;
 pub mod groups;
@@ -26,6 +27,7 @@ pub mod state;
 pub mod tables;
 pub mod template;
 
+pub use extent::ExtentPlace;
 pub use failure::{DeathCause, Failure, FailureKind, NotRebuilt};
 pub use groups::{GroupPlace, GroupRow, GroupSpec, GroupState, GroupStrategy};
 pub use ids::{

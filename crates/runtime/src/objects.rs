@@ -175,6 +175,7 @@ impl Inner {
         loop {
             match self.arena.pin(entry) {
                 Ok(pin) => return Ok(pin),
+                Err(error @ PinError::Unreadable(_)) => return Err(Error::Store(error.to_string())),
                 Err(PinError::Gone | PinError::NotResident) => {
                     let begin = Instant::now();
                     let restored = self.restore(object, patience)?;

@@ -4,6 +4,9 @@
 //! Neither uses `/dev/shm`: its size and presence do not matter. Memory is taken page by page as objects are
 //! written; a store that could never fit into the machine's memory is refused at the start.
 //!
+//! An object for which there is no memory lies in the spill file instead, if the node says so. Whoever writes or reads
+//! it maps its part of that file; its entry is like any other, but for its place ([`ExtentPlace`]).
+//!
 //! Invariants:
 //! 1. The node decides where objects lie; extents of live objects never overlap.
 //! 2. Objects start at multiples of [`EXTENT_ALIGNMENT`], so that any numeric type may be read in place.
@@ -16,8 +19,9 @@ use crate::error::{PinError, StoreError};
 use crate::index::{EntryState, Extent, Index, create_mapping};
 use crate::map::Mapping;
 use crate::touched::TouchedPages;
-use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use crate::view::{Access, FileView};
+use aktis_protocol::{EntryRef, ExtentPlace, ObjectId, ProcessSlot};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::ops::{Deref, DerefMut};
@@ -31,6 +35,8 @@ pub struct Arena {
     index: Index,
     map: Arc<Mapping>,
     touched: Arc<TouchedPages>,
+    /// The spill file, where objects lie for which there is no memory.
+    file: Option<Arc<OwnedFd>>,
     /// Goes with the last that is used of this store, here.
     _anchor: Option<Anchor>,
 }
@@ -50,7 +56,7 @@ impl Arena {
         }
         let index = Index::create(entries)?;
         let map = Arc::new(create_mapping("aktis-arena", bytes)?);
-        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(bytes))), map, _anchor: None })
+        Ok(Self { index, touched: Arc::new(TouchedPages::new(pages(bytes))), map, file: None, _anchor: None })
     }
 
     /// Opens the object store that the node made, in the process in place `me`. The anchor is dropped when nothing of
@@ -69,15 +75,21 @@ impl Arena {
             index,
             touched: Arc::new(TouchedPages::new(pages(map.len() as u64))),
             map,
+            file: None,
             _anchor: anchor,
         })
+    }
+
+    /// The same store, with a spill file in which objects may lie.
+    pub fn with_file(self, file: Option<Arc<OwnedFd>>) -> Self {
+        Self { file, ..self }
     }
 
     /// The same store for another place of this very process, which counts its pins by itself.
     pub fn as_process(&self, me: ProcessSlot, anchor: Anchor) -> Result<Self, StoreError> {
         let index = Index::attach(self.index.shared_map(), me)?;
-        let (map, touched) = (self.map.clone(), self.touched.clone());
-        Ok(Self { index, map, touched, _anchor: Some(anchor) })
+        let (map, touched, file) = (self.map.clone(), self.touched.clone(), self.file.clone());
+        Ok(Self { index, map, touched, file, _anchor: Some(anchor) })
     }
 
     /// The memfd of the index, to be sent to another process.
@@ -88,6 +100,11 @@ impl Arena {
     /// The memfd of the objects' bytes, to be sent to another process.
     pub fn arena_fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
+    }
+
+    /// The spill file, to be sent to another process; none if it could not be made.
+    pub fn file_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.as_fd())
     }
 
     /// The memory of the objects.
@@ -101,7 +118,8 @@ impl Arena {
     }
 
     /// Writes an entry of the index. Only the node does so; it never moves or frees what is pinned. Of an object that
-    /// is in no memory here, the offset is one more than the place of the process that stands for the node that has it.
+    /// is neither in memory nor on disk here, the offset is one more than the place of the process that stands for the node that has it.
+    /// Else it is the word of an [`ExtentPlace`].
     pub fn write_entry(&self, entry: EntryRef, object: ObjectId, state: EntryState, offset: u64, bytes: u64) {
         let elsewhere = state == EntryState::Spilled;
         debug_assert!(elsewhere || offset.is_multiple_of(EXTENT_ALIGNMENT), "extents are aligned");
@@ -152,21 +170,45 @@ impl Arena {
     /// Opens the granted memory of an object for writing: once, and only until it is sealed.
     pub fn write(self: &Arc<Self>, entry: EntryRef) -> Result<ExtentWriter, StoreError> {
         let extent = self.index.begin_write(entry)?;
-        if !self.contains(extent) {
-            return Err(StoreError::NotWritable { index: entry.index });
-        }
-        self.touch(extent)?;
-        Ok(ExtentWriter { arena: self.clone(), entry, extent })
+        let view = if self.contains(extent) {
+            self.touch(extent)?;
+            None
+        } else {
+            Some(self.view_for_writing(entry, extent)?)
+        };
+        Ok(ExtentWriter { arena: self.clone(), entry, extent, view })
     }
 
     /// Holds on to a sealed object for reading.
     pub fn pin(self: &Arc<Self>, entry: EntryRef) -> Result<Pin, PinError> {
         let extent = self.index.pin(entry)?;
+        let mut pin = Pin { arena: self.clone(), entry, extent, view: None };
         if !self.contains(extent) {
-            self.index.unpin(entry);
-            return Err(PinError::Gone);
+            // If that fails, dropping the pin counts this reader out.
+            pin.view = Some(self.view(extent, Access::Read).map_err(unreadable)?);
         }
-        Ok(Pin { arena: self.clone(), entry, extent })
+        Ok(pin)
+    }
+
+    /// Maps an object that lies in the spill file.
+    fn view(&self, extent: Extent, access: Access) -> Result<FileView, Errno> {
+        let (ExtentPlace::File(offset), Some(file)) = (ExtentPlace::from_word(extent.offset), &self.file)
+        else {
+            return Err(Errno::BADF);
+        };
+        let view = FileView::map(file, offset, extent.bytes, access)?;
+        // The pages of an object that is larger than the arena may not all fit into memory at once.
+        if extent.bytes <= self.bytes() {
+            view.populate(access)?;
+        }
+        Ok(view)
+    }
+
+    fn view_for_writing(&self, entry: EntryRef, extent: Extent) -> Result<FileView, StoreError> {
+        self.view(extent, Access::Write).map_err(|errno| match errno {
+            Errno::BADF => StoreError::NotWritable { index: entry.index },
+            _ => StoreError::File { bytes: extent.bytes, source: errno.into() },
+        })
     }
 
     /// Prepares a range for writing: a fault for each page costs about as much again as writing the page, and a
@@ -199,7 +241,7 @@ impl Arena {
     }
 
     /// Fills a place that the node has set aside for an object that is not in memory, and marks the object as sealed
-    /// there.
+    /// there. `offset` is the word of an [`ExtentPlace`].
     pub fn refill(
         &self,
         entry: EntryRef,
@@ -210,10 +252,12 @@ impl Arena {
         let Some(Extent { bytes, .. }) = self.index.extent(entry, EntryState::Spilled) else {
             return Err(not_spilled);
         };
-        if !self.contains(Extent { offset, bytes }) {
-            return Err(not_spilled);
+        let extent = Extent { offset, bytes };
+        if !self.contains(extent) {
+            fill(self.view_for_writing(entry, extent)?.bytes_mut())?;
+            return if self.index.finish_restore(entry, offset) { Ok(()) } else { Err(not_spilled) };
         }
-        self.touch(Extent { offset, bytes })?;
+        self.touch(extent)?;
         // SAFETY: in bounds; the node has set this range aside for this object, which nobody can pin
         // or write while it is spilled.
         let place =
@@ -233,6 +277,8 @@ pub struct ExtentWriter {
     arena: Arc<Arena>,
     entry: EntryRef,
     extent: Extent,
+    /// The object's part of the spill file, if it lies there.
+    view: Option<FileView>,
 }
 
 impl ExtentWriter {
@@ -252,12 +298,18 @@ impl Deref for ExtentWriter {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize)
+        match &self.view {
+            None => self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize),
+            Some(view) => view.bytes(),
+        }
     }
 }
 
 impl DerefMut for ExtentWriter {
     fn deref_mut(&mut self) -> &mut [u8] {
+        if let Some(view) = &mut self.view {
+            return view.bytes_mut();
+        }
         let start = self.extent.offset as usize;
         // SAFETY: in bounds (checked when it was opened). The index admits one writer for each grant, readers only
         // after the seal, which consumes the writer; and the node gives an extent to one object at a time.
@@ -272,6 +324,8 @@ pub struct Pin {
     arena: Arc<Arena>,
     entry: EntryRef,
     extent: Extent,
+    /// The object's part of the spill file, if it lies there.
+    view: Option<FileView>,
 }
 
 impl Pin {
@@ -285,7 +339,10 @@ impl Deref for Pin {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize)
+        match &self.view {
+            None => self.arena.map.bytes(self.extent.offset as usize, self.extent.bytes as usize),
+            Some(view) => view.bytes(),
+        }
     }
 }
 
@@ -298,6 +355,15 @@ impl AsRef<[u8]> for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.arena.index.unpin(self.entry);
+    }
+}
+
+/// What a reader is told when its object cannot be mapped.
+fn unreadable(errno: Errno) -> PinError {
+    match errno {
+        // Neither in the arena nor in a file that this process has.
+        Errno::BADF => PinError::Gone,
+        _ => PinError::Unreadable(std::io::Error::from(errno).kind()),
     }
 }
 

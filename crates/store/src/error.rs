@@ -94,6 +94,17 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The spill file could not be mapped.
+    #[error(
+        "{bytes} bytes of the spill file cannot be used: {source}\n\
+         hint: see that the disk of spill_directory works and has room, or raise store_bytes"
+    )]
+    File {
+        /// The object's size.
+        bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The bytes did not come from where they were to come.
     #[error("{0}")]
     Elsewhere(String),
@@ -111,4 +122,10 @@ pub enum PinError {
     /// It was freed.
     #[error("the object was freed")]
     Gone,
+    /// It lies on disk, and cannot be read there.
+    #[error(
+        "the object cannot be read from the spill file: {0}\n\
+         hint: see that the disk of spill_directory works"
+    )]
+    Unreadable(io::ErrorKind),
 }

@@ -73,10 +73,10 @@ unsafe impl Shared for Header {}
 // SAFETY: all fields are atomics.
 unsafe impl Shared for Entry {}
 
-/// Where an object lies in the arena.
+/// Where an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Its first byte.
+    /// Its first byte: an offset in the arena, or the word of another [`ExtentPlace`](aktis_protocol::ExtentPlace).
     pub(crate) offset: u64,
     /// How long it is.
     pub(crate) bytes: u64,

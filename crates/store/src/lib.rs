@@ -27,6 +27,7 @@ pub mod spilled;
 pub mod timeline;
 mod title;
 mod touched;
+mod view;
 
 pub use arena::{Anchor, Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
 pub use channel::{Receiver, Sender};

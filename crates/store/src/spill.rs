@@ -31,7 +31,7 @@ pub enum SpillRefused {
 
 /// A file without a name that holds spilled objects.
 pub struct SpillFile {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     directory: PathBuf,
     closing: Arc<AtomicBool>,
 }
@@ -44,23 +44,67 @@ impl SpillFile {
             directory: directory.to_owned(),
             source: errno.into(),
         })?;
-        Ok(Self { file, directory: directory.to_owned(), closing })
+        Ok(Self { file: Arc::new(file), directory: directory.to_owned(), closing })
+    }
+
+    /// The descriptor, for those who map objects that lie in the file.
+    pub fn descriptor(&self) -> Arc<OwnedFd> {
+        self.file.clone()
+    }
+
+    /// Sets room aside for `bytes` bytes at `offset` that are to be written through a mapping: a page for which the
+    /// disk has none would kill its writer.
+    pub fn reserve(&self, offset: u64, bytes: u64) -> Result<(), StoreError> {
+        self.check_limit(offset, bytes)?;
+        self.check_closing()?;
+        let reserved = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, bytes.max(1))
+        });
+        match reserved {
+            Ok(()) => Ok(()),
+            // This file system gives room only for what is written.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(offset, bytes),
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                // A part may have been set aside.
+                self.free(offset, bytes);
+                Err(self.full(bytes))
+            }
+            Err(errno) => Err(self.failed("keep", errno)),
+        }
+    }
+
+    fn write_zeros(&self, offset: u64, bytes: u64) -> Result<(), StoreError> {
+        let zeros = vec![0; CHUNK_BYTES.min(bytes as usize)];
+        let mut done = 0;
+        while done < bytes {
+            let part = (bytes - done).min(CHUNK_BYTES as u64);
+            if let Err(error) = self.write(offset + done, &zeros[..part as usize]) {
+                self.free(offset, bytes);
+                return Err(error);
+            }
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Beyond the limit on the size of files, writing would not fail but kill this process by SIGXFSZ.
+    fn check_limit(&self, offset: u64, bytes: u64) -> Result<(), StoreError> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        let end = offset.saturating_add(bytes);
+        if limit.is_some_and(|limit| end > limit) { Err(self.full(bytes)) } else { Ok(()) }
     }
 
     /// Writes `bytes` at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let end = offset.saturating_add(bytes.len() as u64);
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if limit.is_some_and(|limit| end > limit) {
-            // Writing on would not fail but kill this process by SIGXFSZ.
-            return Err(self.full(bytes.len()));
-        }
+        self.check_limit(offset, bytes.len() as u64)?;
         let mut done = 0;
         while done < bytes.len() {
             self.check_closing()?;
             let part = &bytes[done..bytes.len().min(done + CHUNK_BYTES)];
             match rustix::io::pwrite(&self.file, part, offset + done as u64) {
-                Ok(0) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => return Err(self.full(bytes.len())),
+                Ok(0) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                    return Err(self.full(bytes.len() as u64));
+                }
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("write", errno)),
@@ -98,8 +142,8 @@ impl SpillFile {
         if self.closing.load(Ordering::Relaxed) { Err(StoreError::Closing) } else { Ok(()) }
     }
 
-    fn full(&self, bytes: usize) -> StoreError {
-        StoreError::DiskFull { directory: self.directory.clone(), bytes: bytes as u64 }
+    fn full(&self, bytes: u64) -> StoreError {
+        StoreError::DiskFull { directory: self.directory.clone(), bytes }
     }
 
     fn failed(&self, action: &'static str, errno: Errno) -> StoreError {

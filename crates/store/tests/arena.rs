@@ -1,6 +1,6 @@
 //! The object store, seen by the processes that use it: writing, reading in place, spilling, dying.
 
-use aktis_protocol::{EntryRef, ObjectId, ProcessSlot, SessionId, TaskId};
+use aktis_protocol::{EntryRef, ExtentPlace, ObjectId, ProcessSlot, SessionId, TaskId};
 use aktis_store::{Arena, EntryState, PinError, SpillFile, SpillRefused, StoreError};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn new_arena() -> Arc<Arena> {
 fn opened_by(arena: &Arena, slot: u32) -> Arc<Arena> {
     let again = |fd: std::os::fd::BorrowedFd<'_>| -> OwnedFd { fd.try_clone_to_owned().expect("dup") };
     let opened = Arena::open(again(arena.index_fd()), again(arena.arena_fd()), ProcessSlot(slot), None);
-    Arc::new(opened.expect("open"))
+    Arc::new(opened.expect("open").with_file(arena.file_fd().map(|fd| Arc::new(again(fd)))))
 }
 
 fn put(arena: &Arc<Arena>, at: EntryRef, offset: u64, bytes: &[u8]) {
@@ -207,10 +207,85 @@ fn a_spill_file_has_no_name_and_gives_room_back() {
     std::fs::remove_dir(&directory).expect("empty");
 }
 
+/// A store with a spill file in which objects may lie.
+fn new_arena_with_file() -> (Arc<Arena>, SpillFile) {
+    let file = spill_file();
+    let arena = Arena::create(1 << 20, 64).expect("a small arena").with_file(Some(file.descriptor()));
+    (Arc::new(arena), file)
+}
+
+#[test]
+fn an_object_in_the_spill_file_is_written_and_read_there() {
+    let (arena, file) = new_arena_with_file();
+    let [writer, reader] = [1, 2].map(|slot| opened_by(&arena, slot));
+    let (at, place) = (entry(3, 1), ExtentPlace::File(5 * PAGE));
+    // Larger than the arena.
+    const BYTES: usize = (2 << 20) + 10;
+    file.reserve(5 * PAGE, BYTES as u64).expect("room");
+    arena.write_entry(at, object(1), EntryState::Writing, place.to_word(), BYTES as u64);
+    let mut extent = writer.write(at).expect("granted");
+    assert_eq!(extent.len(), BYTES);
+    extent.fill(7);
+    extent[BYTES - 1] = 8;
+    assert_eq!(reader.pin(at).err(), Some(PinError::NotResident), "not before it is sealed");
+    extent.seal();
+    let pins = [&reader, &writer, &arena].map(|arena| arena.pin(at).expect("sealed"));
+    for pin in &pins {
+        assert!(pin.len() == BYTES && pin[..BYTES - 1].iter().all(|byte| *byte == 7) && pin[BYTES - 1] == 8);
+        assert!(pin.as_ptr().addr().is_multiple_of(4096), "any numeric type may be read in place");
+    }
+    assert!(!arena.begin_spill(at), "it is in use");
+    drop(pins);
+    assert!(arena.begin_spill(at));
+    arena.finish_spill(at);
+    assert_eq!(reader.pin(at).err(), Some(PinError::NotResident));
+
+    let blocks = || rustix::fs::fstat(file.descriptor()).expect("fstat").st_blocks;
+    let before = blocks();
+    arena.write_entry(at, object(1), EntryState::Free, place.to_word(), 0);
+    file.free(5 * PAGE, BYTES as u64);
+    assert!(blocks() < before, "the disk has its room back");
+}
+
+#[test]
+fn a_spilled_object_is_read_where_it_is() {
+    let (arena, file) = new_arena_with_file();
+    let (reader, at) = (opened_by(&arena, 1), entry(0, 1));
+    put(&arena, at, 0, &[9; 10_000]);
+    arena.spill(at, &file, 2 * PAGE).expect("nobody reads it");
+    arena.write_entry(at, object(0), EntryState::Sealed, ExtentPlace::File(2 * PAGE).to_word(), 10_000);
+    assert_eq!(&reader.pin(at).expect("sealed")[..], &[9; 10_000]);
+}
+
+#[test]
+fn an_object_of_another_node_is_filled_in_the_spill_file() {
+    let (arena, file) = new_arena_with_file();
+    let (at, place) = (entry(0, 1), ExtentPlace::File(0).to_word());
+    arena.write_entry(at, object(0), EntryState::Spilled, 5, 3 * PAGE);
+    file.reserve(0, 3 * PAGE).expect("room");
+    let fill = |to: &mut [u8]| {
+        to.fill(4);
+        Ok(())
+    };
+    arena.refill(at, place, fill).expect("filled");
+    assert_eq!(&opened_by(&arena, 1).pin(at).expect("sealed")[..], &[4; 3 * PAGE as usize]);
+    assert_eq!(arena.elsewhere(at), None);
+}
+
+#[test]
+fn a_place_in_a_file_that_is_not_there_is_refused() {
+    let (arena, at) = (new_arena(), entry(0, 1));
+    arena.write_entry(at, object(0), EntryState::Writing, ExtentPlace::File(0).to_word(), PAGE);
+    assert!(matches!(arena.write(at), Err(StoreError::NotWritable { .. })));
+    arena.write_entry(at, object(0), EntryState::Sealed, ExtentPlace::File(0).to_word(), PAGE);
+    assert_eq!(arena.pin(at).err(), Some(PinError::Gone));
+    assert!(arena.begin_spill(at), "nobody is counted as a reader");
+}
+
 #[test]
 fn descriptors_are_not_inherited() {
-    let arena = new_arena();
-    for fd in [arena.index_fd(), arena.arena_fd()] {
+    let (arena, _file) = new_arena_with_file();
+    for fd in [arena.index_fd(), arena.arena_fd(), arena.file_fd().expect("a file")] {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).expect("fdinfo");
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags").trim();
         assert_ne!(u32::from_str_radix(flags, 8).expect("octal") & 0o2_000_000, 0, "close-on-exec");

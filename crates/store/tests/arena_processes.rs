@@ -145,6 +145,10 @@ fn spill_too_much(directory: &str) {
         Err(error) => println!("\nrefused: {error}"),
     }
     assert!(arena.pin(entry(0, 1)).is_ok(), "what could not be spilled stays readable");
+    match file.reserve(0, 512 * 1024) {
+        Ok(()) => println!("there was room"),
+        Err(error) => println!("no room: {error}"),
+    }
 }
 
 fn output_of_shell(test: &str, script: &str, directory: &Path) -> (bool, String) {
@@ -174,6 +178,9 @@ fn a_limit_on_file_sizes_is_an_error_and_not_a_death() {
         file.write(0, &[1; 4096]).expect("below the limit");
         let refused = file.write(700 * 1024, b"x").expect_err("above the limit");
         assert!(matches!(refused, StoreError::DiskFull { .. }), "{refused}");
+        file.reserve(0, 600 * 1024).expect("below the limit");
+        let refused = file.reserve(600 * 1024, 200 * 1024).expect_err("above the limit");
+        assert!(matches!(refused, StoreError::DiskFull { .. }), "{refused}");
         return;
     }
     let (ok, text) = output_of_shell(test, "", Path::new(env!("CARGO_TARGET_TMPDIR")));
@@ -201,6 +208,7 @@ fn a_full_disk_is_an_error_that_names_the_directory() {
         let run = "exec \"$0\" --exact a_full_disk_is_an_error_that_names_the_directory --nocapture";
         let (ok, text) = output_of_shell("", &mounted(run), &directory);
         assert!(ok && text.contains("refused: the disk is full"), "{text}");
+        assert!(text.contains("no room: the disk is full"), "{text}");
         assert!(text.contains(directory.to_str().expect("text")), "{text}");
     }
     std::fs::remove_dir(&directory).expect("empty");

@@ -38,6 +38,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
+        spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: random
             .chance(80)

@@ -16,7 +16,7 @@ pub struct Entry {
     pub object: ObjectId,
     /// Its state.
     pub state: EntryState,
-    /// Where it is in the arena.
+    /// Where it is, as a word.
     pub offset: u64,
     /// How long it is.
     pub bytes: u64,
@@ -40,7 +40,9 @@ impl Index {
                 let fresh = old.is_none_or(|old| old.entry.generation != new.entry.generation);
                 assert!(fresh, "{:?} is used again under the same generation", new.entry);
             }
+            // One that is spilled is read where it is.
             (Some(EntryState::Writing), EntryState::Sealed | EntryState::Free)
+            | (Some(EntryState::Spilled), EntryState::Sealed)
             | (Some(EntryState::Sealed | EntryState::Spilled), EntryState::Free) => {
                 assert_eq!(old.map(|old| old.entry), Some(new.entry), "the generation stays while in use");
             }

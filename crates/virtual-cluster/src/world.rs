@@ -28,6 +28,8 @@ pub enum Io {
     Spill(EntryRef),
     /// And back.
     Restore(EntryRef, u64),
+    /// Room on disk.
+    Reserve(EntryRef),
 }
 
 /// An object that the node wants copied from another one.
@@ -217,6 +219,10 @@ impl World {
                 };
                 self.input(NodeInput::Spilled { entry, outcome });
             }
+            Io::Reserve(entry) => {
+                let outcome = self.disk_error.clone().map_or(Ok(()), Err);
+                self.input(NodeInput::Reserved { entry, outcome });
+            }
             Io::Restore(entry, offset) => {
                 self.index.restore(entry, offset);
                 self.input(NodeInput::Restored { entry, outcome: Ok(()) });
@@ -321,6 +327,7 @@ impl World {
                 }
                 NodeEffect::Spill { entry, bytes: 0, .. } => self.looks.push_back(entry),
                 NodeEffect::Spill { entry, .. } => self.io.push_back(Io::Spill(entry)),
+                NodeEffect::Reserve { entry, .. } => self.io.push_back(Io::Reserve(entry)),
                 NodeEffect::Restore { entry, offset, .. } => self.io.push_back(Io::Restore(entry, offset)),
                 NodeEffect::Fetch { entry, object, peer, offset, .. } => {
                     self.fetches.push_back(Fetch { entry, object, peer, offset });

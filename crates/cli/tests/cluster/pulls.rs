@@ -79,6 +79,37 @@ fn machines_whose_stores_are_full_exchange_what_they_have_on_disk() {
     cluster.wait_until_empty();
 }
 
+#[remote]
+fn joined(first: Array<u8>, second: Array<u8>) -> Array<u8> {
+    Array::from([&first[..], &second[..], &first[..]].concat())
+}
+
+#[test]
+fn an_object_larger_than_every_store_is_made_and_read_on_disk() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let spill = directory.path().to_str().expect("text");
+    let cluster = Cluster::new_with(0, &[1, 1], &["--store-bytes", "24MiB", "--spill-directory", spill]);
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    let nodes = [1, 2].map(|machine| node_of(&cluster.machines[machine]));
+    let parts = nodes.map(|node| fill::options().on_node(node).remote(1));
+    let [first, second] = parts.clone();
+    let large = joined::options().on_node(nodes[0]).remote(first, second);
+    // One of its inputs came from the other machine; now it goes there, and to the driver's.
+    let larger = joined::options().on_node(nodes[1]).remote(large.clone(), parts[0].clone());
+    let expected = contents(1);
+    for (object, parts) in [(large, 3), (larger, 7)] {
+        let bytes = object.get_timeout(PATIENCE).unwrap();
+        assert_eq!(bytes.len(), parts * OBJECT_BYTES);
+        assert!(bytes.chunks(OBJECT_BYTES).all(|part| part == expected));
+    }
+    drop(parts);
+    cluster.wait_until_empty();
+    for machine in &cluster.machines {
+        assert_eq!(machine.store("disk_bytes"), 0, "its room on disk is given back");
+    }
+}
+
 #[test]
 fn an_object_comes_once_to_each_machine_however_many_wait_for_it() {
     let cluster = Cluster::new(0, &[1, 4]);

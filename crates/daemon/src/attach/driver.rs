@@ -1,8 +1,8 @@
 //! The driver's end: how it gets a place in a node of another process, and how it speaks from there.
 
-use super::{DESCRIPTORS_MAX, SOCKET, decode_reply, encode_request, receive, send};
+use super::{SOCKET, decode_reply, encode_request, receive, send};
 use crate::inbox::SOCKET_BYTES;
-use crate::link::{LinkError, Wire};
+use crate::link::{GreetingDescriptors, LinkError, Wire};
 use crate::programs::ProgramSource;
 use crate::trust::{TrustError, check_listener, check_node};
 use aktis_protocol::control::{FromNode, ToNode};
@@ -68,7 +68,7 @@ impl DriverLink {
         let not_a_node = || AttachError::NotANode(directory.to_owned());
         let (reply, descriptors) = receive(&socket)?;
         let welcome = decode_reply(&reply).ok_or_else(not_a_node)?.map_err(AttachError::Refused)?;
-        let descriptors = <[OwnedFd; DESCRIPTORS_MAX]>::try_from(descriptors).map_err(|_| not_a_node())?;
+        let descriptors = GreetingDescriptors::new(descriptors).ok_or_else(not_a_node)?;
         Ok(Self {
             wire: Wire::open(welcome.process, socket, descriptors)?,
             session: welcome.session,

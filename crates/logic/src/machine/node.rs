@@ -59,7 +59,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use copies::{EntryState, SpillRefusal};
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
-pub use memory::{PINNED_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS, SPILL_ABOVE_PERCENT_DEFAULT};
+pub use memory::{
+    PINNED_WAIT_MICROSECONDS_MAX, ROOM_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS,
+    SPILL_ABOVE_PERCENT_DEFAULT,
+};
 pub use messages::{Guest, NodeConfig, NodeEffect, NodeInput, OnRecord, ProgramConfig, WorkerKind};
 pub use places::{PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
@@ -266,6 +269,7 @@ impl Machine for Node {
             NodeInput::ProcessLeft { process, cause } => self.on_process_left(now, process, &cause, out),
             NodeInput::LaneDemand { lane, queued } => self.on_lane_demand(now, lane, queued, out),
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
+            NodeInput::Reserved { entry, outcome } => self.on_reserved(now, entry, outcome, out),
             NodeInput::Restored { entry, outcome } => self.on_restored(now, entry, outcome, out),
             NodeInput::Placed { shape, verdict, count } => self.on_placed(now, shape, verdict, count, out),
             NodeInput::ActorPlaced { actor, verdict } => self.on_actor_placed(now, actor, verdict, out),

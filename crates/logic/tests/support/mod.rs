@@ -29,6 +29,7 @@ impl Scene {
             store_bytes: 1 << 20,
             entries_max: 16,
             spill_bytes_max: 0,
+            spill_file_is_shared: true,
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker }),
         });

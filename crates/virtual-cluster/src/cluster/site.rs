@@ -62,6 +62,7 @@ impl Site {
             store_bytes: STORE_BYTES,
             entries_max: 256,
             spill_bytes_max: 1 << 30,
+            spill_file_is_shared: true,
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: true }),
         };

@@ -66,6 +66,7 @@ impl Stage {
             store_bytes,
             entries_max: line.number("entries", 1024)? as u32,
             spill_bytes_max: line.bytes("spill", 1 << 30)?,
+            spill_file_is_shared: true,
             spill_above_percent: line.number("spill-above", u64::from(SPILL_ABOVE_PERCENT_DEFAULT))? as u32,
             driver: match line.word(1) {
                 Ok("daemon") => None,

@@ -5,7 +5,8 @@
 
 use super::NodeEffect;
 use crate::Time;
-use aktis_protocol::{EntryRef, ObjectId, ProcessSlot};
+use aktis_protocol::control::RequestId;
+use aktis_protocol::{EntryRef, ExtentPlace, ObjectId, ProcessSlot};
 use std::collections::BTreeMap;
 
 /// Why an object was not spilled.
@@ -24,7 +25,7 @@ pub enum EntryState {
     Free,
     /// Being written by one process.
     Writing,
-    /// Immutable and in memory.
+    /// Immutable, and read where it is: in memory, or in the spill file.
     Sealed,
     /// On disk only.
     Spilled,
@@ -33,35 +34,48 @@ pub enum EntryState {
 /// Where a copy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CopyState {
+    /// The disk sets room aside for a process that wants to write it there; if `orphaned`, it is freed afterwards.
+    Reserving { file_offset: u64, writer: ProcessSlot, request: RequestId, orphaned: bool },
     /// Its bytes are not all there.
-    Writing { offset: u64, writer: ProcessSlot },
+    Writing { place: ExtentPlace, writer: ProcessSlot },
     /// In memory. Older ones have a lower `recency`; it is not spilled before `spared_until`.
     Sealed { offset: u64, recency: u64, spared_until: Time },
     /// Being copied to disk; if `orphaned`, it is freed afterwards.
     Spilling { offset: u64, file_offset: u64, orphaned: bool },
     /// On disk.
     Spilled { file_offset: u64 },
+    /// On disk, and read there.
+    Mapped { file_offset: u64 },
     /// Being copied back; if `orphaned`, it is freed afterwards.
     Restoring { offset: u64, file_offset: u64, orphaned: bool },
     /// In the store of another node, which this process stands for.
     Elsewhere { peer: ProcessSlot },
     /// Being copied from another node, if that is still there; if `orphaned`, it is freed afterwards.
-    Fetching { offset: u64, peer: Option<ProcessSlot>, orphaned: bool },
+    Fetching { place: ExtentPlace, peer: Option<ProcessSlot>, orphaned: bool },
     /// Nobody's, but somebody may still read it; it is freed when nobody does.
-    Retiring { offset: u64 },
+    Retiring { place: ExtentPlace },
 }
 
 impl CopyState {
     /// Whether all bytes are in the memory or on the disk of this node, and stay there.
     pub(super) fn is_here(&self) -> bool {
         match self {
-            Self::Sealed { .. } | Self::Spilling { .. } | Self::Spilled { .. } | Self::Restoring { .. } => {
-                true
-            }
-            Self::Writing { .. } | Self::Elsewhere { .. } | Self::Fetching { .. } | Self::Retiring { .. } => {
-                false
-            }
+            Self::Sealed { .. }
+            | Self::Spilling { .. }
+            | Self::Spilled { .. }
+            | Self::Mapped { .. }
+            | Self::Restoring { .. } => true,
+            Self::Reserving { .. }
+            | Self::Writing { .. }
+            | Self::Elsewhere { .. }
+            | Self::Fetching { .. }
+            | Self::Retiring { .. } => false,
         }
+    }
+
+    /// Whether it can be pinned.
+    pub(super) fn is_sealed(&self) -> bool {
+        matches!(self, Self::Sealed { .. } | Self::Mapped { .. })
     }
 }
 
@@ -74,28 +88,37 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    pub(super) fn arena_offset(&self) -> Option<u64> {
+    /// Where it is read or written, or will be.
+    pub(super) fn place(&self) -> Option<ExtentPlace> {
         match self.state {
-            CopyState::Writing { offset, .. }
-            | CopyState::Sealed { offset, .. }
+            CopyState::Writing { place, .. }
+            | CopyState::Fetching { place, .. }
+            | CopyState::Retiring { place } => Some(place),
+            CopyState::Sealed { offset, .. }
             | CopyState::Spilling { offset, .. }
-            | CopyState::Restoring { offset, .. }
-            | CopyState::Fetching { offset, .. }
-            | CopyState::Retiring { offset } => Some(offset),
-            CopyState::Spilled { .. } | CopyState::Elsewhere { .. } => None,
+            | CopyState::Restoring { offset, .. } => Some(ExtentPlace::Arena(offset)),
+            CopyState::Mapped { file_offset } => Some(ExtentPlace::File(file_offset)),
+            CopyState::Reserving { .. } | CopyState::Spilled { .. } | CopyState::Elsewhere { .. } => None,
+        }
+    }
+
+    pub(super) fn arena_offset(&self) -> Option<u64> {
+        match self.place() {
+            Some(ExtentPlace::Arena(offset)) => Some(offset),
+            _ => None,
         }
     }
 
     pub(super) fn file_offset(&self) -> Option<u64> {
         match self.state {
-            CopyState::Spilling { file_offset, .. }
+            CopyState::Reserving { file_offset, .. }
+            | CopyState::Spilling { file_offset, .. }
             | CopyState::Spilled { file_offset }
             | CopyState::Restoring { file_offset, .. } => Some(file_offset),
-            CopyState::Writing { .. }
-            | CopyState::Sealed { .. }
-            | CopyState::Elsewhere { .. }
-            | CopyState::Fetching { .. }
-            | CopyState::Retiring { .. } => None,
+            _ => match self.place() {
+                Some(ExtentPlace::File(file_offset)) => Some(file_offset),
+                _ => None,
+            },
         }
     }
 }
@@ -193,7 +216,7 @@ impl Copies {
         let offset = match copy.state {
             // Whoever finds it learns where it is; whoever frees it does not.
             CopyState::Elsewhere { peer } if state == EntryState::Spilled => u64::from(peer.0) + 1,
-            _ => copy.arena_offset().unwrap_or(0),
+            _ => copy.place().map_or(0, ExtentPlace::to_word),
         };
         NodeEffect::WriteEntry { entry, object: copy.object, state, offset, bytes: copy.bytes }
     }
@@ -211,6 +234,13 @@ impl Copies {
         }
     }
 
+    /// What the disk sets room aside for, for a process that wants to write there.
+    pub(super) fn reserved_for(&self, process: ProcessSlot) -> Vec<EntryRef> {
+        let reserved =
+            |copy: &&Copy| matches!(copy.state, CopyState::Reserving { writer, .. } if writer == process);
+        self.iter().filter(reserved).map(|copy| copy.entry).collect()
+    }
+
     /// The copies that only another node has, or that are on their way from it.
     pub(super) fn of_peer(&self, process: ProcessSlot) -> Vec<EntryRef> {
         let from_there = |copy: &&Copy| match copy.state {
@@ -223,8 +253,12 @@ impl Copies {
 
     /// The copies of an object that have been written and can be read, if not at once.
     pub(super) fn readable(&self, object: ObjectId) -> Vec<EntryRef> {
-        let hidden =
-            |state: &CopyState| matches!(state, CopyState::Writing { .. } | CopyState::Retiring { .. });
+        let hidden = |state: &CopyState| {
+            matches!(
+                state,
+                CopyState::Reserving { .. } | CopyState::Writing { .. } | CopyState::Retiring { .. }
+            )
+        };
         let entries = self.by_object.get(&object).into_iter().flatten().copied();
         entries.filter(|entry| !hidden(&self.get(*entry).state)).collect()
     }
@@ -240,10 +274,12 @@ impl Copies {
         entries.map(|entry| self.get(*entry)).find(|copy| copy.state.is_here()).map(|copy| copy.bytes)
     }
 
-    /// The copy's bytes are there.
-    pub(super) fn seal(&mut self, entry: EntryRef, now: Time) {
-        let offset = self.get(entry).arena_offset().expect("a written copy is in memory");
-        self.seal_at(entry, offset, now);
+    /// The copy's bytes are there. In memory it is left until `spared_until`.
+    pub(super) fn seal(&mut self, entry: EntryRef, spared_until: Time) {
+        match self.get(entry).place().expect("a written copy has a place") {
+            ExtentPlace::Arena(offset) => self.seal_at(entry, offset, spared_until),
+            ExtentPlace::File(file_offset) => self.set_state(entry, CopyState::Mapped { file_offset }),
+        }
     }
 
     /// The copy is in memory, was just used, and is left there until `spared_until`.

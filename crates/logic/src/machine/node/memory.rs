@@ -3,25 +3,28 @@
 //! Requests for space wait in one queue, first come, first served, whether they want to write a new
 //! object or to bring one back. The queue always moves: its head is granted as soon as anything of its
 //! size is free, and until then every object that is not in use is spilled, one after another; what is
-//! being written ends by itself; what is pinned is tried again and again. A head that nothing of this
-//! can help (the disk refuses; everything stays pinned for [`PINNED_WAIT_MICROSECONDS_MAX`] although nothing is on its
-//! way into memory) is denied, so that those behind it get their turn. Objects of other nodes come into the queue a few at
-//! a time (`pulls`).
+//! being written ends by itself; what is pinned is tried again and again. A head that nothing of this helps within
+//! [`ROOM_WAIT_MICROSECONDS_MAX`] gets a place in the spill file, where the object is written and read through mappings
+//! (`on_disk`): tasks that fit into the store one by one never wait for each other's memory. Only if that place is not to
+//! be had either (the disk refuses; `spill_bytes_max` is reached), the head is denied, at once or after
+//! [`PINNED_WAIT_MICROSECONDS_MAX`], so that those behind it get their turn. Objects of other nodes come into the
+//! queue a few at a time (`pulls`).
 //!
 //! Invariants:
 //! 1. No two copies overlap, in the arena or in the spill file.
 //! 2. An entry in use belongs to one copy; its generation differs from that of its last use.
 //! 3. Bytes that are being copied to or from disk are not given to anyone else meanwhile.
-//! 4. `recency` lists exactly the sealed copies.
+//! 4. `recency` lists exactly the sealed copies in memory.
 
 mod elsewhere;
+mod on_disk;
 mod pulls;
 mod refusals;
 mod retiring;
 mod spilling;
 
 use pulls::Pulls;
-use refusals::{too_large, too_many};
+use refusals::too_many;
 use retiring::Retiring;
 use spilling::Prospect;
 
@@ -31,12 +34,16 @@ use crate::extents::{Extents, page_bytes};
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::state::StoreRow;
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, ExtentPlace, Failure, FailureKind, ObjectId, ProcessSlot};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long an object that was found pinned, and how long one that was just restored, is left alone.
 pub const SPARED_MICROSECONDS: u64 = 10_000;
-/// How long the first request in the queue waits while everything in memory is pinned.
+/// How long a request waits for memory that others use before it gets a place in the spill file. Later requests do not
+/// wait at all until something in memory was freed.
+pub const ROOM_WAIT_MICROSECONDS_MAX: u64 = 100_000;
+/// How long the first request in the queue waits while everything in memory is pinned and it cannot get a place in the
+/// spill file.
 pub const PINNED_WAIT_MICROSECONDS_MAX: u64 = 30_000_000;
 /// How long objects are not spilled ahead of need after the disk refused one.
 const DISK_REST_MICROSECONDS: u64 = 1_000_000;
@@ -52,16 +59,29 @@ enum Request {
     Restore { entry: EntryRef },
 }
 
+/// A request that waits for its turn.
+#[derive(Debug)]
+struct Queued {
+    request: Request,
+    since: Time,
+    /// What the disk said when this was to get a place there.
+    disk_refusal: Option<String>,
+}
+
 #[derive(Debug)]
 pub(super) struct Memory {
     arena: Extents,
     file: Extents,
     pub(super) copies: Copies,
-    queue: VecDeque<Request>,
+    /// Whether objects may be written and read in the spill file.
+    file_is_shared: bool,
+    queue: VecDeque<Queued>,
     /// Since when the head of the queue is the head.
     head_since: Time,
     /// What the disk said when space was made for the head.
     head_refusal: Option<String>,
+    /// A request has waited in vain, and nothing in memory was freed since.
+    waits_in_vain: bool,
     /// When to try again although nothing has happened.
     retry_at: Option<Time>,
     /// Who waits for an object to be in memory.
@@ -104,9 +124,11 @@ impl Memory {
             arena: Extents::new(config.store_bytes),
             file: Extents::new(config.spill_bytes_max),
             copies: Copies::new(config.entries_max),
+            file_is_shared: config.spill_file_is_shared,
             queue: VecDeque::new(),
             head_since: Time(0),
             head_refusal: None,
+            waits_in_vain: false,
             retry_at: None,
             waiters: BTreeMap::new(),
             spilling_bytes: 0,
@@ -165,10 +187,9 @@ impl Memory {
         bytes: u64,
         out: &mut Effects<NodeEffect>,
     ) {
-        if bytes > self.arena.size() {
-            let failure = too_large(bytes, self.arena.size());
-            out.push(NodeEffect::Send { to: from, message: FromNode::ExtentDenied { request, failure } });
-            return;
+        if let Some(failure) = self.never_fits(bytes) {
+            let message = FromNode::ExtentDenied { request, failure };
+            return out.push(NodeEffect::Send { to: from, message });
         }
         self.enqueue(now, Request::Write { from, request, object, bytes });
         self.pump(now, out);
@@ -221,9 +242,9 @@ impl Memory {
             return;
         }
         let bytes = entries.iter().map(|entry| self.copies.get(*entry).bytes).max().unwrap_or(0);
-        if bytes > self.arena.size() {
+        if let Some(failure) = self.never_fits(bytes) {
             // It is known here, and others may read it where it is.
-            let message = FromNode::Restored { request, outcome: Err(too_large(bytes, self.arena.size())) };
+            let message = FromNode::Restored { request, outcome: Err(failure) };
             return out.push(NodeEffect::Send { to: from, message });
         }
         // An object that is being spilled comes back once that has ended, one way or the other.
@@ -252,20 +273,21 @@ impl Memory {
         dead: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) -> Vec<(ObjectId, Failure)> {
-        self.queue.retain(|request| !matches!(request, Request::Write { from, .. } if *from == dead));
+        self.queue.retain(|queued| !matches!(queued.request, Request::Write { from, .. } if from == dead));
         for waiting in self.waiters.values_mut() {
             waiting.retain(|(from, _)| *from != dead);
         }
         self.waiters.retain(|_, waiting| !waiting.is_empty());
         let copies = &self.copies;
         let waiters = &self.waiters;
-        self.queue.retain(|request| match request {
-            Request::Restore { entry } => waiters.contains_key(&copies.get(*entry).object),
+        self.queue.retain(|queued| match queued.request {
+            Request::Restore { entry } => waiters.contains_key(&copies.get(entry).object),
             Request::Write { .. } => true,
         });
         for entry in self.copies.written_by(dead, None) {
             self.free(entry, out);
         }
+        self.forget_reserved_for(dead);
         let lost = self.on_peer_died(dead, out);
         self.new_head(now);
         self.pump(now, out);
@@ -283,7 +305,15 @@ impl Memory {
         if self.queue.is_empty() {
             self.new_head(now);
         }
-        self.queue.push_back(request);
+        self.queue.push_back(Queued { request, since: now, disk_refusal: None });
+    }
+
+    fn is_queued(&self, entry: EntryRef) -> bool {
+        self.queue.iter().any(|queued| queued.request == Request::Restore { entry })
+    }
+
+    fn unqueue(&mut self, entry: EntryRef) {
+        self.queue.retain(|queued| queued.request != Request::Restore { entry });
     }
 
     fn new_head(&mut self, now: Time) {
@@ -293,7 +323,7 @@ impl Memory {
 
     /// One restore per object, however many wait for it.
     fn want_restored(&mut self, now: Time, entry: EntryRef) {
-        if !self.queue.contains(&Request::Restore { entry }) {
+        if !self.is_queued(entry) {
             self.enqueue(now, Request::Restore { entry });
         }
     }
@@ -304,52 +334,69 @@ impl Memory {
         loop {
             self.admit_pulls(now);
             let Some(head) = self.queue.front() else { break };
-            let bytes = match head {
-                Request::Write { bytes, .. } => *bytes,
-                Request::Restore { entry } => self.copies.get(*entry).bytes,
+            let bytes = match head.request {
+                Request::Write { bytes, .. } => bytes,
+                Request::Restore { entry } => self.copies.get(entry).bytes,
             };
             let outcome = match self.arena.allocate(bytes) {
-                Some(offset) => Ok(offset),
+                Some(offset) => Ok(ExtentPlace::Arena(offset)),
                 None => match self.make_room(now, bytes, out) {
                     Prospect::Wait => break,
+                    Prospect::OnDisk(file_offset) => Ok(ExtentPlace::File(file_offset)),
                     Prospect::Hopeless(failure) => Err(failure),
                 },
             };
-            let request = self.queue.pop_front().expect("the queue has a head");
+            let head = self.queue.pop_front().expect("the queue has a head");
             self.new_head(now);
-            self.settle(request, outcome, out);
+            self.settle(head.request, outcome, out);
         }
         self.spill_ahead(now, out);
     }
 
-    fn settle(&mut self, request: Request, outcome: Result<u64, Failure>, out: &mut Effects<NodeEffect>) {
+    fn settle(
+        &mut self,
+        request: Request,
+        outcome: Result<ExtentPlace, Failure>,
+        out: &mut Effects<NodeEffect>,
+    ) {
         match (request, outcome) {
-            (Request::Write { from, request, object, bytes }, Ok(offset)) => {
-                let Some(entry) = self.copies.add(object, bytes, CopyState::Writing { offset, writer: from })
-                else {
-                    self.arena.release(offset, bytes);
+            (Request::Write { from, request, object, bytes }, Ok(place)) => {
+                let state = match place {
+                    ExtentPlace::Arena(_) => CopyState::Writing { place, writer: from },
+                    ExtentPlace::File(file_offset) => {
+                        CopyState::Reserving { file_offset, writer: from, request, orphaned: false }
+                    }
+                };
+                let Some(entry) = self.copies.add(object, bytes, state) else {
+                    self.release(place, bytes, out);
                     let failure = too_many(self.copies.entries_max());
                     let message = FromNode::ExtentDenied { request, failure };
                     return out.push(NodeEffect::Send { to: from, message });
                 };
-                out.push(self.copies.order(entry, EntryState::Writing));
-                let message = FromNode::ExtentGranted { request, entry };
-                out.push(NodeEffect::Send { to: from, message });
+                match place {
+                    ExtentPlace::Arena(_) => self.grant(entry, from, request, out),
+                    ExtentPlace::File(file_offset) => {
+                        out.push(NodeEffect::Reserve { entry, file_offset, bytes });
+                    }
+                }
             }
             (Request::Write { from, request, .. }, Err(failure)) => {
                 let message = FromNode::ExtentDenied { request, failure };
                 out.push(NodeEffect::Send { to: from, message });
             }
-            (Request::Restore { entry }, Ok(offset)) => {
+            (Request::Restore { entry }, Ok(place)) => {
                 let bytes = self.copies.get(entry).bytes;
-                match self.copies.get(entry).state {
-                    CopyState::Spilled { file_offset } => {
+                match (self.copies.get(entry).state.clone(), place) {
+                    (CopyState::Spilled { file_offset }, ExtentPlace::Arena(offset)) => {
                         let state = CopyState::Restoring { offset, file_offset, orphaned: false };
                         self.copies.set_state(entry, state);
                         self.restoring += 1;
                         out.push(NodeEffect::Restore { entry, file_offset, bytes, offset });
                     }
-                    CopyState::Elsewhere { peer } => self.fetch(entry, peer, offset, out),
+                    (CopyState::Spilled { .. }, ExtentPlace::File(file_offset)) => {
+                        self.map_where_it_is(entry, file_offset, out);
+                    }
+                    (CopyState::Elsewhere { peer }, place) => self.fetch(entry, peer, place, out),
                     _ => unreachable!("only copies that are not in memory are queued to be restored"),
                 }
             }
@@ -360,30 +407,52 @@ impl Memory {
         }
     }
 
+    /// The process may write the object.
+    fn grant(&mut self, entry: EntryRef, to: ProcessSlot, request: RequestId, out: &mut Effects<NodeEffect>) {
+        out.push(self.copies.order(entry, EntryState::Writing));
+        out.push(NodeEffect::Send { to, message: FromNode::ExtentGranted { request, entry } });
+    }
+
+    /// Gives back what was allocated for a copy.
+    fn release(&mut self, place: ExtentPlace, bytes: u64, out: &mut Effects<NodeEffect>) {
+        match place {
+            ExtentPlace::Arena(offset) => {
+                self.arena.release(offset, bytes);
+                self.waits_in_vain = false;
+            }
+            ExtentPlace::File(file_offset) => {
+                self.file.release(file_offset, bytes);
+                out.push(NodeEffect::FreeSpilled { file_offset, bytes });
+            }
+        }
+    }
+
     /// Frees a copy that nobody copies to or from disk.
     fn free(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
-        let order = self.copies.order(entry, EntryState::Free);
+        // An entry for which room is set aside is not published yet.
+        let is_published = !matches!(self.copies.get(entry).state, CopyState::Reserving { .. });
+        let order = is_published.then(|| self.copies.order(entry, EntryState::Free));
         let copy = self.copies.remove(entry);
         match copy.state {
-            CopyState::Writing { offset, .. }
-            | CopyState::Sealed { offset, .. }
-            | CopyState::Retiring { offset } => {
-                self.arena.release(offset, copy.bytes);
+            CopyState::Writing { place, .. } | CopyState::Retiring { place } => {
+                self.release(place, copy.bytes, out);
             }
-            CopyState::Spilled { file_offset } => {
-                self.file.release(file_offset, copy.bytes);
-                out.push(NodeEffect::FreeSpilled { file_offset, bytes: copy.bytes });
+            CopyState::Sealed { offset, .. } => self.release(ExtentPlace::Arena(offset), copy.bytes, out),
+            CopyState::Reserving { file_offset, .. }
+            | CopyState::Spilled { file_offset }
+            | CopyState::Mapped { file_offset } => {
+                self.release(ExtentPlace::File(file_offset), copy.bytes, out);
             }
             CopyState::Elsewhere { .. } => {}
             CopyState::Spilling { .. } | CopyState::Restoring { .. } | CopyState::Fetching { .. } => {
                 unreachable!("memory invariant 3: {entry:?} is being copied")
             }
         }
-        out.push(order);
+        out.extend(order);
     }
 
     fn answer_if_resident(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
-        let sealed = |entry: &EntryRef| matches!(self.copies.get(*entry).state, CopyState::Sealed { .. });
+        let sealed = |entry: &EntryRef| self.copies.get(*entry).state.is_sealed();
         let readable = self.copies.readable(object);
         if let Some(&first) = readable.first().filter(|_| readable.iter().all(sealed)) {
             self.copies.touch(object);
@@ -417,13 +486,15 @@ impl Memory {
         for copy in self.copies.iter() {
             let retiring = matches!(copy.state, CopyState::Retiring { .. });
             assert_eq!(retiring, self.retiring.contains_key(&copy.entry), "{} retires", copy.object);
-            if let CopyState::Writing { writer, .. } = copy.state {
+            if let CopyState::Writing { writer, .. } | CopyState::Reserving { writer, orphaned: false, .. } =
+                copy.state
+            {
                 assert!(is_live(writer), "{} is written by the dead process {writer}", copy.object);
             }
         }
         let waiting = self.waiters.values().flatten().map(|(from, _)| *from);
-        let writing = self.queue.iter().filter_map(|request| match request {
-            Request::Write { from, .. } => Some(*from),
+        let writing = self.queue.iter().filter_map(|queued| match queued.request {
+            Request::Write { from, .. } => Some(from),
             Request::Restore { .. } => None,
         });
         assert!(waiting.chain(writing).all(&is_live), "a dead process waits for memory");

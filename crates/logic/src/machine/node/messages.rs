@@ -68,6 +68,13 @@ pub enum NodeInput {
         /// Whether it worked.
         outcome: Result<(), SpillRefusal>,
     },
+    /// `Reserve` is done.
+    Reserved {
+        /// The object's entry.
+        entry: EntryRef,
+        /// A message if it failed.
+        outcome: Result<(), String>,
+    },
     /// `Restore` is done.
     Restored {
         /// The object's entry.
@@ -299,7 +306,8 @@ pub enum NodeEffect {
         object: ObjectId,
         /// Its state from now on.
         state: EntryState,
-        /// Where in the arena; of one that another node has, one more than the place of the process that stands for it.
+        /// The word of its [`ExtentPlace`](aktis_protocol::ExtentPlace); of one that another node has, one more than
+        /// the place of the process that stands for it.
         offset: u64,
         /// How long.
         bytes: u64,
@@ -316,6 +324,15 @@ pub enum NodeEffect {
         /// Where in the spill file.
         file_offset: u64,
     },
+    /// Set room aside in the spill file, for an object that is written there through a mapping; answered by `Reserved`.
+    Reserve {
+        /// The entry.
+        entry: EntryRef,
+        /// Where in the spill file.
+        file_offset: u64,
+        /// How long.
+        bytes: u64,
+    },
     /// Copy a spilled object from disk to this place in the arena and mark its entry as sealed there.
     Restore {
         /// The entry.
@@ -327,7 +344,7 @@ pub enum NodeEffect {
         /// Where in the arena.
         offset: u64,
     },
-    /// Copy an object from another node to this place in the arena and mark its entry as sealed there; answered
+    /// Copy an object from another node to this place and mark its entry as sealed there; answered
     /// by `Restored`.
     Fetch {
         /// The entry.
@@ -338,7 +355,7 @@ pub enum NodeEffect {
         peer: ProcessSlot,
         /// How long.
         bytes: u64,
-        /// Where in the arena.
+        /// The word of its [`ExtentPlace`](aktis_protocol::ExtentPlace).
         offset: u64,
     },
     /// Ask where tasks of this shape, for which this node has nothing free, can run; answered by `Placed`.
@@ -479,6 +496,8 @@ pub struct NodeConfig {
     pub entries_max: u32,
     /// Bytes that may be on disk.
     pub spill_bytes_max: u64,
+    /// Whether all processes have the spill file, and can write and read objects there.
+    pub spill_file_is_shared: bool,
     /// Part of the arena, in percent, above which objects are spilled ahead of need.
     pub spill_above_percent: u32,
     /// The program of the driver that the node lives in; none if it lives in a daemon.

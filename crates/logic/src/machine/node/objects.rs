@@ -43,6 +43,18 @@ impl Node {
         }
     }
 
+    pub(super) fn on_reserved(
+        &mut self,
+        now: Time,
+        entry: EntryRef,
+        outcome: Result<(), String>,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some((object, failure)) = self.memory.on_reserved(now, entry, outcome, out) {
+            self.on_value_lost(now, object, failure, out);
+        }
+    }
+
     pub(super) fn on_escaped(
         &mut self,
         from: ProcessSlot,

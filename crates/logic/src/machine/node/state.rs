@@ -101,10 +101,13 @@ impl Node {
             entry: copy.entry,
             bytes: copy.bytes,
             holders: self.directory.holders(copy.object).collect(),
-            sealed: !matches!(copy.state, CopyState::Writing { .. }),
+            sealed: !matches!(copy.state, CopyState::Reserving { .. } | CopyState::Writing { .. }),
             // The shell looks, which can.
             pinned: false,
-            spilled: matches!(copy.state, CopyState::Spilled { .. } | CopyState::Restoring { .. }),
+            spilled: matches!(
+                copy.state,
+                CopyState::Spilled { .. } | CopyState::Mapped { .. } | CopyState::Restoring { .. }
+            ),
             elsewhere: matches!(copy.state, CopyState::Elsewhere { .. } | CopyState::Fetching { .. }),
         })
     }

@@ -3,9 +3,9 @@
 use super::super::copies::CopyState;
 use super::super::{EntryState, NodeEffect};
 use super::refusals::too_many;
-use super::{Memory, Request, SPARED_MICROSECONDS};
+use super::{Memory, SPARED_MICROSECONDS};
 use crate::{Effects, Time};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{EntryRef, ExtentPlace, Failure, FailureKind, ObjectId, ProcessSlot};
 
 impl Memory {
     /// Another node has the object: gives its entry here. A copy that is here already is as good. It may be larger than
@@ -55,28 +55,44 @@ impl Memory {
     pub(in super::super) fn copy_of(&self, object: ObjectId) -> Option<(EntryRef, Option<ProcessSlot>)> {
         let copies =
             self.copies.readable(object).into_iter().filter_map(|entry| match self.copies.get(entry).state {
-                CopyState::Sealed { .. } => Some((0, entry, None)),
+                CopyState::Sealed { .. } | CopyState::Mapped { .. } => Some((0, entry, None)),
                 CopyState::Spilling { .. } | CopyState::Spilled { .. } | CopyState::Restoring { .. } => {
                     Some((1, entry, None))
                 }
                 CopyState::Elsewhere { peer } => Some((2, entry, Some(peer))),
                 CopyState::Fetching { peer, .. } => peer.map(|peer| (2, entry, Some(peer))),
-                CopyState::Writing { .. } | CopyState::Retiring { .. } => None,
+                CopyState::Reserving { .. } | CopyState::Writing { .. } | CopyState::Retiring { .. } => None,
             });
         copies.min_by_key(|(distance, ..)| *distance).map(|(_, entry, peer)| (entry, peer))
     }
 
-    /// There is room for the object: it is copied.
+    /// There is room for the object: it is copied, on disk once the disk has set the room aside.
     pub(super) fn fetch(
         &mut self,
         entry: EntryRef,
         peer: ProcessSlot,
-        offset: u64,
+        place: ExtentPlace,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.copies.set_state(entry, CopyState::Fetching { place, peer: Some(peer), orphaned: false });
+        match place {
+            ExtentPlace::Arena(_) => self.order_fetch(entry, peer, place, out),
+            ExtentPlace::File(file_offset) => {
+                let bytes = self.copies.get(entry).bytes;
+                out.push(NodeEffect::Reserve { entry, file_offset, bytes });
+            }
+        }
+    }
+
+    pub(super) fn order_fetch(
+        &mut self,
+        entry: EntryRef,
+        peer: ProcessSlot,
+        place: ExtentPlace,
         out: &mut Effects<NodeEffect>,
     ) {
         let (object, bytes) = (self.copies.get(entry).object, self.copies.get(entry).bytes);
-        self.copies.set_state(entry, CopyState::Fetching { offset, peer: Some(peer), orphaned: false });
-        out.push(NodeEffect::Fetch { entry, object, peer, bytes, offset });
+        out.push(NodeEffect::Fetch { entry, object, peer, bytes, offset: place.to_word() });
     }
 
     /// The copy from another node is complete, or will not be. Gives the object if that was its last copy.
@@ -84,7 +100,7 @@ impl Memory {
         &mut self,
         now: Time,
         entry: EntryRef,
-        (offset, peer, orphaned): (u64, Option<ProcessSlot>, bool),
+        (place, peer, orphaned): (ExtentPlace, Option<ProcessSlot>, bool),
         outcome: Result<(), String>,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ObjectId, Failure)> {
@@ -93,7 +109,7 @@ impl Memory {
         match (outcome, peer) {
             (Ok(()), _) => {
                 // Spared for a moment, so that those who asked for it can pin it.
-                self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
+                self.copies.seal(entry, Time(now.0 + SPARED_MICROSECONDS));
                 self.pulled.add(bytes);
                 match orphaned {
                     true => self.retire(entry, out),
@@ -101,7 +117,7 @@ impl Memory {
                 }
             }
             (Err(text), peer) => {
-                self.arena.release(offset, bytes);
+                self.release(place, bytes, out);
                 self.copies.set_state(entry, CopyState::Elsewhere { peer: peer.unwrap_or_default() });
                 self.free(entry, out);
                 let text = format!("could not copy object {object} from another node: {text}");
@@ -153,7 +169,7 @@ impl Memory {
         text: String,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ObjectId, Failure)> {
-        self.queue.retain(|request| *request != Request::Restore { entry });
+        self.unqueue(entry);
         self.free(entry, out);
         self.lose(object, text, out)
     }

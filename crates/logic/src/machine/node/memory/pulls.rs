@@ -95,10 +95,11 @@ impl Memory {
     /// Forgets those that have come, or were given up.
     fn forget_ended_pulls(&mut self) {
         let (copies, queue) = (&self.copies, &self.queue);
+        let is_queued = |entry| queue.iter().any(|queued| queued.request == Request::Restore { entry });
         self.pulls.admitted.retain(|&entry, _| {
             copies.find(entry).is_some_and(|copy| match copy.state {
                 CopyState::Fetching { .. } => true,
-                CopyState::Elsewhere { .. } => queue.contains(&Request::Restore { entry }),
+                CopyState::Elsewhere { .. } => is_queued(entry),
                 _ => false,
             })
         });

@@ -3,14 +3,20 @@
 use super::PINNED_WAIT_MICROSECONDS_MAX;
 use aktis_protocol::{Failure, FailureKind};
 
-pub(super) fn too_large(bytes: u64, size: u64) -> Failure {
-    Failure::new(
-        FailureKind::Store,
-        format!(
-            "an object of {bytes} bytes is larger than the object store of {size} bytes\n\
-             hint: start the session with a larger store_bytes, or split the object"
+/// `file` is how much may be spilled; none if the spill file could not be made.
+pub(super) fn too_large(bytes: u64, size: u64, file: Option<u64>) -> Failure {
+    let text = format!("an object of {bytes} bytes is larger than the object store of {size} bytes");
+    let text = match file {
+        Some(file) => format!(
+            "{text}, and than the {file} bytes that may be spilled\n\
+             hint: start the session with a larger store_bytes or spill_bytes_max, or split the object"
         ),
-    )
+        None => format!(
+            "{text}, and there is no spill file\n\
+             hint: start the session with a larger store_bytes, or with a spill_directory that can be written to"
+        ),
+    };
+    Failure::new(FailureKind::Store, text)
 }
 
 pub(super) fn too_many(entries: u32) -> Failure {
@@ -39,8 +45,10 @@ pub(super) fn all_in_use(bytes: u64) -> Failure {
     Failure::new(
         FailureKind::Store,
         format!(
-            "the object store is full of values in use; {bytes} bytes did not get free within {seconds} s\n\
-             hint: drop arrays that were read from the store before making new ones, or raise store_bytes"
+            "the object store is full of values in use; {bytes} bytes did not get free within {seconds} s, \
+             and may not be spilled\n\
+             hint: raise spill_bytes_max or store_bytes, or drop arrays that were read from the store before making \
+             new ones"
         ),
     )
 }

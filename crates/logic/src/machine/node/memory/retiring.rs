@@ -31,10 +31,10 @@ impl Memory {
     /// writer is done with it.
     pub(in super::super) fn forget(&mut self, now: Time, object: ObjectId, out: &mut Effects<NodeEffect>) {
         for entry in self.copies.readable(object) {
-            if self.queue.front() == Some(&(Request::Restore { entry })) {
+            if self.queue.front().is_some_and(|head| head.request == Request::Restore { entry }) {
                 self.new_head(now);
             }
-            self.queue.retain(|request| *request != Request::Restore { entry });
+            self.unqueue(entry);
             match &mut self.copies.get_mut(entry).state {
                 CopyState::Spilling { orphaned, .. }
                 | CopyState::Restoring { orphaned, .. }
@@ -51,8 +51,9 @@ impl Memory {
     /// for longer than its reference, and a process may die after it passed a reference on.
     pub(super) fn retire(&mut self, entry: EntryRef, out: &mut Effects<NodeEffect>) {
         match self.copies.get(entry).state {
-            CopyState::Sealed { offset, .. } => {
-                self.copies.set_state(entry, CopyState::Retiring { offset });
+            CopyState::Sealed { .. } | CopyState::Mapped { .. } => {
+                let place = self.copies.get(entry).place().expect("a sealed copy has a place");
+                self.copies.set_state(entry, CopyState::Retiring { place });
                 self.look_at(entry, SPARED_MICROSECONDS, out);
             }
             _ => self.free(entry, out),
@@ -61,7 +62,7 @@ impl Memory {
 
     /// Asks whether anybody reads the copy: a spill of no bytes takes it out of reach, unless somebody does.
     fn look_at(&mut self, entry: EntryRef, delay_microseconds: u64, out: &mut Effects<NodeEffect>) {
-        let offset = self.copies.get(entry).arena_offset().expect("it is in memory");
+        let offset = self.copies.get(entry).arena_offset().unwrap_or_default();
         self.retiring.insert(entry, Retiring::LookedAt { delay_microseconds });
         out.push(NodeEffect::Spill { entry, offset, bytes: 0, file_offset: 0 });
     }

@@ -8,12 +8,14 @@ use super::{
 };
 use crate::extents::page_bytes;
 use crate::{Effects, Time};
-use aktis_protocol::{EntryRef, Failure, FailureKind, ObjectId};
+use aktis_protocol::{EntryRef, ExtentPlace, Failure, FailureKind, ObjectId};
 
 /// What can be done for a request that does not fit.
 pub(super) enum Prospect {
     /// Something will be free, or may be.
     Wait,
+    /// There is a place for it in the spill file.
+    OnDisk(u64),
     /// Nothing will.
     Hopeless(Failure),
 }
@@ -42,7 +44,7 @@ impl Memory {
         self.spilling_bytes -= page_bytes(bytes);
         match outcome {
             Ok(()) => {
-                self.arena.release(offset, bytes);
+                self.release(ExtentPlace::Arena(offset), bytes, out);
                 self.copies.set_state(entry, CopyState::Spilled { file_offset });
                 self.spilled.add(bytes);
             }
@@ -76,8 +78,8 @@ impl Memory {
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ObjectId, Failure)> {
         let copy = self.copies.find(entry)?;
-        if let CopyState::Fetching { offset, peer, orphaned } = copy.state {
-            return self.on_fetched(now, entry, (offset, peer, orphaned), outcome, out);
+        if let CopyState::Fetching { place, peer, orphaned } = copy.state {
+            return self.on_fetched(now, entry, (place, peer, orphaned), outcome, out);
         }
         let CopyState::Restoring { offset, file_offset, orphaned } = copy.state else { return None };
         let (object, bytes) = (copy.object, copy.bytes);
@@ -91,7 +93,7 @@ impl Memory {
                 self.copies.seal_at(entry, offset, Time(now.0 + SPARED_MICROSECONDS));
             }
             Err(text) => {
-                self.arena.release(offset, bytes);
+                self.release(ExtentPlace::Arena(offset), bytes, out);
                 self.copies.set_state(entry, CopyState::Spilled { file_offset });
                 let text = format!("could not read object {object} back from disk: {text}");
                 self.answer(object, Err(Failure::new(FailureKind::Store, text)), out);
@@ -109,6 +111,9 @@ impl Memory {
     /// Orders spills until, if they all succeed, `bytes` may fit. There may be enough in all and yet not
     /// in one piece: then one more is spilled whenever none is in progress.
     pub(super) fn make_room(&mut self, now: Time, bytes: u64, out: &mut Effects<NodeEffect>) -> Prospect {
+        if bytes > self.arena.size() {
+            return self.only_on_disk(bytes);
+        }
         let mut file_full = false;
         while self.head_refusal.is_none()
             && (self.spilling_bytes == 0 || self.arena.available() + self.spilling_bytes < page_bytes(bytes))
@@ -125,19 +130,26 @@ impl Memory {
         if self.spilling_bytes > 0 || self.is_looking() {
             return Prospect::Wait;
         }
-        if let Some(text) = &self.head_refusal {
-            return Prospect::Hopeless(refused(bytes, text));
+        if let Some(text) = self.head_refusal.clone() {
+            return self.on_disk_or(|| refused(bytes, &text));
         }
         if file_full {
-            let text = format!("the {} bytes that may be spilled are in use", self.file.size());
-            return Prospect::Hopeless(refused(bytes, &text));
+            let text = self.all_spilled();
+            return self.on_disk_or(|| refused(bytes, &text));
         }
         if self.is_filling() {
             // What comes into memory can leave it afterwards.
             self.head_since = now;
         }
+        if let Some(file_offset) = self.place_after_waiting(now) {
+            return Prospect::OnDisk(file_offset);
+        }
         if now.0 >= self.head_since.0 + PINNED_WAIT_MICROSECONDS_MAX {
-            return Prospect::Hopeless(all_in_use(bytes));
+            let head = self.queue.front().expect("the queue has a head");
+            return Prospect::Hopeless(match &head.disk_refusal {
+                Some(text) => refused(bytes, text),
+                None => all_in_use(bytes),
+            });
         }
         self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
         Prospect::Wait

@@ -1,5 +1,6 @@
 //! Memory alone: requests in, orders out.
 
+mod on_disk;
 mod pulls;
 
 use super::super::SpillRefusal;
@@ -9,13 +10,18 @@ use aktis_protocol::{Labels, NodeId, Resources, SessionId, TaskId};
 const WRITER: ProcessSlot = ProcessSlot(0);
 
 fn memory(pages: u64, entries: u32) -> Memory {
+    memory_and_file(pages, entries, u64::MAX)
+}
+
+fn memory_and_file(pages: u64, entries: u32, spill_bytes_max: u64) -> Memory {
     Memory::new(&NodeConfig {
         node: NodeId::default(),
         labels: Labels::new(),
         resources: Resources::none(),
         store_bytes: pages * 4096,
         entries_max: entries,
-        spill_bytes_max: u64::MAX,
+        spill_bytes_max,
+        spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: None,
     })

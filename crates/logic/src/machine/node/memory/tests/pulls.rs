@@ -7,7 +7,7 @@ const NEAR: ProcessSlot = ProcessSlot(8);
 const FAR: ProcessSlot = ProcessSlot(9);
 
 /// Somebody wants to read an object that another node has.
-fn pull(memory: &mut Memory, number: u64, pages: u64, peer: ProcessSlot) -> Effects<NodeEffect> {
+pub(super) fn pull(memory: &mut Memory, number: u64, pages: u64, peer: ProcessSlot) -> Effects<NodeEffect> {
     let mut out = Vec::new();
     memory.on_imported(peer, object(number), pages * 4096, &mut out).unwrap();
     memory.on_restore_wanted(Time(0), WRITER, number as u32, object(number), &mut out);
@@ -15,7 +15,7 @@ fn pull(memory: &mut Memory, number: u64, pages: u64, peer: ProcessSlot) -> Effe
     out
 }
 
-fn come(memory: &mut Memory, entry: EntryRef, now: Time) -> Effects<NodeEffect> {
+pub(super) fn come(memory: &mut Memory, entry: EntryRef, now: Time) -> Effects<NodeEffect> {
     let mut out = Vec::new();
     memory.on_restored(now, entry, Ok(()), &mut out);
     memory.check(|_| true);
@@ -23,7 +23,7 @@ fn come(memory: &mut Memory, entry: EntryRef, now: Time) -> Effects<NodeEffect> 
 }
 
 /// What is to be copied.
-fn fetches(out: &[NodeEffect]) -> Vec<(EntryRef, ProcessSlot)> {
+pub(super) fn fetches(out: &[NodeEffect]) -> Vec<(EntryRef, ProcessSlot)> {
     let order = |effect: &NodeEffect| match effect {
         NodeEffect::Fetch { entry, peer, .. } => Some((*entry, *peer)),
         _ => None,
@@ -32,7 +32,7 @@ fn fetches(out: &[NodeEffect]) -> Vec<(EntryRef, ProcessSlot)> {
 }
 
 /// Who was told what about an object.
-fn answers(out: &[NodeEffect]) -> Vec<(ProcessSlot, Result<EntryRef, FailureKind>)> {
+pub(super) fn answers(out: &[NodeEffect]) -> Vec<(ProcessSlot, Result<EntryRef, FailureKind>)> {
     let answer = |effect: &NodeEffect| match effect {
         NodeEffect::Send { to, message: FromNode::Restored { outcome, .. } } => {
             Some((*to, outcome.clone().map_err(|failure| failure.kind)))
@@ -42,11 +42,12 @@ fn answers(out: &[NodeEffect]) -> Vec<(ProcessSlot, Result<EntryRef, FailureKind
     out.iter().filter_map(answer).collect()
 }
 
-fn denied(out: &[NodeEffect]) -> bool {
-    let is_denial = |effect: &NodeEffect| {
-        matches!(effect, NodeEffect::Send { message: FromNode::ExtentDenied { .. }, .. })
-    };
-    out.iter().any(is_denial)
+/// What a writer was told that gets no room.
+pub(super) fn denied(out: &[NodeEffect]) -> Option<&str> {
+    out.iter().find_map(|effect| match effect {
+        NodeEffect::Send { message: FromNode::ExtentDenied { failure, .. }, .. } => Some(&*failure.message),
+        _ => None,
+    })
 }
 
 #[test]
@@ -84,6 +85,7 @@ fn half_of_the_memory_is_left_to_others_unless_a_single_one_needs_it() {
 #[test]
 fn who_wants_memory_waits_for_as_long_as_something_is_on_its_way() {
     let mut memory = memory(10, 64);
+    memory.file_is_shared = false;
     let coming = fetches(&pull(&mut memory, 1, 8, NEAR));
     assert_eq!(granted(&want(&mut memory, 2, 5)), None);
     let mut now = Time(0);
@@ -91,7 +93,7 @@ fn who_wants_memory_waits_for_as_long_as_something_is_on_its_way() {
         now = Time(now.0 + 1_000_000);
         let mut out = Vec::new();
         memory.on_ticked(now, &mut out);
-        assert!(!denied(&out), "at {now:?}");
+        assert_eq!(denied(&out), None, "at {now:?}");
         memory.check(|_| true);
     }
     let out = come(&mut memory, coming[0].0, now);
@@ -154,7 +156,7 @@ fn an_object_whose_reader_died_comes_for_the_next_one() {
 
 #[test]
 fn an_object_larger_than_the_store_is_known_and_cannot_be_read_here() {
-    let mut memory = memory(10, 64);
+    let mut memory = memory_and_file(10, 64, 10 * 4096);
     let out = pull(&mut memory, 1, 11, NEAR);
     assert_eq!(answers(&out), [(WRITER, Err(FailureKind::Store))]);
     assert_eq!(memory.copy_of(object(1)).map(|(_, peer)| peer), Some(Some(NEAR)));
