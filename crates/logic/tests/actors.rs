@@ -42,6 +42,17 @@ fn known(scene: &mut Scene) -> ProcessSlot {
     peer
 }
 
+/// How often the actor was named, as the process that stands for its node is told when nobody here holds it.
+fn released_by(effects: &[NodeEffect], peer: ProcessSlot) -> Vec<u64> {
+    let count = |effect: &NodeEffect| match effect {
+        NodeEffect::Send { to, message: FromNode::ActorReleased { count, .. } } if *to == peer => {
+            Some(*count)
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(count).collect()
+}
+
 fn lose(scene: &mut Scene, peer: ProcessSlot) {
     let lost = scene.step(NodeInput::ProcessLeft { process: peer, cause: DeathCause::default() });
     assert!(matches!(told(&lost)[..], [ActorPlace::Dead(_)]), "{lost:?}");
@@ -71,6 +82,25 @@ fn an_actor_whose_node_was_out_of_reach_is_found_by_its_name_again() {
     assert!(matches!(told(&found)[..], [ActorPlace::Pending(_)]), "{found:?}");
     let back = scene.hear(peer, ToNode::ActorBack { actor: actor() });
     assert!(matches!(told(&back)[..], [ActorPlace::Alive { process, .. }] if *process == peer), "{back:?}");
+}
+
+#[test]
+fn an_actor_named_again_while_it_is_released_is_a_new_import() {
+    let mut scene = scene();
+    let peer = known(&mut scene);
+    let released = scene.hear(DRIVER, ToNode::ActorReleased { actor: actor() });
+    assert_eq!(released_by(&released, peer), [1]);
+    // The peer names it again before it has carried that order out.
+    scene.hear(peer, ToNode::ActorEscaped { actor: actor(), host: peer });
+    let held = scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
+    assert!(matches!(told(&held)[..], [ActorPlace::Pending(_)]), "its node says how it is: {held:?}");
+    let back = scene.hear(peer, ToNode::ActorBack { actor: actor() });
+    assert!(matches!(told(&back)[..], [ActorPlace::Alive { .. }]), "{back:?}");
+    // Of two that name it, both are released.
+    scene.hear(peer, ToNode::ActorEscaped { actor: actor(), host: peer });
+    scene.hear(peer, ToNode::ActorReleased { actor: actor() });
+    let released = scene.hear(DRIVER, ToNode::ActorReleased { actor: actor() });
+    assert_eq!(released_by(&released, peer), [2]);
 }
 
 #[test]

@@ -536,6 +536,14 @@ pub enum FromNode {
         /// The actor.
         actor: ActorId,
     },
+    /// No process of this node holds an actor any more that the node behind you has named `count` times: release it as
+    /// often. It may have been named again since.
+    ActorReleased {
+        /// The actor.
+        actor: ActorId,
+        /// How often the node has heard of it from you.
+        count: u64,
+    },
     /// The answer to [`ToNode::LookupWanted`].
     LookedUp {
         /// Matches the question.

@@ -273,6 +273,7 @@ impl Inner {
             | FromNode::Sought { .. }
             | FromNode::ActorInherited { .. }
             | FromNode::ActorKnown { .. }
+            | FromNode::ActorReleased { .. }
             | FromNode::ActorLost { .. }
             | FromNode::ActorWanted { .. }
             | FromNode::KillActor { .. }

@@ -249,9 +249,21 @@ impl Peer {
         if self.actors.hosted_there.contains_key(&actor) {
             return self.wire.send(&Frame::EndActor { actor, now });
         }
-        // It lives on where it is; here nobody knows it any more.
+        // It lives on where it is, or here; this process does not stand for it any more.
         let failure = Failure::new(FailureKind::ActorDied, "nobody held a handle of it");
         self.bridge.send(ToNode::ActorEnded { actor, failure });
+    }
+
+    /// Nobody here holds an actor that the other side had named so often when the node decided that. If it has named it
+    /// again since, the rest stays.
+    pub(super) fn release_named(&mut self, actor: ActorId, count: u64) {
+        let Some(imports) = self.actors.imports.get_mut(&actor) else { return };
+        let count = count.min(*imports);
+        *imports -= count;
+        if *imports == 0 {
+            self.actors.imports.remove(&actor);
+        }
+        self.wire.send(&Frame::ActorReleased { actor, count });
     }
 
     /// The other side need not keep an actor for this one.
@@ -284,8 +296,8 @@ impl Peer {
         self.actors.hosted_here.contains_key(&actor)
     }
 
+    /// The other side wants an actor hosted here; what its arguments refer to was noted.
     pub(super) fn on_host_actor(&mut self, spec: ActorSpec, arguments: &[PeerArgument], incarnation: u32) {
-        self.note_arguments(arguments);
         let arguments = self.bridge.arguments(arguments);
         arguments.handles().iter().for_each(|handle| {
             self.bridge.value_of(handle);

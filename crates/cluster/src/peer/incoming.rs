@@ -93,9 +93,8 @@ impl Peer {
         }
     }
 
-    /// A task of the other side, whose program is here.
+    /// A task of the other side, whose program is here, and whose arguments were noted.
     pub(super) fn on_task(&mut self, ticket: Ticket, shape: &Arc<Shape>, call: &PeerCall) {
-        self.note_arguments(&call.arguments);
         let named = self.named_returns(call);
         match self.bridge.submit(ticket, call, shape) {
             Ok(key) => self.note_received(ticket, key, None, call, named),

@@ -52,6 +52,7 @@ impl Peer {
             FromNode::Freed { object, count } => self.release_import(object, count),
             FromNode::ActorInherited { actor } => self.say_inherited(actor),
             FromNode::ActorKnown { actor } => self.release_actor(actor),
+            FromNode::ActorReleased { actor, count } => self.release_named(actor, count),
             FromNode::ActorLost { actor, cause } => self.lose_hosted_actor(actor, cause),
             FromNode::ActorWanted { actor } => self.wire.send(&Frame::ActorSought { actor }),
             FromNode::KillActor { actor, restart } => self.wire.send(&Frame::KillActor { actor, restart }),

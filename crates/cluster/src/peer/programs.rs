@@ -6,6 +6,7 @@ use super::Peer;
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProgramId, ProgramSpec, Shape};
+use aktis_runtime::Arguments;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -33,7 +34,15 @@ struct Coming {
     /// Its executable, as far as it is there.
     file: Option<File>,
     /// What is of it, in order.
-    waiting: Vec<PutOff>,
+    waiting: Vec<Waiting>,
+}
+
+/// What waits for its program.
+struct Waiting {
+    wanted: PutOff,
+    /// Holds what its arguments refer to. The other side says what becomes of that without waiting for the program, and
+    /// whoever gets it later has to know.
+    _held: Arguments,
 }
 
 /// What the other side wants done, of a program that may have to come first.
@@ -49,6 +58,13 @@ impl PutOff {
         match self {
             Self::Task { shape, .. } => shape.program,
             Self::Actor { spec, .. } => spec.program,
+        }
+    }
+
+    fn arguments(&self) -> &[PeerArgument] {
+        match self {
+            Self::Task { call, .. } => &call.arguments,
+            Self::Actor { arguments, .. } => arguments,
         }
     }
 }
@@ -73,19 +89,23 @@ impl ProgramsAcross {
 impl Peer {
     /// Does what the other side wants, or puts it off if its program is not here yet.
     pub(super) fn put_off(&mut self, wanted: PutOff) {
+        self.note_arguments(wanted.arguments());
         let program = wanted.program();
-        if let Some(coming) = self.programs_across.coming.get_mut(&program) {
-            return coming.waiting.push(wanted);
-        }
-        if self.programs_across.here.contains(&program) {
+        let is_coming = self.programs_across.coming.contains_key(&program);
+        if !is_coming && self.has_program(program) {
             return self.carry_out(wanted);
         }
-        if self.programs.knows(program) {
-            self.programs_across.here.insert(program);
-            return self.carry_out(wanted);
+        let held = self.bridge.arguments(wanted.arguments());
+        let coming = self.programs_across.coming.entry(program).or_default();
+        coming.waiting.push(Waiting { wanted, _held: held });
+        if !is_coming {
+            self.wire.send(&Frame::ProgramWanted { program });
         }
-        self.programs_across.coming.entry(program).or_default().waiting.push(wanted);
-        self.wire.send(&Frame::ProgramWanted { program });
+    }
+
+    fn has_program(&mut self, program: ProgramId) -> bool {
+        let here = &mut self.programs_across.here;
+        here.contains(&program) || (self.programs.knows(program) && here.insert(program))
     }
 
     fn carry_out(&mut self, wanted: PutOff) {
@@ -116,19 +136,13 @@ impl Peer {
         }
     }
 
-    /// Takes out what waits for its program. What it names is held, and let go.
+    /// Takes out what waits for its program, and releases what its arguments refer to.
     fn take_put_off(&mut self, is_it: impl Fn(&PutOff) -> bool) -> Option<PutOff> {
         let taken = self.programs_across.coming.values_mut().find_map(|coming| {
-            let place = coming.waiting.iter().position(&is_it)?;
+            let place = coming.waiting.iter().position(|waiting| is_it(&waiting.wanted))?;
             Some(coming.waiting.remove(place))
-        })?;
-        let arguments = match &taken {
-            PutOff::Task { call, .. } => &call.arguments,
-            PutOff::Actor { arguments, .. } => arguments,
-        };
-        self.note_arguments(arguments);
-        drop(self.bridge.arguments(arguments));
-        Some(taken)
+        });
+        taken.map(|waiting| waiting.wanted)
     }
 
     pub(super) fn on_program_wanted(&mut self, program: ProgramId) {
@@ -201,7 +215,9 @@ impl Peer {
             return self.refuse_program(program, &problem);
         }
         let coming = self.programs_across.coming.remove(&program).unwrap_or_default();
-        coming.waiting.into_iter().for_each(|wanted| self.carry_out(wanted));
+        for Waiting { wanted, _held } in coming.waiting {
+            self.carry_out(wanted);
+        }
     }
 
     /// The program cannot run here: what is of it fails.

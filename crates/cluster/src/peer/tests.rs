@@ -1,5 +1,6 @@
 //! Two nodes in one process, with a wire between them that is no wire.
 
+mod actors;
 mod forwarding;
 mod releases;
 mod run_times;
@@ -533,7 +534,7 @@ impl OneSide {
 fn an_actor_that_is_named_before_it_can_be_constructed_is_known_and_its_holders_hear_of_its_end() {
     let mut side = OneSide::new();
     let (input, spec) = (some_task().returns(1), side.spec());
-    side.peer.on_host_actor(spec, &[PeerArgument::Object(input)], 0);
+    side.host(spec, input);
     let held = side.hear_of_it();
     assert_eq!(
         side.state(),
@@ -558,7 +559,7 @@ fn an_actor_that_is_named_before_it_can_be_constructed_is_known_and_its_holders_
 fn an_actor_that_lives_here_for_the_other_side_need_not_be_held_there() {
     let mut side = OneSide::new();
     let (input, spec) = (some_task().returns(1), side.spec());
-    side.peer.on_host_actor(spec, &[PeerArgument::Object(input)], 0);
+    side.host(spec, input);
     let held = side.hear_of_it();
     let value = PeerValue::Inline { object: input, bytes: vec![7], inside: Inside::default() };
     side.peer.on_value(input, value);

@@ -34,7 +34,7 @@ impl Node {
             let failure = Failure::new(FailureKind::ActorDied, why);
             return self.on_gone(now, actor, failure, out);
         };
-        known.care = Care::AtPeer(peer);
+        (known.care, known.named) = (Care::AtPeer(peer), 0);
         known.life = Life::Alive { host: peer, allocation: Allocation::default() };
         known.spec = light_spec(actor, ProgramId::default());
         known.away = Some(why);

@@ -42,7 +42,11 @@ impl Node {
         };
         let known = self.actors.table.entry(actor).or_insert_with(fresh);
         known.holders.insert(from);
-        if lives && at_peer && known.is_found_at(host) {
+        let found = lives && at_peer && known.is_found_at(host);
+        if from == host && known.care == Care::AtPeer(host) && known.host() == Some(host) {
+            known.named += 1;
+        }
+        if found {
             self.tell(actor, out);
         } else if known.host() != Some(host) {
             self.tell_one(actor, from, out);
@@ -118,7 +122,18 @@ impl Node {
                     *then = Then::Forgotten;
                 }
             }
-            Life::Starting { .. } | Life::Alive { .. } => self.order_end(actor, false, Then::Forgotten, out),
+            Life::Starting { .. } | Life::Alive { .. } => match known.care {
+                // It lives on there. That node may name it again before it hears of this, which is then a new import: there is no
+                // end to wait for, and no call to fail.
+                Care::AtPeer(peer) => {
+                    let count = known.named;
+                    self.actors.table.remove(&actor);
+                    self.send(peer, FromNode::ActorReleased { actor, count }, out);
+                }
+                Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => {
+                    self.order_end(actor, false, Then::Forgotten, out);
+                }
+            },
         }
     }
 

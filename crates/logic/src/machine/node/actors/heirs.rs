@@ -162,6 +162,7 @@ impl Node {
         match known {
             Some(known) => {
                 known.live_at(from);
+                known.named += 1;
                 self.tell(actor, out);
             }
             None => self.send(from, FromNode::ActorKnown { actor }, out),

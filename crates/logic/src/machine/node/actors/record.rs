@@ -70,6 +70,8 @@ pub(in super::super) struct Actor {
     pub(in super::super) life: Life,
     /// For one in the care of another node: why it takes no calls for now, as far as that node has said.
     pub(in super::super) away: Option<String>,
+    /// For one in the care of another node: how often that node has named it to this one.
+    pub(in super::super) named: u64,
     /// For a detached one in the care of this node: the node that it was lost with, and may live on. If this node is given
     /// up before there is a link to that one again, it has the actor in its care.
     pub(in super::super) heir: Option<NodeId>,
@@ -90,6 +92,7 @@ impl Actor {
             start_failures: StartFailures::default(),
             life,
             away: None,
+            named: 0,
             heir: None,
             abroad: false,
         }
@@ -105,6 +108,9 @@ impl Actor {
 
     /// The actor is in the care of the node that this process stands for.
     pub(super) fn live_at(&mut self, peer: ProcessSlot) {
+        if self.care != Care::AtPeer(peer) {
+            self.named = 0;
+        }
         self.care = Care::AtPeer(peer);
         self.life = Life::Alive { host: peer, allocation: Allocation::default() };
         self.away = Some("the node that has it has not said yet whether it takes calls".to_owned());
