@@ -94,6 +94,25 @@ impl Session {
     }
 
     /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage.
+    ///
+    /// Tasks whose references were dropped count as well, until they are done.
+    ///
+    /// ```no_run
+    /// use aktis::prelude::*;
+    ///
+    /// #[remote]
+    /// fn note(_number: u32) {}
+    ///
+    /// # fn main() -> aktis::Result<()> {
+    /// let session = Session::builder().cpus(1).start()?;
+    /// let _entered = session.enter();
+    /// (0..100).for_each(|number| drop(note::remote(number)));
+    /// while session.statistics().unfinished_tasks > 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn statistics(&self) -> Statistics {
         self.runtime.statistics()
     }

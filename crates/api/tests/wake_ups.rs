@@ -75,3 +75,14 @@ fn an_answer_is_seen_though_the_worker_is_stuck_in_what_comes_next() {
         long.get_timeout(PATIENCE).unwrap();
     }
 }
+
+/// Nobody takes in the answers, as nobody waits for them.
+#[test]
+fn no_task_counts_as_unfinished_though_all_references_were_dropped() {
+    let session = one_cpu();
+    let _entered = session.enter();
+    for round in 0..10 {
+        (0..2_000).for_each(|number| drop(short::remote(round * number)));
+        eventually("all tasks are done", || session.statistics().unfinished_tasks == 0);
+    }
+}

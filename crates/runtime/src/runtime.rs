@@ -554,6 +554,8 @@ impl Runtime {
 
     /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage, alarms.
     pub fn statistics(&self) -> Statistics {
+        // Nobody who waits may have taken in the answers of tasks whose references were dropped.
+        self.0.drain();
         self.0.run_deferred();
         let alarms = self.0.alarms.len();
         let mut sum = Statistics { unfinished_tasks: 0, recorded_tasks: 0, lineage_bytes: 0, alarms };
