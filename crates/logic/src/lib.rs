@@ -6,6 +6,7 @@
 pub mod directory;
 pub mod estimate;
 pub mod extents;
+pub mod lease_pool;
 pub mod ledger;
 pub mod loans;
 pub mod machine;

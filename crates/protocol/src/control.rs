@@ -35,6 +35,8 @@ pub struct Lease {
     pub shape: ShapeId,
     /// Indices of the GPUs that come with it.
     pub gpus: Vec<u32>,
+    /// Whether it is for CPUs alone. Anything else stays with a task that waits.
+    pub cpus_only: bool,
 }
 
 /// From a process to its node.

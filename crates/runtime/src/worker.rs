@@ -7,7 +7,6 @@ pub(crate) mod context;
 mod entry;
 mod executor;
 mod groups;
-mod leases;
 mod mailbox;
 mod nested;
 mod orphans;

@@ -12,16 +12,16 @@ use crate::registry::ActorState;
 use crate::runtime::{Inner, Runtime};
 use crate::worker::async_call::AsyncCall;
 use crate::worker::attendant::Attendant;
-use crate::worker::leases::{Held, Leases};
 use crate::worker::mailbox::{Hosted, Mailbox};
 use crate::worker::nested;
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
+use aktis_logic::lease_pool::{HeldLease, LeasePool};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, Lease, ToNode};
 use aktis_protocol::hot::MessageKind;
 use aktis_protocol::limits::THREADS_MAX;
-use aktis_protocol::{ActorId, Failure, ProcessSlot, ShapeId, TaskKey};
+use aktis_protocol::{ActorId, Failure, LeaseId, ProcessSlot, ShapeId, TaskKey};
 use aktis_store::LaneConsumer;
 use parking_lot::{Mutex, RwLock};
 use std::cell::{Cell, RefCell};
@@ -45,7 +45,7 @@ pub(crate) enum Runnable {
 /// What the threads of a worker share.
 pub(crate) struct Executor {
     kind: WorkerKind,
-    leases: Mutex<Leases>,
+    leases: Mutex<LeasePool>,
     /// Counts changes of what the node wants back: threads look at it between tasks.
     revocations: AtomicU32,
     lanes: RwLock<(u32, Arc<[LaneConsumer]>)>,
@@ -87,7 +87,7 @@ thread_local! {
     /// Whether this thread is a runner that takes in messages in order to run what they bring.
     pub(crate) static LOOKING: Cell<bool> = const { Cell::new(false) };
     /// The runner that this thread is, with the lease it holds.
-    pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<Held>)>> = const { RefCell::new(None) };
+    pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<HeldLease>)>> = const { RefCell::new(None) };
     /// Whether what it runs is a task that it has claimed from a lane.
     pub(crate) static FROM_LANE: Cell<bool> = const { Cell::new(false) };
     /// Whether it keeps that lease, though it blocks.
@@ -291,14 +291,14 @@ impl Executor {
     // Leases.
 
     /// Takes an idle lease for which a task is queued.
-    pub(crate) fn take_lease_for_work(&self, lanes: &[LaneConsumer]) -> Option<Held> {
+    pub(crate) fn take_lease_for_work(&self, lanes: &[LaneConsumer]) -> Option<HeldLease> {
         let mut leases = self.leases.lock();
         let shape = leases.idle_shapes().find(|shape| has_tasks(lanes, *shape))?;
         leases.take(shape)
     }
 
     /// Takes an idle lease of a shape.
-    pub(crate) fn take_lease(&self, shape: ShapeId) -> Option<Held> {
+    pub(crate) fn take_lease(&self, shape: ShapeId) -> Option<HeldLease> {
         self.leases.lock().take(shape)
     }
 
@@ -322,7 +322,7 @@ impl Executor {
     }
 
     /// Gives a lease back; the node gets it if it wants one.
-    pub(crate) fn put_lease(&self, runtime: &Inner, held: Held) {
+    pub(crate) fn put_lease(&self, runtime: &Inner, held: HeldLease) {
         let shape = held.shape;
         let returned = self.leases.lock().put(held);
         self.send_back(runtime, shape, returned);
@@ -331,8 +331,8 @@ impl Executor {
     /// This process has had nothing to do for a while: the node gets its leases back, so that it knows what is free.
     pub(crate) fn return_idle_leases(&self, runtime: &Inner) {
         let returned = self.leases.lock().take_all();
-        for (shape, message) in returned {
-            self.send_back(runtime, shape, Some(message));
+        for held in returned {
+            self.send_back(runtime, held.shape, Some(held.lease));
         }
     }
 
@@ -343,15 +343,15 @@ impl Executor {
 
     /// Gives a lease back to the node. Without another one, this process is not to be woken for such tasks any more; a
     /// wake-up that is on its way is for others.
-    fn send_back(&self, runtime: &Inner, shape: ShapeId, returned: Option<ToNode>) {
-        let Some(message) = returned else { return };
+    fn send_back(&self, runtime: &Inner, shape: ShapeId, returned: Option<LeaseId>) {
+        let Some(lease) = returned else { return };
         if !self.leases.lock().idle_shapes().any(|idle| idle == shape) {
             runtime.control.retract_idle(shape);
             for lane in self.lanes(runtime).iter().filter(|lane| lane.shape() == shape) {
                 self.wake_others(runtime, lane);
             }
         }
-        runtime.send_to_node(message);
+        runtime.send_to_node(ToNode::LeaseReturned { lease });
     }
 
     /// Whether a lease of this shape should go back to the node.
@@ -561,7 +561,9 @@ impl Executor {
     }
 
     fn on_lease_granted(&self, runtime: &Arc<Inner>, lease: Lease) {
-        self.leases.lock().grant(lease);
+        let shape = lease.shape;
+        let returned = self.leases.lock().grant(lease);
+        self.send_back(runtime, shape, returned);
         self.offer_idle(runtime);
         if self.kind == WorkerKind::Isolated {
             // Others may have taken its task meanwhile. A thread that fell asleep without a lease would never give it back.
@@ -606,7 +608,7 @@ fn has_tasks(lanes: &[LaneConsumer], shape: ShapeId) -> bool {
 pub(crate) struct Blocked<'a> {
     executor: &'a Executor,
     runtime: &'a Arc<Inner>,
-    held: Option<Held>,
+    held: Option<HeldLease>,
     state: Option<Arc<RunnerState>>,
 }
 

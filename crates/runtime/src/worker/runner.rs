@@ -4,11 +4,11 @@ use crate::owed::OwedWakeUps;
 use crate::runtime::{Inner, Runtime};
 use crate::shards::choose_shard;
 use crate::worker::executor::{Executor, FETCHING, FROM_LANE, LOOKING, RUNNER, Runnable};
-use crate::worker::leases::Held;
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
 use crate::worker::run;
 use crate::worker::watching::Watching;
+use aktis_logic::lease_pool::HeldLease;
 use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
 use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
@@ -523,7 +523,7 @@ impl Runner<'_> {
         })
     }
 
-    fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: TaskBytes, held: Held) {
+    fn execute(&self, submitter: ProcessSlot, header: TaskHeader, payload: TaskBytes, held: HeldLease) {
         let gpus = held.gpus.clone();
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         FROM_LANE.set(true);
@@ -649,7 +649,7 @@ impl Runner<'_> {
     }
 }
 
-fn take_held() -> Option<Held> {
+fn take_held() -> Option<HeldLease> {
     RUNNER.with_borrow_mut(|runner| runner.as_mut().and_then(|(_, held)| held.take()))
 }
 

@@ -125,16 +125,20 @@ impl Node {
         }
         if self.roster.is_live(holder) {
             self.leases.satisfy(shape);
-            self.send(holder, FromNode::LeaseGranted { lease: Lease { lease, shape, gpus } }, out);
+            let cpus_only = self.leases.is_cpus_only(shape);
+            let lease = Lease { lease, shape, gpus, cpus_only };
+            self.send(holder, FromNode::LeaseGranted { lease }, out);
         }
     }
 
     /// The holder has started: it learns of the leases it was started for.
     pub(super) fn announce_leases(&mut self, holder: ProcessSlot, out: &mut Effects<NodeEffect>) {
         let held = self.leases.leases.iter().filter(|(_, lease)| lease.holder == holder);
-        let granted: Vec<_> = held
-            .map(|(&lease, held)| Lease { lease, shape: held.shape, gpus: held.allocation.gpu_indices() })
-            .collect();
+        let granted = held.map(|(&lease, held)| {
+            let (shape, gpus) = (held.shape, held.allocation.gpu_indices());
+            Lease { lease, shape, gpus, cpus_only: self.leases.is_cpus_only(shape) }
+        });
+        let granted: Vec<_> = granted.collect();
         for lease in granted {
             self.leases.satisfy(lease.shape);
             self.send(holder, FromNode::LeaseGranted { lease }, out);
@@ -163,27 +167,27 @@ impl Node {
         self.serve(now, out);
     }
 
-    /// The last lease with a CPU that is in use, apart from those of this process.
-    fn last_granted(&self, apart_from: ProcessSlot) -> Option<(LeaseId, ProcessSlot, ShapeId)> {
+    /// The last lease with a CPU that is in use, apart from this one.
+    fn last_granted(&self, apart_from: LeaseId) -> Option<(LeaseId, ProcessSlot, ShapeId)> {
         let has_cpu = |lease: &Held| lease.allocation.resources().get(resources::CPU) != Amount::ZERO;
         // Who is started with GPUs keeps those that were chosen for it.
         let gives = |lease: &Held| match self.roster.is_starting(lease.holder) {
             true => lease.allocation.gpus().is_empty(),
             false => self.roster.is_live(lease.holder),
         };
-        let in_use = |lease: &Held| {
-            lease.holder != apart_from && lease.lent.is_none() && has_cpu(lease) && gives(lease)
-        };
-        let leases = self.leases.leases.iter().filter(|(_, lease)| in_use(lease));
+        let in_use = |lease: &Held| lease.lent.is_none() && has_cpu(lease) && gives(lease);
+        let others = self.leases.leases.iter().filter(|(id, _)| **id != apart_from);
+        let leases = others.filter(|(_, lease)| in_use(lease));
         leases.max_by_key(|(_, lease)| lease.granted_at).map(|(&id, lease)| (id, lease.holder, lease.shape))
     }
 
-    /// There are less CPUs than are in use, since this process has taken its own back: nothing more is to run on CPUs that
-    /// are not there, though what runs goes on. Which task ends first, this one or the one that has got the CPU meanwhile,
-    /// is not known.
-    fn ask_for_debt(&mut self, now: Time, from: ProcessSlot, shape: ShapeId, out: &mut Effects<NodeEffect>) {
-        let mut asked = vec![(from, shape)];
-        if let Some((lease, holder, shape)) = self.last_granted(from) {
+    /// Less CPUs exist than are in use, since the holder of this lease has taken its CPU back. What runs goes on, but
+    /// nothing more is to run on CPUs that do not exist. Which task ends first, that of this lease or the one that has
+    /// got the CPU meanwhile, is not known: the node asks for the leases of both.
+    fn ask_for_debt(&mut self, now: Time, blocked: LeaseId, out: &mut Effects<NodeEffect>) {
+        let own = &self.leases.leases[&blocked];
+        let mut asked = vec![(own.holder, own.shape)];
+        if let Some((lease, holder, shape)) = self.last_granted(blocked) {
             if !self.roster.is_starting(holder) {
                 asked.push((holder, shape));
             } else if let Some(held) = self.leases.remove(lease, holder) {
@@ -216,9 +220,8 @@ impl Node {
             (false, Some(lent)) => {
                 let in_debt = self.stock.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
-                let shape = held.shape;
                 if in_debt {
-                    self.ask_for_debt(now, from, shape, out);
+                    self.ask_for_debt(now, lease, out);
                 }
             }
             _ => return,

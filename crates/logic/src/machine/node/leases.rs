@@ -9,7 +9,7 @@ use super::roster::Roster;
 use super::stock::Want;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
-use aktis_protocol::resources::GPU;
+use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
     Amount, GroupId, LaneId, LeaseId, ProcessSlot, ProgramId, Shape, ShapeId, ShardIndex, limits,
 };
@@ -58,6 +58,8 @@ struct Asked {
     count: u32,
     /// When the oldest of them was asked for.
     since: Time,
+    /// The youngest lease when the holder was last asked: younger ones may be idle, though the holder does not answer.
+    youngest: LeaseId,
     /// Whether claims have been looked at again because the answer did not come at once.
     overdue: bool,
 }
@@ -162,6 +164,11 @@ impl Leases {
     pub(super) fn want(&self, id: ShapeId) -> Want {
         let shape = self.shape(id);
         Want { resources: shape.resources.clone(), group: shape.group }
+    }
+
+    /// Whether tasks of a shape need CPUs and nothing else.
+    pub(super) fn is_cpus_only(&self, id: ShapeId) -> bool {
+        self.shape(id).resources.iter().all(|(name, _)| name == CPU)
     }
 
     /// The shapes of a placement group.
@@ -332,6 +339,14 @@ impl Leases {
         }
     }
 
+    /// A lease came back unused: its task still waits for one.
+    fn unsatisfy(&mut self, shape: ShapeId) {
+        let mut lanes = self.lanes.values_mut();
+        if let Some(lane) = lanes.find(|lane| lane.shape == shape && lane.wanted < lane.queued) {
+            lane.wanted += 1;
+        }
+    }
+
     /// Takes a lease out, if `holder` has it.
     pub(super) fn remove(&mut self, lease: LeaseId, holder: ProcessSlot) -> Option<Held> {
         if self.leases.get(&lease)?.holder != holder {
@@ -341,8 +356,13 @@ impl Leases {
         self.tidy_due |= !self.spare.is_empty();
         if let Some(asked) = self.asked_back.get_mut(&(holder, held.shape)) {
             asked.count -= 1;
+            // The holder owed a lease when it got this one.
+            let unused = lease > asked.youngest;
             if asked.count == 0 {
                 self.asked_back.remove(&(holder, held.shape));
+            }
+            if unused {
+                self.unsatisfy(held.shape);
             }
         }
         Some(held)
@@ -362,8 +382,19 @@ impl Leases {
     }
 
     pub(super) fn ask_back(&mut self, now: Time, holder: ProcessSlot, shape: ShapeId) {
-        let new = Asked { count: 0, since: now, overdue: false };
-        self.asked_back.entry((holder, shape)).or_insert(new).count += 1;
+        let youngest = LeaseId(self.next_lease);
+        let new = Asked { count: 0, since: now, youngest, overdue: false };
+        let asked = self.asked_back.entry((holder, shape)).or_insert(new);
+        asked.count += 1;
+        asked.youngest = youngest;
+    }
+
+    /// Whether a lease that the holder could give back at once would have come back by now. A lease that was granted
+    /// after the holder was asked may be idle: the holder's silence says nothing of that one.
+    pub(super) fn is_in_use(&self, now: Time, id: LeaseId, microseconds: u64) -> bool {
+        let lease = &self.leases[&id];
+        let asked = self.asked_back.get(&(lease.holder, lease.shape));
+        asked.is_some_and(|asked| now.0 >= asked.since.0 + microseconds && id <= asked.youngest)
     }
 
     /// Whether the holder has owed leases of this shape for so long.

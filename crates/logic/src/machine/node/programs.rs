@@ -318,7 +318,8 @@ impl Node {
         shared: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) -> bool {
-        if !self.leases.has_room(shape, &self.roster) {
+        // A lease for a worker that owes one would come back at once.
+        if !self.leases.has_room(shape, &self.roster) || self.leases.asked(shared, shape) > 0 {
             return false;
         }
         let Some(allocation) = self.stock.allocate(&self.leases.want(shape)) else { return false };

@@ -255,10 +255,7 @@ impl Node {
                 return;
             }
             let mut others = victims(self);
-            others.retain(|(loss, id)| {
-                let lease = &self.leases.leases[id];
-                prompt(lease.holder, lease.shape) && *loss <= loss_max
-            });
+            others.retain(|(loss, id)| !self.leases.is_in_use(now, *id, patience) && *loss <= loss_max);
             if !others.is_empty() {
                 return self.ask_back(now, self.enough_of(&others, after, want).unwrap_or(&others), out);
             }
