@@ -5,7 +5,7 @@
 //! 2. A thread that is awake looks for messages and tasks between any two things that it runs. One that is
 //!    stuck in user code, or blocked, does not count as awake: others are woken, or started, in its stead
 //!    (see `watch`).
-//! 3. A thread that blocks inside `get` gives its lease to others meanwhile.
+//! 3. A thread that blocks inside `get` gives its CPUs to others meanwhile, and nothing else that its task holds.
 
 use crate::error::Error;
 use crate::registry::ActorState;
@@ -16,7 +16,7 @@ use crate::worker::mailbox::{Hosted, Mailbox};
 use crate::worker::nested;
 use crate::worker::runner::{self, RunnerState};
 use crate::worker::watch::{self, Watch};
-use aktis_logic::lease_pool::{HeldLease, LeasePool};
+use aktis_logic::lease_pool::{HeldLease, LeasePool, Waiting};
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::control::{FromNode, Lease, ToNode};
 use aktis_protocol::hot::MessageKind;
@@ -513,9 +513,9 @@ impl Executor {
         }
         let held = RUNNER.with_borrow_mut(|runner| {
             let (_, held) = runner.as_mut()?;
-            // GPUs are not handed on: the task's data is on them.
-            if held.as_ref()?.gpus.is_empty() && !KEEPS_LEASE.get() { held.take() } else { None }
+            if KEEPS_LEASE.get() { None } else { held.take() }
         });
+        let held = held.map(|held| (held.while_waiting(self.kind == WorkerKind::Isolated), held));
         let state = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
         if let Some(state) = &state {
             state.set_blocked(true);
@@ -523,12 +523,12 @@ impl Executor {
             state.let_go(runtime, self);
             state.pay(runtime);
         }
-        match (&held, self.kind) {
-            (Some(held), WorkerKind::Isolated) => {
+        match &held {
+            Some((Waiting::LendCpu, held)) => {
                 runtime.send_to_node(ToNode::LeaseBlocked { lease: held.lease, blocked: true });
             }
-            (Some(held), WorkerKind::Shared) => self.put_lease(runtime, held.clone()),
-            (None, _) => {}
+            Some((Waiting::PutBack, held)) => self.put_lease(runtime, held.clone()),
+            None => {}
         }
         // Somebody must take in what this thread waits for, and may use its lease.
         let waits = || {
@@ -608,7 +608,7 @@ fn has_tasks(lanes: &[LaneConsumer], shape: ShapeId) -> bool {
 pub(crate) struct Blocked<'a> {
     executor: &'a Executor,
     runtime: &'a Arc<Inner>,
-    held: Option<HeldLease>,
+    held: Option<(Waiting, HeldLease)>,
     state: Option<Arc<RunnerState>>,
 }
 
@@ -619,15 +619,15 @@ impl Drop for Blocked<'_> {
             state.set_blocked(false);
             state.watching.start(self.runtime.control.doorbell());
         }
-        let Some(held) = self.held.take() else { return };
-        let again = match self.executor.kind {
-            WorkerKind::Isolated => {
+        let Some((waiting, held)) = self.held.take() else { return };
+        let again = match waiting {
+            Waiting::LendCpu => {
                 self.runtime.send_to_node(ToNode::LeaseBlocked { lease: held.lease, blocked: false });
                 Some(held)
             }
             // Without an idle lease the task goes on all the same: it must not wait for others to finish.
             // The thread then starts no other task until it gets a lease.
-            WorkerKind::Shared => self.executor.take_lease(held.shape),
+            Waiting::PutBack => self.executor.take_lease(held.shape),
         };
         RUNNER.with_borrow_mut(|runner| {
             if let Some((_, held)) = runner {

@@ -6,7 +6,8 @@
 //! Invariants:
 //! 1. A thread runs nothing but the very task that it waits for, and only if it would wait without end: it
 //!    could do nothing before that task is done, so no new way to get stuck comes from this.
-//! 2. It holds a lease of the task's shape while it does. GPUs are never shared with what waits.
+//! 2. It holds a lease of the task's shape while it does. The task shares CPUs with what waits, and nothing else: both
+//!    would use what one of them holds.
 //! 3. The task has as much stack as at the bottom of a thread.
 //! 4. The running cell goes on naming what waits. If this process dies, nobody is left to ask for the other.
 
@@ -74,7 +75,7 @@ impl Inner {
     fn lease_for(self: &Arc<Self>, executor: &Executor, key: TaskKey) -> Option<ShapeId> {
         let held = RUNNER.with_borrow(|runner| {
             let (_, held) = runner.as_ref()?;
-            held.as_ref().map(|held| (held.shape, held.gpus.is_empty()))
+            held.as_ref().map(|held| (held.shape, held.cpus_only))
         });
         if let Some((shape, may_serve)) = held {
             return may_serve.then_some(shape);
@@ -82,7 +83,8 @@ impl Inner {
         let shape = self.submitter.of(key).lock().shape_of(key);
         self.run_deferred();
         let held = executor.take_lease(shape?)?;
-        if !held.gpus.is_empty() {
+        // What waits here would keep it afterwards.
+        if !held.cpus_only {
             executor.put_lease(self, held);
             return None;
         }
