@@ -129,6 +129,92 @@ fn touch(folder: &Path, name: &str) {
     std::fs::write(folder.join(name), "").expect("it can be written");
 }
 
+/// Runs until it is cancelled, and leaves a file that says so.
+#[remote]
+fn run_until_cancelled(folder: PathBuf) -> bool {
+    touch(&folder, "inner started");
+    eventually("it is cancelled", aktis::is_cancelled);
+    touch(&folder, "inner was cancelled");
+    true
+}
+
+/// Waits for `depth` tasks above each other, of which the last runs until it is cancelled.
+#[remote]
+fn wait_for_inner(depth: u32, folder: PathBuf) -> aktis::Result<bool> {
+    let outcome = match depth {
+        0 => run_until_cancelled::remote(folder.clone()).get(),
+        _ => wait_for_inner::remote(depth - 1, folder.clone()).get(),
+    };
+    if aktis::is_cancelled() && matches!(outcome, Err(Error::Cancelled(_))) {
+        touch(&folder, &format!("get returned at {depth}"));
+    }
+    outcome
+}
+
+/// The inner tasks run on the thread of the outer one, and leave these files when that is cancelled.
+fn check_that_all_were_cancelled(folder: &Path, depth: u32) {
+    eventually("the innermost was cancelled", || folder.join("inner was cancelled").exists());
+    for depth in 0..=depth {
+        let file = folder.join(format!("get returned at {depth}"));
+        eventually("the `get` of each returns", || file.exists());
+    }
+    // There is one CPU, which is free again.
+    assert_eq!(add::remote(1, 1).get_timeout(PATIENCE), Ok(2));
+}
+
+#[test]
+fn a_cancel_reaches_what_runs_on_the_thread_that_waits() {
+    for depth in [0, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let session = start_with_one_cpu();
+        let _entered = session.enter();
+        let outer = wait_for_inner::remote(depth, folder.path().to_owned());
+        eventually("the innermost task starts", || folder.path().join("inner started").exists());
+        outer.cancel().unwrap();
+        assert!(matches!(outer.get(), Err(Error::Cancelled(_))));
+        check_that_all_were_cancelled(folder.path(), depth);
+    }
+}
+
+#[test]
+fn a_deadline_reaches_what_runs_on_the_thread_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = start_with_one_cpu();
+    let _entered = session.enter();
+    // Later than the inner tasks have started, which takes a few milliseconds.
+    let deadline = std::time::Duration::from_secs(2);
+    let outer = wait_for_inner::options().deadline(deadline).remote(1, folder.path().to_owned());
+    eventually("the innermost task starts", || folder.path().join("inner started").exists());
+    assert!(outer.get_timeout(PATIENCE).is_err());
+    check_that_all_were_cancelled(folder.path(), 1);
+}
+
+/// An actor's call that waits is cancelled with what it waits for, too.
+struct Waiting;
+
+#[actor]
+impl Waiting {
+    fn new() -> Self {
+        Self
+    }
+
+    fn wait(&self, folder: PathBuf) -> aktis::Result<bool> {
+        wait_for_inner::remote(0, folder).get()
+    }
+}
+
+#[test]
+fn a_cancelled_call_reaches_what_runs_on_its_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = start_with_one_cpu();
+    let _entered = session.enter();
+    let actor = Waiting::remote();
+    let call = actor.wait(folder.path().to_owned());
+    eventually("the innermost task starts", || folder.path().join("inner started").exists());
+    call.cancel().unwrap();
+    check_that_all_were_cancelled(folder.path(), 0);
+}
+
 #[remote]
 fn wait_for_a_file(folder: PathBuf) -> bool {
     touch(&folder, "inner started");
@@ -136,28 +222,40 @@ fn wait_for_a_file(folder: PathBuf) -> bool {
     aktis::is_cancelled()
 }
 
+static OF_ANOTHER: std::sync::Mutex<Option<ObjectRef<bool>>> = std::sync::Mutex::new(None);
+
+/// Submits a task that can only run on the thread that waits for it, since this one keeps the CPU, and goes on when
+/// that has started.
 #[remote]
-fn wait_for_inner(folder: PathBuf) -> aktis::Result<()> {
-    let inner_was_cancelled = wait_for_a_file::remote(folder.clone()).get()?;
-    let cancelled = aktis::is_cancelled();
-    touch(&folder, if cancelled && !inner_was_cancelled { "as it should be" } else { "wrong" });
-    Ok(())
+fn submit_for_another(folder: PathBuf) -> aktis::Result<bool> {
+    let inner = wait_for_a_file::remote(folder.clone());
+    *OF_ANOTHER.lock().unwrap() = Some(inner.clone());
+    eventually("the inner task starts", || folder.join("inner started").exists());
+    inner.get()
+}
+
+#[remote]
+fn wait_for_that_of_another(folder: PathBuf) -> aktis::Result<bool> {
+    eventually("there is one", || OF_ANOTHER.lock().unwrap().is_some());
+    let inner = OF_ANOTHER.lock().unwrap().clone().expect("there is one");
+    let outcome = inner.get();
+    touch(&folder, if aktis::is_cancelled() { "outer was cancelled" } else { "wrong" });
+    outcome
 }
 
 #[test]
-fn a_cancel_reaches_the_one_that_waits_below() {
+fn a_cancel_does_not_reach_tasks_that_the_cancelled_one_has_not_submitted() {
     let folder = tempfile::tempdir().unwrap();
-    let session = start_with_one_cpu();
+    let session = start();
     let _entered = session.enter();
-    let actor = Sum::remote();
-    let outer = wait_for_inner::remote(folder.path().to_owned());
+    let outer = wait_for_that_of_another::remote(folder.path().to_owned());
+    let submitter = submit_for_another::remote(folder.path().to_owned());
     eventually("the inner task starts", || folder.path().join("inner started").exists());
     outer.cancel().unwrap();
     assert!(matches!(outer.get(), Err(Error::Cancelled(_))));
-    // An actor of the same worker gets its messages in the same order.
-    assert_eq!(actor.add(1).get_timeout(PATIENCE), Ok(1));
     touch(folder.path(), "go on");
-    eventually("the outer one has seen it", || folder.path().join("as it should be").exists());
+    assert_eq!(submitter.get_timeout(PATIENCE), Ok(false), "the inner task was not cancelled");
+    eventually("the outer one has seen it", || folder.path().join("outer was cancelled").exists());
 }
 
 #[remote]

@@ -6,6 +6,7 @@ mod batch;
 pub(crate) mod context;
 mod entry;
 mod executor;
+mod frames;
 mod groups;
 mod mailbox;
 mod nested;

@@ -24,6 +24,13 @@ pub(crate) struct TaskContext {
     exits: bool,
 }
 
+/// A task, and the number of the last thing that it has submitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Family {
+    pub(crate) task: TaskId,
+    pub(crate) children: u64,
+}
+
 thread_local! {
     static CURRENT: RefCell<Option<TaskContext>> = const { RefCell::new(None) };
     /// How much the task that ended last on this thread has submitted.
@@ -91,6 +98,13 @@ impl TaskContext {
     /// The numbers of all that a task has submitted in the attempt in which this was the last one.
     pub(crate) fn numbers_up_to(last: u64) -> std::ops::RangeInclusive<u64> {
         (last >> ATTEMPT_SHIFT << ATTEMPT_SHIFT) + 1..=last
+    }
+
+    /// The task that the thread is running, and what it has submitted so far.
+    pub(crate) fn family() -> Option<Family> {
+        CURRENT.with_borrow(|current| {
+            current.as_ref().map(|context| Family { task: context.task, children: context.children })
+        })
     }
 
     pub(crate) fn next_child(runtime: &Inner) -> Option<TaskId> {

@@ -9,7 +9,9 @@
 //! 2. It holds a lease of the task's shape while it does. The task shares CPUs with what waits, and nothing else: both
 //!    would use what one of them holds.
 //! 3. The task has as much stack as at the bottom of a thread.
-//! 4. The running cell goes on naming what waits. If this process dies, nobody is left to ask for the other.
+//! 4. Whoever cancels what waits cancels the task, too, if it was submitted by what waits (see `frames`). Else the wait
+//!    ends with the task, and not with the cancel.
+//! 5. The running cell goes on naming what waits. If this process dies, nobody is left to ask for the other.
 
 use crate::entry::Entry;
 use crate::runtime::Inner;
@@ -63,7 +65,7 @@ impl Inner {
         let Some(executor) = self.executor.as_ref().filter(may) else { return };
         let Some(key) = entry.key() else { return };
         let runner = RUNNER.with_borrow(|runner| runner.as_ref().map(|(state, _)| state.clone()));
-        let Some(runner) = runner.filter(|_| has_stack()) else { return };
+        let Some(runner) = runner.filter(|_| has_stack() && !TaskContext::is_cancelled()) else { return };
         if let Some(shape) = self.lease_for(executor, key)
             && !executor.is_lease_wanted(shape)
         {
@@ -96,14 +98,18 @@ impl Inner {
         let taken = self.submitter.of(key).lock().take(key, shape);
         self.run_deferred();
         let Some((function, header, bytes)) = taken else { return };
-        runner.suspend();
-        let (before, outcome) = run::call(self, runner, self.me, &header, &bytes, Arc::default(), function);
+        let cancelled = runner.suspend(self.me, key, header.task);
+        let (before, outcome) = run::call(self, runner, &header, &bytes, Arc::default(), function, cancelled);
         let Outcome::One(result) = outcome else {
             unreachable!("only tasks that return one value are taken")
         };
         let (answer, _) = Asker::of_task(self.me, &header).seal(self, function.name, before, result);
         let unwanted = runner.end().then(TaskContext::last_children);
         runner.resume();
+        if unwanted.is_some() {
+            // It may have been cancelled by way of what waits for it: then its value is not what it was to be.
+            self.cancel(key, false, true);
+        }
         match answer.as_plain() {
             Some(value) => self.return_here(entry, key, value),
             None => answer.send(self, self.me, MessageKind::Returned, key, 0),

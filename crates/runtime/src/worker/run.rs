@@ -11,7 +11,7 @@ use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, Proces
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
@@ -87,7 +87,8 @@ pub(crate) fn run_task(
         Some(function) => function,
         None => return asker.refuse(runtime, unknown(header.function).at("", header.task)),
     };
-    let (before, outcome) = call(runtime, runner, submitter, header, &payload, gpus, function);
+    let cancelled = runner.begin(submitter, header.key);
+    let (before, outcome) = call(runtime, runner, header, &payload, gpus, function, cancelled);
     asker.answer(runtime, runner, function.name, before, outcome);
     if runner.end() {
         runtime.cancel_children(header.task, TaskContext::last_children());
@@ -98,13 +99,12 @@ pub(crate) fn run_task(
 pub(crate) fn call(
     runtime: &Arc<Inner>,
     runner: &RunnerState,
-    submitter: ProcessSlot,
     header: &TaskHeader,
     payload: &TaskBytes,
     gpus: Arc<[u32]>,
     function: &'static Function,
+    cancelled: Arc<AtomicBool>,
 ) -> (Option<TaskContext>, Outcome) {
-    let cancelled = runner.begin(submitter, header.key);
     let context =
         TaskContext::new(runtime, header.task, function.name, None, header.attempt, gpus, cancelled);
     let before = context.enter();

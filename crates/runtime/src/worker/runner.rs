@@ -3,7 +3,9 @@
 use crate::owed::OwedWakeUps;
 use crate::runtime::{Inner, Runtime};
 use crate::shards::choose_shard;
+use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, FETCHING, FROM_LANE, LOOKING, RUNNER, Runnable};
+use crate::worker::frames::{Frame, Outer};
 use crate::worker::mailbox::{self, Mailbox};
 use crate::worker::nested;
 use crate::worker::run;
@@ -11,7 +13,7 @@ use crate::worker::watching::Watching;
 use aktis_logic::lease_pool::HeldLease;
 use aktis_protocol::hot::{CANCEL_RECURSIVE, MessageKind, TaskHeader};
 use aktis_protocol::limits::THREADS_MAX;
-use aktis_protocol::{FunctionId, ProcessSlot, TaskKey};
+use aktis_protocol::{FunctionId, ProcessSlot, TaskId, TaskKey};
 use aktis_store::{LaneConsumer, Sample, WakeUp};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -54,21 +56,6 @@ pub(crate) struct RunnerState {
     kept: Mutex<Option<Arc<Mailbox>>>,
     /// Whether there is one; changed under that lock.
     keeping: AtomicBool,
-}
-
-/// What waits for what runs above it.
-#[derive(Default)]
-struct Outer {
-    frames: Vec<Frame>,
-    /// A flag for the next one.
-    spare: Option<Arc<AtomicBool>>,
-}
-
-struct Frame {
-    submitter: u32,
-    key: u64,
-    cancelled: Arc<AtomicBool>,
-    recursive: bool,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -201,15 +188,20 @@ impl RunnerState {
 
     /// Cancels what it runs for a submitter, also what waits on this thread; false if there is nothing.
     pub(crate) fn cancel_all_of(&self, submitter: ProcessSlot) -> bool {
-        let outer = self.outer.lock();
-        let waiting = outer.frames.iter().filter(|frame| frame.submitter == submitter.0);
-        let mut found = waiting.map(|frame| frame.cancelled.store(true, Ordering::Release)).count() > 0;
+        let mut outer = self.outer.lock();
         let cancelled = self.cancelled.lock();
-        if self.submitter.load(Ordering::Acquire) == submitter.0 {
-            cancelled.store(true, Ordering::Release);
-            found = true;
+        let (waits, reaches) = outer.cancel(|frame| frame.submitter == submitter.0, true);
+        let runs = self.submitter.load(Ordering::Acquire) == submitter.0;
+        if runs || reaches {
+            self.cancel_running(&cancelled, true);
         }
-        found
+        runs || waits
+    }
+
+    /// Cancels what it runs. The caller holds the lock of the flag.
+    fn cancel_running(&self, cancelled: &AtomicBool, recursive: bool) {
+        self.recursive.fetch_or(recursive, Ordering::AcqRel);
+        cancelled.store(true, Ordering::Release);
     }
 
     /// What it ran is over; true if what that has submitted is to be cancelled.
@@ -218,14 +210,30 @@ impl RunnerState {
         self.recursive.load(Ordering::Relaxed) && self.recursive.swap(false, Ordering::AcqRel)
     }
 
-    /// What the thread runs waits for another task, which the thread runs itself.
-    pub(crate) fn suspend(&self) {
+    /// What the thread runs waits for another task, which the thread runs from now on; gives the flag by which that may
+    /// be cancelled. It is cancelled from the start if what waits was cancelled with all that it has submitted.
+    pub(crate) fn suspend(&self, submitter: ProcessSlot, key: TaskKey, task: TaskId) -> Arc<AtomicBool> {
+        let family = TaskContext::family();
         let mut outer = self.outer.lock();
-        let spare = outer.spare.take().unwrap_or_default();
+        let flag = outer.take_flag();
         let mut cancelled = self.cancelled.lock();
-        let (submitter, key) = (self.submitter.load(Ordering::Relaxed), self.key.load(Ordering::Relaxed));
-        let cancelled = std::mem::replace(&mut *cancelled, spare);
-        outer.frames.push(Frame { submitter, key, cancelled, recursive: self.end() });
+        let recursive =
+            self.recursive.load(Ordering::Relaxed) && self.recursive.swap(false, Ordering::AcqRel);
+        let frame = Frame {
+            submitter: self.submitter.load(Ordering::Relaxed),
+            key: self.key.load(Ordering::Relaxed),
+            cancelled: std::mem::replace(&mut *cancelled, flag.clone()),
+            recursive,
+            family,
+            above: task,
+        };
+        self.key.store(word(key), Ordering::Relaxed);
+        self.submitter.store(submitter.0, Ordering::Release);
+        if recursive && frame.is_parent() {
+            self.cancel_running(&flag, true);
+        }
+        outer.frames.push(frame);
+        flag
     }
 
     /// Ends what `suspend` began.
@@ -266,22 +274,22 @@ impl RunnerState {
         let cancelled = self.cancelled.lock();
         let is_this = |submitter: u32, at: u64| submitter == from.0 && at == word(key);
         let runs_this = is_this(self.submitter.load(Ordering::Acquire), self.key.load(Ordering::Relaxed));
-        let frame = outer.frames.iter_mut().find(|frame| !runs_this && is_this(frame.submitter, frame.key));
-        match (kind, frame) {
-            (_, None) if !runs_this => return false,
-            (MessageKind::Cancel, None) => {
-                self.recursive.fetch_or(index & CANCEL_RECURSIVE != 0, Ordering::AcqRel);
-                cancelled.store(true, Ordering::Release);
-            }
-            (MessageKind::Cancel, Some(frame)) => {
-                frame.recursive |= index & CANCEL_RECURSIVE != 0;
-                frame.cancelled.store(true, Ordering::Release);
+        let waits = |frame: &Frame| is_this(frame.submitter, frame.key);
+        if !runs_this && !outer.frames.iter().any(waits) {
+            return false;
+        }
+        match kind {
+            MessageKind::Cancel => {
+                let recursive = index & CANCEL_RECURSIVE != 0;
+                if runs_this || outer.cancel(waits, recursive).1 {
+                    self.cancel_running(&cancelled, recursive);
+                }
             }
             // Of what is on one thread, only the lowest can be a stream.
-            (MessageKind::StreamCredit, _) => {
+            MessageKind::StreamCredit => {
                 self.stream_consumed.fetch_max(index, Ordering::AcqRel);
             }
-            (MessageKind::StreamClosed, _) => self.stream_closed.store(true, Ordering::Release),
+            MessageKind::StreamClosed => self.stream_closed.store(true, Ordering::Release),
             _ => {}
         }
         true
