@@ -164,8 +164,9 @@ fn what_no_node_can_run_waits_explains_itself_and_can_be_cancelled() {
 }
 
 #[test]
-fn an_argument_larger_than_the_store_is_refused() {
-    let session = Session::builder().cpus(2).store_bytes(16 << 20).start().unwrap();
+fn an_argument_larger_than_the_store_and_its_room_on_disk_is_refused() {
+    let builder = Session::builder().cpus(2).store_bytes(16 << 20);
+    let session = builder.spill_bytes_max(16 << 20).start().unwrap();
     let _entered = session.enter();
     let outcome = length::remote(Array::from(vec![0; 32 * MEGABYTE])).get();
     let Err(Error::Store(text)) = outcome else { panic!("{outcome:?}") };

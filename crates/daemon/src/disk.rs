@@ -27,15 +27,16 @@ pub(crate) enum DiskOrder {
 pub(crate) struct SpillSpace {
     directory: PathBuf,
     closing: Arc<AtomicBool>,
-    /// Made at the start, so that all processes can be given it; none if that failed. Then it is made when the first
-    /// object has to go, and only the node reads it.
+    /// Made at the start, so that all processes can be given it; none if that failed, or nothing may be spilled. Then it
+    /// is made when the first object has to go, and only the node reads it.
     file: Option<Arc<SpillFile>>,
 }
 
 impl SpillSpace {
-    pub(crate) fn open(directory: PathBuf) -> Self {
+    pub(crate) fn open(directory: PathBuf, bytes_max: u64) -> Self {
         let closing = Arc::<AtomicBool>::default();
-        let file = SpillFile::create(&directory, closing.clone()).ok().map(Arc::new);
+        let create = || SpillFile::create(&directory, closing.clone()).ok().map(Arc::new);
+        let file = if bytes_max > 0 { create() } else { None };
         Self { directory, closing, file }
     }
 

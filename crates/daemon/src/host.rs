@@ -172,7 +172,7 @@ impl Host {
         let session = beginning.session.map_or_else(random_session, Ok).map_err(system("random bytes"))?;
         let control = Arc::new(Control::create().map_err(StartError::Control)?);
         let arena = Arena::create(beginning.store_bytes, limits::STORED_OBJECTS_MAX)?;
-        let spill = SpillSpace::open(beginning.spill_directory);
+        let spill = SpillSpace::open(beginning.spill_directory, beginning.spill_bytes_max);
         let arena = Arc::new(arena.with_file(spill.descriptor()));
         let bell = Arc::new(Bell::new().map_err(system("an event descriptor"))?);
         let program = driver.as_ref().map(|(launch, _)| ProgramConfig {

@@ -89,7 +89,8 @@ pub enum ToNode {
     },
 
     /// The sender wants `bytes` of the store for `object`. Answer: [`FromNode::ExtentGranted`] or
-    /// [`FromNode::ExtentDenied`]; it may take a while when others must be spilled first.
+    /// [`FromNode::ExtentDenied`]; it may take a while when others must be spilled first. If no room can
+    /// be made, it is in the spill file.
     ExtentWanted {
         /// Matches the answer.
         request: RequestId,

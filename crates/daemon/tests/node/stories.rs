@@ -28,6 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_worker_that_exits_is_reported_with_its_code", || tell("worker exits", "exits")),
     ("a_worker_that_does_not_listen_is_killed_at_shutdown", || tell("shutdown", "deaf")),
     ("objects_go_to_disk_and_come_back", || tell("spill", "")),
+    ("without_a_disk_what_does_not_fit_is_refused", || tell("nothing spilled", "")),
     ("a_full_store_and_a_missing_directory_are_explained", || tell("no directory", "")),
     ("a_worker_that_cannot_be_started_is_reported", || tell("no descriptors", "")),
     ("placement_groups_come_and_go_without_end", || tell("groups", "")),
@@ -48,6 +49,7 @@ pub(crate) fn play(story: &str) {
         "worker exits" => a_worker_exits(),
         "shutdown" => shutdown(),
         "spill" => spill(),
+        "nothing spilled" => nothing_spilled(),
         "no directory" => no_directory(),
         "no descriptors" => no_descriptors(),
         "groups" => groups(),
@@ -258,8 +260,20 @@ fn spill() {
         };
         assert!(pin.len() == 300 << 10 && pin.iter().all(|byte| *byte == number as u8));
     }
-    let refused = driver.put(7, 7, 2 << 20).expect_err("larger than the store");
-    assert!(refused.contains("store_bytes"), "{refused}");
+    let large = driver.put(7, 7, 2 << 20).expect("one that is larger than the store lies on disk");
+    let pin = driver.node.arena().pin(large).expect("it is read there");
+    assert!(pin.len() == 2 << 20 && pin.iter().all(|byte| *byte == 7));
+}
+
+fn nothing_spilled() {
+    let driver = Driver::start(NodeOptions { spill_bytes_max: 0, ..options() });
+    let refused = driver.put(1, 1, 2 << 20).expect_err("larger than the store");
+    assert!(
+        refused.contains("larger than the object store") && refused.contains("spill_bytes_max"),
+        "{refused}"
+    );
+    driver.put(2, 1, 900 << 10).expect("room");
+    driver.put(3, 1, 900 << 10).expect_err("no room");
 }
 
 fn no_directory() {
