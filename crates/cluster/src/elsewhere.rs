@@ -123,6 +123,7 @@ impl Elsewhere {
                     self.host.feed(NodeInput::Restored { entry, outcome: Err(why) });
                 }
             }
+            NodeEffect::PlacesDone { shape, peer, count } => self.say_done(shape, peer, count),
             NodeEffect::Place { shape, definition, count, function } => {
                 self.place_tasks(shape, definition, count, function);
             }

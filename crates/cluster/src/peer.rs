@@ -156,6 +156,10 @@ impl Sent {
 struct Idle {
     leases: Vec<LeaseId>,
     since: Option<Instant>,
+    /// How many leases that are in use the node wants back.
+    revoked: usize,
+    /// Whether each is for one task only.
+    once: bool,
 }
 
 /// What is between this node and another. See the module.
@@ -342,7 +346,7 @@ impl Peer {
         }
     }
 
-    /// Forgets a task or call that was sent; its lease is free for another.
+    /// Forgets a task or call that was sent; its lease is free for another, unless the node wants it back.
     fn settle_sent(&mut self, ticket: Ticket) -> Option<Sent> {
         let sent = self.sent.remove(&ticket)?;
         self.forget_key(sent.from, sent.key, ticket);
@@ -352,8 +356,13 @@ impl Peer {
         }
         if let Some((shape, lease)) = sent.lease {
             let idle = self.idle.entry(shape).or_default();
-            idle.leases.push(lease);
-            idle.since = Some(Instant::now());
+            if idle.once || idle.revoked > 0 {
+                idle.revoked = idle.revoked.saturating_sub(1);
+                self.bridge.return_lease(lease);
+            } else {
+                idle.leases.push(lease);
+                idle.since = Some(Instant::now());
+            }
         }
         Some(sent)
     }
@@ -378,8 +387,8 @@ impl Peer {
 
     /// There is no room for tasks of this shape over there.
     fn return_leases(&mut self, shape: ShapeId) {
-        let idle = self.idle.remove(&shape).unwrap_or_default();
-        idle.leases.into_iter().for_each(|lease| self.bridge.return_lease(lease));
+        let leases = self.idle.get_mut(&shape).map(|idle| std::mem::take(&mut idle.leases));
+        leases.into_iter().flatten().for_each(|lease| self.bridge.return_lease(lease));
     }
 
     fn return_idle_leases(&mut self) {
@@ -390,7 +399,6 @@ impl Peer {
                 self.bridge.return_lease(lease);
             }
         }
-        self.idle.retain(|_, idle| !idle.leases.is_empty());
     }
 
     /// The other node is gone, or counts as gone: what was sent there may be run again elsewhere.

@@ -474,6 +474,7 @@ impl Shell {
             }
             NodeEffect::Fetch { .. }
             | NodeEffect::Place { .. }
+            | NodeEffect::PlacesDone { .. }
             | NodeEffect::PlaceActor { .. }
             | NodeEffect::Withdraw { .. }
             | NodeEffect::WithdrawActor { .. }

@@ -21,6 +21,8 @@ pub struct HeldLease {
     pub gpus: Arc<[u32]>,
     /// Whether it is for CPUs alone.
     pub cpus_only: bool,
+    /// Whether it is for one task only.
+    pub once: bool,
 }
 
 /// What becomes of a lease whose task waits inside `get`, or for the consumer of its stream.
@@ -28,6 +30,8 @@ pub struct HeldLease {
 pub enum Waiting {
     /// Other threads use it meanwhile. The task goes on with another one if that is idle then, else without.
     PutBack,
+    /// It was for this task only, and goes back to the node. The task goes on without.
+    UseUp,
     /// It stays with the task, and the node gets the CPU alone: another task must not get the resources that this one
     /// goes on to use.
     LendCpu,
@@ -37,6 +41,7 @@ impl HeldLease {
     /// What becomes of it while its task waits, in a worker that runs one task at a time (`isolated`) or many.
     pub fn while_waiting(&self, isolated: bool) -> Waiting {
         match self.cpus_only && !isolated {
+            true if self.once => Waiting::UseUp,
             true => Waiting::PutBack,
             false => Waiting::LendCpu,
         }
@@ -70,7 +75,7 @@ impl OfShape {
 /// use aktis_protocol::{LeaseId, ShapeId};
 ///
 /// let (mut pool, shape) = (LeasePool::default(), ShapeId(3));
-/// pool.grant(Lease { lease: LeaseId(1), shape, gpus: vec![], cpus_only: true });
+/// pool.grant(Lease { lease: LeaseId(1), shape, gpus: vec![], cpus_only: true, once: false });
 /// let held = pool.take(shape).unwrap();
 /// assert_eq!(pool.revoke(shape), None, "a thread uses the only lease");
 /// assert_eq!(pool.put(held), Some(LeaseId(1)));
@@ -84,8 +89,8 @@ impl LeasePool {
     /// The node grants a lease.
     #[must_use = "a lease that is not sent back is lost to the node"]
     pub fn grant(&mut self, lease: Lease) -> Option<LeaseId> {
-        let Lease { lease, shape, gpus, cpus_only } = lease;
-        let held = HeldLease { lease, shape, gpus: gpus.into(), cpus_only };
+        let Lease { lease, shape, gpus, cpus_only, once } = lease;
+        let held = HeldLease { lease, shape, gpus: gpus.into(), cpus_only, once };
         self.shapes.entry(held.shape).or_default().settle(held)
     }
 
@@ -123,6 +128,16 @@ impl LeasePool {
         of_shape.settle(held)
     }
 
+    /// A thread has used a lease that was for one task: it goes back to the node, which may have asked for it.
+    #[must_use = "a lease that is not sent back is lost to the node"]
+    pub fn use_up(&mut self, held: &HeldLease) -> LeaseId {
+        let of_shape = self.shapes.entry(held.shape).or_default();
+        debug_assert!(of_shape.in_use > 0, "{} was not taken", held.lease);
+        of_shape.in_use = of_shape.in_use.saturating_sub(1);
+        of_shape.revoked = of_shape.revoked.saturating_sub(1);
+        held.lease
+    }
+
     /// Whether the node waits for a lease of this shape.
     pub fn is_wanted(&self, shape: ShapeId) -> bool {
         self.shapes.get(&shape).is_some_and(|of_shape| of_shape.revoked > 0)
@@ -149,7 +164,7 @@ mod tests {
     const SHAPE: ShapeId = ShapeId(3);
 
     fn lease(id: u64) -> Lease {
-        Lease { lease: LeaseId(id), shape: SHAPE, gpus: vec![], cpus_only: true }
+        Lease { lease: LeaseId(id), shape: SHAPE, gpus: vec![], cpus_only: true, once: false }
     }
 
     #[test]
@@ -184,8 +199,21 @@ mod tests {
         let held = pool.take(SHAPE).unwrap();
         assert_eq!(held.while_waiting(false), Waiting::PutBack);
         assert_eq!(held.while_waiting(true), Waiting::LendCpu);
+        let once = HeldLease { once: true, ..held.clone() };
+        assert_eq!(once.while_waiting(false), Waiting::UseUp);
         let licence = HeldLease { cpus_only: false, ..held };
         assert_eq!(licence.while_waiting(false), Waiting::LendCpu);
+    }
+
+    #[test]
+    fn a_lease_for_one_task_goes_back_after_it_and_serves_a_revocation() {
+        let mut pool = LeasePool::default();
+        assert_eq!(pool.grant(Lease { once: true, ..lease(1) }), None);
+        let held = pool.take(SHAPE).unwrap();
+        assert_eq!(pool.revoke(SHAPE), None);
+        assert_eq!(pool.use_up(&held), LeaseId(1));
+        assert!(!pool.is_wanted(SHAPE));
+        pool.check();
     }
 
     #[test]

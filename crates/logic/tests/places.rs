@@ -87,6 +87,14 @@ fn cpus(count: u64) -> Resources {
 }
 
 /// Tasks that need a little of the node, and may run there.
+fn cpu() -> Shape {
+    Shape { resources: cpus(1), ..Shape::default() }
+}
+
+fn spreading() -> Shape {
+    Shape { strategy: Strategy::Spread, ..cpu() }
+}
+
 fn with(strategy: Strategy) -> Shape {
     Shape { resources: Resources::none().with(CPU, Amount(1000)), strategy, ..Shape::default() }
 }
@@ -153,7 +161,8 @@ fn tasks_run_where_their_strategy_says() {
         let (shape, effects) = story.submit(DRIVER, with(strategy.clone()), 3);
         assert_eq!((handed_up(&effects), leases(&effects, WORKER)), (3, 0), "{strategy:?}");
         let peer = story.peer;
-        let there = story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 2 });
+        let there =
+            story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 2, slots: 2 });
         assert_eq!((leases(&there, peer), leases(&there, WORKER)), (2, 0), "{strategy:?}");
     }
 }
@@ -163,12 +172,88 @@ fn what_runs_where_the_placer_says_runs_here_on_credit_only() {
     let mut story = Story::begin();
     let (shape, effects) = story.submit(DRIVER, with(Strategy::Spread), 5);
     assert_eq!(leases(&effects, WORKER), 0);
-    let effects = story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 2 });
+    let effects = story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 2, slots: 2 });
     assert_eq!(leases(&effects, WORKER), 2);
     let effects = story.wait(3);
     assert_eq!((leases(&effects, WORKER), handed_up(&effects)), (0, 3));
     let effects = story.step(NodeInput::PlacesLost);
     assert_eq!(leases(&effects, WORKER), 3, "nobody says where: here is as good as anywhere");
+}
+
+#[test]
+fn leases_of_tasks_that_spread_are_for_one_task_each() {
+    let mut story = Story::begin();
+    let (shape, _) = story.submit(DRIVER, spreading(), 6);
+    let peer = story.peer;
+    let there = story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 3, slots: 2 });
+    let here = story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 3, slots: 2 });
+    assert_eq!((leases(&there, peer), leases(&here, WORKER)), (3, 2));
+    let is_once = |effect: &NodeEffect| match effect {
+        NodeEffect::Send { message: FromNode::LeaseGranted { lease }, .. } => lease.once,
+        _ => true,
+    };
+    assert!(there.iter().chain(&here).all(is_once));
+    // The third that was placed here gets its lease when one of the others is back, and no fourth does.
+    let again = story.give_back(&here);
+    let spread = |effect: &&NodeEffect| match effect {
+        NodeEffect::Send { message: FromNode::LeaseGranted { lease }, .. } => lease.shape == shape,
+        _ => false,
+    };
+    assert_eq!(again.iter().filter(spread).count(), 1);
+    assert_eq!(story.give_back(&again).iter().filter(spread).count(), 0);
+    // Tasks that do not spread keep their leases.
+    let (_, effects) = story.submit(DRIVER, with(Strategy::Default), 1);
+    assert!(leases(&effects, WORKER) == 1 && !effects.iter().all(is_once));
+}
+
+#[test]
+fn the_placer_learns_with_the_next_question_how_many_are_done() {
+    let mut story = Story::begin();
+    let (shape, _) = story.submit(DRIVER, spreading(), 9);
+    let peer = story.peer;
+    let here = story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 3, slots: 2 });
+    let there = story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 3, slots: 2 });
+    assert_eq!((leases(&here, WORKER), leases(&there, peer)), (2, 3));
+    story.give_back(&there);
+    let one = here.iter().filter(|effect| leases(std::slice::from_ref(effect), WORKER) > 0).take(1);
+    story.give_back(&one.cloned().collect::<Vec<_>>());
+    // All that were placed have begun, and three are left.
+    let effects = story.wait(3);
+    let done = effects.iter().filter_map(|effect| match effect {
+        NodeEffect::PlacesDone { peer, count, .. } => Some((*peer, *count)),
+        _ => None,
+    });
+    assert_eq!(done.collect::<Vec<_>>(), [(None, 1), (Some(peer), 3)]);
+    assert_eq!(handed_up(&effects), 3);
+}
+
+#[test]
+fn tasks_that_were_placed_here_and_cannot_start_get_another_place() {
+    let mut story = Story::begin();
+    let (busy, effects) = story.submit(DRIVER, cpu(), 2);
+    assert_eq!(leases(&effects, WORKER), 2, "{busy}");
+    let (shape, _) = story.submit(DRIVER, spreading(), 2);
+    story.step(NodeInput::Placed { shape, verdict: Verdict::Here, count: 2, slots: 2 });
+    assert_eq!(handed_up(&story.wait(2)), 0);
+    story.scene.now += WELCOME_MICROSECONDS;
+    assert_eq!(handed_up(&story.wait(2)), 2);
+}
+
+#[test]
+fn a_proxy_keeps_no_more_idle_leases_than_its_node_has_slots() {
+    let mut story = Story::begin();
+    let (shape, _) = story.submit(DRIVER, Shape { isolated: false, ..Shape::default() }, 12);
+    assert!(handed_up(&story.wait(10)) > 0);
+    let peer = story.peer;
+    let there = story.step(NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 8, slots: 2 });
+    assert_eq!(leases(&there, peer), 8);
+    let revoked = |effects: &[NodeEffect]| {
+        let to_peer = |effect: &&NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::LeaseRevoked { .. } } if *to == peer);
+        effects.iter().filter(to_peer).count()
+    };
+    assert_eq!(revoked(&story.wait(1)), 0, "there is work");
+    assert_eq!(revoked(&story.wait(0)), 6);
+    assert_eq!(revoked(&story.wait(0)), 0, "they are asked for once");
 }
 
 #[test]
@@ -241,7 +326,7 @@ fn a_reason_to_wait_is_told_and_the_question_withdrawn_when_nobody_waits() {
     let (shape, effects) = story.submit(DRIVER, with(Strategy::Node { node: OTHER, soft: false }), 1);
     assert_eq!(handed_up(&effects), 1);
     let reason = "the cluster has no such node".to_owned();
-    story.step(NodeInput::Placed { shape, verdict: later(&reason, false), count: 0 });
+    story.step(NodeInput::Placed { shape, verdict: later(&reason, false), count: 0, slots: 0 });
     let explained = story.hear(DRIVER, ToNode::ShapeQuestion { request: 1, lane: LaneId(0) });
     assert!(explained.iter().any(|effect| matches!(
         effect,
@@ -311,7 +396,7 @@ fn tasks_that_can_run_nowhere_fail_and_the_next_are_tried_anew() {
     let bound = with(Strategy::Node { node: OTHER, soft: false });
     let (shape, _) = story.submit(DRIVER, bound.clone(), 2);
     let verdict = Verdict::Never("the cluster has no such node".to_owned());
-    let effects = story.step(NodeInput::Placed { shape, verdict, count: 0 });
+    let effects = story.step(NodeInput::Placed { shape, verdict, count: 0, slots: 0 });
     let failed = |effect: &NodeEffect| {
         matches!(effect, NodeEffect::Send { to: DRIVER, message: FromNode::LaneRemoved { lane: LaneId(0), failure } }
             if failure.kind == FailureKind::Unschedulable && failure.message.contains("no such node"))
@@ -355,7 +440,7 @@ fn people_are_told_once_what_no_node_can_run() {
     let large = |count| Shape { resources: cpus(count), ..Shape::default() };
     let (shape, effects) = story.submit(DRIVER, large(99), 1);
     assert_eq!(warnings(&effects, DRIVER), [] as [&str; 0], "others may have more");
-    let mut answer = |shape, verdict| story.step(NodeInput::Placed { shape, verdict, count: 0 });
+    let mut answer = |shape, verdict| story.step(NodeInput::Placed { shape, verdict, count: 0, slots: 0 });
     assert_eq!(warnings(&answer(shape, later("all is taken", false)), DRIVER), [] as [&str; 0]);
     let effects = answer(shape, later("no node has 99 CPU", true));
     assert_eq!(warnings(&effects, DRIVER), ["a task waits for a node that can run it: no node has 99 CPU"]);

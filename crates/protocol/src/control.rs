@@ -37,6 +37,8 @@ pub struct Lease {
     pub gpus: Vec<u32>,
     /// Whether it is for CPUs alone. Anything else stays with a task that waits.
     pub cpus_only: bool,
+    /// Whether it is for one task only: the holder returns it after that.
+    pub once: bool,
 }
 
 /// From a process to its node.
@@ -423,7 +425,7 @@ pub enum FromNode {
         /// Whether it is open.
         open: bool,
     },
-    /// The receiver may run one more task of this shape at a time.
+    /// The receiver may run one more task of this shape at a time, or one task in all.
     LeaseGranted {
         /// The grant.
         lease: Lease,

@@ -240,7 +240,7 @@ pub enum ToPlacer {
         /// The demand.
         request: RequestId,
     },
-    /// The sender will not send so many tasks to `node`, though [`FromPlacer::Placed`] said that it may.
+    /// Of the tasks that [`FromPlacer::Placed`] allowed, so many are not on `node` any more, or were not sent there.
     PlaceUnused {
         /// The demand.
         request: RequestId,
@@ -301,6 +301,8 @@ pub enum FromPlacer {
         epoch: Epoch,
         /// How many.
         count: u32,
+        /// How many such tasks that node can run at a time.
+        slots: u32,
         /// For how long this holds.
         lives_microseconds: u64,
     },

@@ -79,6 +79,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) -> Summary {
         store_bytes: 1 << 20,
         entries_max: 64,
         spill_bytes_max: 0,
+        spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
         driver: Some(ProgramConfig { program, shared_worker: true }),
     };

@@ -333,6 +333,7 @@ impl World {
                     self.fetches.push_back(Fetch { entry, object, peer, offset });
                 }
                 NodeEffect::Place { .. }
+                | NodeEffect::PlacesDone { .. }
                 | NodeEffect::PlaceActor { .. }
                 | NodeEffect::Withdraw { .. }
                 | NodeEffect::WithdrawActor { .. }

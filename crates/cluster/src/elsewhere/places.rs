@@ -4,7 +4,7 @@ use super::Elsewhere;
 use aktis_logic::machine::node::{NodeInput, Verdict};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{Demand, FromPlacer, Input, ToPlacer};
-use aktis_protocol::{ActorId, FunctionId, Near, NodeId, Shape, ShapeId};
+use aktis_protocol::{ActorId, FunctionId, Near, NodeId, ProcessSlot, Shape, ShapeId};
 use std::collections::{BTreeSet, HashMap};
 
 /// Requests of the placer with this bit are about actors, others about shapes.
@@ -28,7 +28,18 @@ impl Elsewhere {
         let inputs = self.inputs(near);
         let demand = Demand { needs, group, strategy, count, priority, function, inputs };
         if !self.tell_placer(ToPlacer::PlaceWanted { request: shape.0, demand }) {
-            self.on_verdict(shape.0, Verdict::Unknown, 0);
+            self.on_verdict(shape.0, Verdict::Unknown, (0, 0));
+        }
+    }
+
+    pub(super) fn say_done(&self, shape: ShapeId, peer: Option<ProcessSlot>, count: u32) {
+        let node = match peer {
+            Some(peer) => self.neighbours.known_node_of(peer),
+            None => Some(self.me),
+        };
+        if let Some(node) = node {
+            // If that cannot be said, the placer has forgotten it anyway.
+            self.tell_placer(ToPlacer::PlaceUnused { request: shape.0, node, count });
         }
     }
 
@@ -39,7 +50,7 @@ impl Elsewhere {
         places.actors.insert(request, actor);
         drop(places);
         if !self.tell_placer(ToPlacer::PlaceWanted { request, demand }) {
-            self.on_verdict(request, Verdict::Unknown, 0);
+            self.on_verdict(request, Verdict::Unknown, (0, 0));
         }
     }
 
@@ -71,7 +82,7 @@ impl Elsewhere {
     /// The placer has said something.
     pub(crate) fn on_placer(&self, message: FromPlacer) {
         match message {
-            FromPlacer::Placed { request, node, count, .. } => {
+            FromPlacer::Placed { request, node, count, slots, .. } => {
                 if self.is_withdrawn(request) {
                     // If that cannot be said, the placer has forgotten it anyway.
                     self.tell_placer(ToPlacer::PlaceUnused { request, node, count });
@@ -82,16 +93,16 @@ impl Elsewhere {
                     Some(peer) => Verdict::There(peer),
                     None => Verdict::Unlinked,
                 };
-                self.on_verdict(request, verdict, count);
+                self.on_verdict(request, verdict, (count, slots));
             }
             FromPlacer::Waiting { request, reason, lasting } => {
                 self.complain(&reason);
-                self.on_verdict(request, Verdict::Later { reason, lasting }, 0);
+                self.on_verdict(request, Verdict::Later { reason, lasting }, (0, 0));
             }
             FromPlacer::Impossible { request, reason } => {
-                self.on_verdict(request, Verdict::Never(reason), 0);
+                self.on_verdict(request, Verdict::Never(reason), (0, 0));
             }
-            FromPlacer::Refused { request, .. } => self.on_verdict(request, Verdict::Unknown, 0),
+            FromPlacer::Refused { request, .. } => self.on_verdict(request, Verdict::Unknown, (0, 0)),
             FromPlacer::GroupChanged { .. }
             | FromPlacer::Reserve { .. }
             | FromPlacer::Commit { .. }
@@ -114,9 +125,9 @@ impl Elsewhere {
         request & ACTOR_REQUEST != 0 && !self.places.lock().actors.contains_key(&request)
     }
 
-    fn on_verdict(&self, request: RequestId, verdict: Verdict, count: u32) {
+    fn on_verdict(&self, request: RequestId, verdict: Verdict, (count, slots): (u32, u32)) {
         if request & ACTOR_REQUEST == 0 {
-            return self.host.feed(NodeInput::Placed { shape: ShapeId(request), verdict, count });
+            return self.host.feed(NodeInput::Placed { shape: ShapeId(request), verdict, count, slots });
         }
         let mut places = self.places.lock();
         let waits = matches!(verdict, Verdict::Later { .. });

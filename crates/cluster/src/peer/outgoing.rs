@@ -38,11 +38,14 @@ impl Peer {
             FromNode::LeaseGranted { lease } => {
                 let idle = self.idle.entry(lease.shape).or_default();
                 idle.leases.push(lease.lease);
-                idle.since = Some(Instant::now());
+                (idle.since, idle.once) = (Some(Instant::now()), lease.once);
             }
             FromNode::LeaseRevoked { shape } => {
-                let lease = self.idle.get_mut(&shape).and_then(|idle| idle.leases.pop());
-                lease.into_iter().for_each(|lease| self.bridge.return_lease(lease));
+                let idle = self.idle.entry(shape).or_default();
+                match idle.leases.pop() {
+                    Some(lease) => self.bridge.return_lease(lease),
+                    None => idle.revoked += 1,
+                }
             }
             FromNode::HandBack { shape } => self.hand_back(shape),
             FromNode::ShapeTold { shape, definition } => self.wire.send(&Frame::Shape { shape, definition }),

@@ -192,7 +192,12 @@ fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
             let Some(node) = weak.upgrade() else { return };
             match effect {
                 NodeEffect::Place { shape, count, .. } => {
-                    node.host().feed(NodeInput::Placed { shape, verdict: Verdict::There(peer), count });
+                    node.host().feed(NodeInput::Placed {
+                        shape,
+                        verdict: Verdict::There(peer),
+                        count,
+                        slots: 1,
+                    });
                 }
                 NodeEffect::PlaceActor { actor, .. } => {
                     node.host().feed(NodeInput::ActorPlaced { actor, verdict: Verdict::There(peer) });

@@ -271,7 +271,9 @@ impl Machine for Node {
             NodeInput::Spilled { entry, outcome } => self.memory.on_spilled(now, entry, outcome, out),
             NodeInput::Reserved { entry, outcome } => self.on_reserved(now, entry, outcome, out),
             NodeInput::Restored { entry, outcome } => self.on_restored(now, entry, outcome, out),
-            NodeInput::Placed { shape, verdict, count } => self.on_placed(now, shape, verdict, count, out),
+            NodeInput::Placed { shape, verdict, count, slots } => {
+                self.on_placed(now, shape, verdict, (count, slots), out);
+            }
             NodeInput::ActorPlaced { actor, verdict } => self.on_actor_placed(now, actor, verdict, out),
             NodeInput::GroupTold { message } => self.on_group_told(now, message, out),
             NodeInput::PlacerCame => self.on_placer_came(now, out),

@@ -328,6 +328,12 @@ impl Executor {
         self.send_back(runtime, shape, returned);
     }
 
+    /// A lease that was for one task goes back to the node.
+    pub(crate) fn use_up_lease(&self, runtime: &Inner, held: &HeldLease) {
+        let returned = self.leases.lock().use_up(held);
+        self.send_back(runtime, held.shape, Some(returned));
+    }
+
     /// This process has had nothing to do for a while: the node gets its leases back, so that it knows what is free.
     pub(crate) fn return_idle_leases(&self, runtime: &Inner) {
         let returned = self.leases.lock().take_all();
@@ -528,6 +534,7 @@ impl Executor {
                 runtime.send_to_node(ToNode::LeaseBlocked { lease: held.lease, blocked: true });
             }
             Some((Waiting::PutBack, held)) => self.put_lease(runtime, held.clone()),
+            Some((Waiting::UseUp, held)) => self.use_up_lease(runtime, held),
             None => {}
         }
         // Somebody must take in what this thread waits for, and may use its lease.
@@ -628,6 +635,7 @@ impl Drop for Blocked<'_> {
             // Without an idle lease the task goes on all the same: it must not wait for others to finish.
             // The thread then starts no other task until it gets a lease.
             Waiting::PutBack => self.executor.take_lease(held.shape),
+            Waiting::UseUp => None,
         };
         RUNNER.with_borrow_mut(|runner| {
             if let Some((_, held)) = runner {

@@ -7,7 +7,7 @@
 //! 1. A thread runs nothing but the very task that it waits for, and only if it would wait without end: it
 //!    could do nothing before that task is done, so no new way to get stuck comes from this.
 //! 2. It holds a lease of the task's shape while it does. The task shares CPUs with what waits, and nothing else: both
-//!    would use what one of them holds.
+//!    would use what one of them holds. A lease for one task is not shared at all.
 //! 3. The task has as much stack as at the bottom of a thread.
 //! 4. Whoever cancels what waits cancels the task, too, if it was submitted by what waits (see `frames`). Else the wait
 //!    ends with the task, and not with the cancel.
@@ -19,6 +19,7 @@ use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, RUNNER};
 use crate::worker::run::{self, Asker, Outcome};
 use crate::worker::runner::RunnerState;
+use aktis_logic::lease_pool::HeldLease;
 use aktis_protocol::hot::MessageKind;
 use aktis_protocol::{ShapeId, TaskKey};
 use std::cell::Cell;
@@ -57,6 +58,11 @@ fn stack_pointer() -> usize {
     std::ptr::from_ref(std::hint::black_box(&here)).addr()
 }
 
+/// Whether a task that waits may share its lease with the one that it waits for.
+fn is_shareable(held: &HeldLease) -> bool {
+    held.cpus_only && !held.once
+}
+
 impl Inner {
     /// The thread is about to wait for this object without end: if nobody has begun its task, and the thread
     /// may, it runs that.
@@ -77,7 +83,7 @@ impl Inner {
     fn lease_for(self: &Arc<Self>, executor: &Executor, key: TaskKey) -> Option<ShapeId> {
         let held = RUNNER.with_borrow(|runner| {
             let (_, held) = runner.as_ref()?;
-            held.as_ref().map(|held| (held.shape, held.cpus_only))
+            held.as_ref().map(|held| (held.shape, is_shareable(held)))
         });
         if let Some((shape, may_serve)) = held {
             return may_serve.then_some(shape);
@@ -86,7 +92,7 @@ impl Inner {
         self.run_deferred();
         let held = executor.take_lease(shape?)?;
         // What waits here would keep it afterwards.
-        if !held.cpus_only {
+        if !is_shareable(&held) {
             executor.put_lease(self, held);
             return None;
         }

@@ -512,6 +512,7 @@ impl Runner<'_> {
                 let submitter = lane.submitter();
                 let likeness = header.likeness();
                 self.timed(Some(likeness), |runner| runner.execute(submitter, header, payload, held));
+                self.use_up_held();
                 if self.state.finished().is_multiple_of(PAY_EVERY) {
                     self.state.pay_due(self.runtime);
                 }
@@ -520,6 +521,14 @@ impl Runner<'_> {
         }
         RUNNER.with_borrow_mut(|runner| runner.as_mut().expect("set").1 = Some(held));
         false
+    }
+
+    /// Gives the thread's lease back to the node if that was for the task which the thread has run.
+    fn use_up_held(&self) {
+        let used_up = RUNNER.with_borrow_mut(|runner| runner.as_mut()?.1.take_if(|held| held.once));
+        if let Some(held) = used_up {
+            self.executor.use_up_lease(self.runtime, &held);
+        }
     }
 
     /// Claims a task; the running cell is written before the slot is given back.

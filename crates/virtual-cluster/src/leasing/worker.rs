@@ -17,6 +17,8 @@ struct Task {
     /// When it waits for another one, and until when.
     wait: Option<(u64, u64)>,
     is_waiting: bool,
+    /// Whether its lease was for it only, and is back at the node.
+    is_used_up: bool,
     /// None if it never ends.
     ends_at: Option<u64>,
 }
@@ -86,7 +88,7 @@ impl Worker {
         let wait_from = now + random.below(length);
         let wait = (waits && !endless).then(|| (wait_from, wait_from + random.below(50_000)));
         let ends_at = (!endless).then(|| wait.map_or(now, |(_, until)| until) + length);
-        self.tasks.push(Task { shape, held, wait, is_waiting: false, ends_at });
+        self.tasks.push(Task { shape, held, wait, is_waiting: false, is_used_up: false, ends_at });
         self.idle_since = None;
     }
 
@@ -103,6 +105,11 @@ impl Worker {
                             let held = task.held.take().expect("it has one");
                             sent.extend(returned(self.pool.put(held)));
                         }
+                        Some(Waiting::UseUp) => {
+                            let held = task.held.take().expect("it has one");
+                            task.is_used_up = true;
+                            sent.extend(returned(Some(self.pool.use_up(&held))));
+                        }
                         Some(Waiting::LendCpu) => sent.extend(blocked(task, true)),
                         None => {}
                     }
@@ -112,6 +119,7 @@ impl Worker {
                     task.wait = None;
                     match task.held {
                         Some(_) => sent.extend(blocked(task, false)),
+                        None if task.is_used_up => {}
                         None => task.held = self.pool.take(task.shape),
                     }
                 }
@@ -120,7 +128,11 @@ impl Worker {
         }
         let is_over = |task: &mut Task| !task.is_waiting && task.ends_at.map_or(end, |at| now >= at);
         for task in self.tasks.extract_if(.., is_over) {
-            sent.extend(task.held.and_then(|held| returned(self.pool.put(held))));
+            let back = task.held.and_then(|held| match held.once {
+                true => Some(self.pool.use_up(&held)),
+                false => self.pool.put(held),
+            });
+            sent.extend(returned(back));
         }
         sent
     }

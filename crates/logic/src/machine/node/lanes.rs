@@ -11,6 +11,9 @@ use aktis_protocol::{
     Amount, Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits, resources,
 };
 
+/// How long a holder may take to claim a task with a lease that it has just got.
+const CLAIM_MICROSECONDS: u64 = 5_000;
+
 impl Node {
     pub(super) fn on_lane_wanted(
         &mut self,
@@ -90,23 +93,34 @@ impl Node {
     pub(super) fn on_lane_demand(
         &mut self,
         now: Time,
-        lane: LaneId,
+        id: LaneId,
         queued: u32,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(lane) = self.leases.lanes.get_mut(&lane) else { return };
+        let Some(lane) = self.leases.lanes.get(&id) else { return };
         // A dead submitter's lane stays until its death has been dealt with, but nobody wants its results.
         let served = self.roster.is_live(lane.submitter) && lane.removal.is_none();
         let queued = if served { queued } else { 0 };
-        lane.queued = queued;
-        lane.wanted = queued;
         let shape = lane.shape;
-        self.revoke_outdated(now, shape, queued, out);
+        let unclaimed = self.unclaimed(now, shape);
+        let lane = self.leases.lanes.get_mut(&id).expect("it was just there");
+        lane.queued = queued;
+        lane.wanted = queued.saturating_sub(unclaimed);
+        self.revoke_outdated(now, shape, out);
         let claim = Claim::Shape(shape);
         if queued > 0 && !self.claims.contains(&claim) {
             self.claims.push_back(claim);
         }
         self.serve(now, out);
+    }
+
+    /// Leases for one task that were granted a moment ago: their tasks may still be in the lane.
+    fn unclaimed(&self, now: Time, shape: ShapeId) -> u32 {
+        if !self.is_leased_once(shape) {
+            return 0;
+        }
+        let is_new = |lease: &&Held| lease.shape == shape && now.0 < lease.granted_at.0 + CLAIM_MICROSECONDS;
+        self.leases.leases.values().filter(is_new).count() as u32
     }
 
     /// Records a lease; tells its holder, unless that is still starting.
@@ -118,15 +132,15 @@ impl Node {
         allocation: Allocation,
         out: &mut Effects<NodeEffect>,
     ) {
-        let gpus = allocation.gpu_indices();
+        let (gpus, once) = (allocation.gpu_indices(), self.is_leased_once(shape));
         let lease = self.leases.add(shape, holder, allocation, now);
         if !self.is_peer(holder) {
-            self.places.spend(shape);
+            self.places.spend(now, shape);
         }
         if self.roster.is_live(holder) {
             self.leases.satisfy(shape);
             let cpus_only = self.leases.is_cpus_only(shape);
-            let lease = Lease { lease, shape, gpus, cpus_only };
+            let lease = Lease { lease, shape, gpus, cpus_only, once };
             self.send(holder, FromNode::LeaseGranted { lease }, out);
         }
     }
@@ -136,7 +150,8 @@ impl Node {
         let held = self.leases.leases.iter().filter(|(_, lease)| lease.holder == holder);
         let granted = held.map(|(&lease, held)| {
             let (shape, gpus) = (held.shape, held.allocation.gpu_indices());
-            Lease { lease, shape, gpus, cpus_only: self.leases.is_cpus_only(shape) }
+            let (cpus_only, once) = (self.leases.is_cpus_only(shape), self.is_leased_once(shape));
+            Lease { lease, shape, gpus, cpus_only, once }
         });
         let granted: Vec<_> = granted.collect();
         for lease in granted {
@@ -153,6 +168,9 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(held) = self.leases.remove(lease, from) else { return };
+        if self.is_leased_once(held.shape) {
+            self.places.note_done(held.shape, Some(from).filter(|from| self.is_peer(*from)), 1);
+        }
         let gpus = held.allocation.gpus().to_vec();
         self.stock.release(held.allocation);
         let runner = self.roster.get(from).filter(|process| process.stage == Stage::Alive);

@@ -90,6 +90,8 @@ pub enum NodeInput {
         verdict: Verdict,
         /// How many tasks.
         count: u32,
+        /// How many of them that node can run at a time, if they go to another one.
+        slots: u32,
     },
     /// The answer to `PlaceActor`.
     ActorPlaced {
@@ -368,6 +370,15 @@ pub enum NodeEffect {
         count: u32,
         /// What most of them run, for the caller to fill in: the machine does not see tasks.
         function: FunctionId,
+    },
+    /// Tell the placer that tasks of this shape are done which it had sent to the node of this proxy, or to this node.
+    PlacesDone {
+        /// The shape's number.
+        shape: ShapeId,
+        /// The proxy of another node.
+        peer: Option<ProcessSlot>,
+        /// How many tasks.
+        count: u32,
     },
     /// Claim a name for an actor of this node, in the whole cluster; answered by `NameClaimed`.
     ClaimName {

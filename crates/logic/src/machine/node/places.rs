@@ -92,10 +92,13 @@ pub(super) struct Places {
     labels: Labels,
     shapes: BTreeMap<ShapeId, HandUp>,
     actors: BTreeMap<ActorId, HandUp>,
-    /// Which of the processes that stand for other nodes know which shapes.
-    told: BTreeSet<(ProcessSlot, ShapeId)>,
-    /// How many leases of shapes that run where the placer says may be granted here.
-    credit: BTreeMap<ShapeId, u32>,
+    /// The shapes that each proxy of another node knows, with the tasks of the shape that its node can run at a time.
+    slots: BTreeMap<(ProcessSlot, ShapeId), u32>,
+    /// How many leases of shapes that run where the placer says may be granted here, and since when no more and no fewer.
+    credit: BTreeMap<ShapeId, (u32, Time)>,
+    /// Leases for one task that are back since the placer was last asked: by their shape, and by the proxy of the node that
+    /// had them, or nothing for this node. The placer learns of them with the next question.
+    done: BTreeMap<(ShapeId, Option<ProcessSlot>), u32>,
     /// Lanes of other nodes in which tasks wait: how many, and since when that many.
     waiting_for_others: BTreeMap<LaneId, (u32, Time)>,
     /// Actors of other nodes that wait here, and since when.
@@ -138,7 +141,8 @@ impl Places {
     }
 
     pub(super) fn forget_process(&mut self, dead: ProcessSlot) {
-        self.told.retain(|(peer, _)| *peer != dead);
+        self.slots.retain(|(peer, _), _| *peer != dead);
+        self.done.retain(|(_, peer), _| *peer != Some(dead));
     }
 
     /// Whether somebody has yet to say where tasks of the shape can run. The answer will name its number.
@@ -148,16 +152,31 @@ impl Places {
 
     /// The number of the shape is used for another from now on.
     pub(super) fn forget_shape(&mut self, shape: ShapeId) {
-        self.told.retain(|(_, told)| *told != shape);
+        self.slots.retain(|(_, told), _| *told != shape);
+        self.done.retain(|(done, _), _| *done != shape);
         self.shapes.remove(&shape);
         self.credit.remove(&shape);
     }
 
     /// A lease of this shape was granted here.
-    pub(super) fn spend(&mut self, shape: ShapeId) {
-        if let Some(credit) = self.credit.get_mut(&shape) {
-            *credit = credit.saturating_sub(1);
+    pub(super) fn spend(&mut self, now: Time, shape: ShapeId) {
+        if let Some((credit, since)) = self.credit.get_mut(&shape) {
+            (*credit, *since) = (credit.saturating_sub(1), now);
         }
+    }
+
+    /// So many tasks of this shape, for which the placer had chosen the node of this proxy, or this node, are done, or do
+    /// not run there.
+    pub(super) fn note_done(&mut self, shape: ShapeId, peer: Option<ProcessSlot>, count: u32) {
+        if count > 0 {
+            let done = self.done.entry((shape, peer)).or_default();
+            *done = done.saturating_add(count);
+        }
+    }
+
+    /// How many leases may be granted here of a shape that runs where the placer says.
+    pub(super) fn credit(&self, shape: ShapeId) -> u32 {
+        self.credit.get(&shape).map_or(0, |(credit, _)| *credit)
     }
 
     /// Nothing of this shape waits: what was said of it is old by the time something does.
@@ -224,7 +243,7 @@ impl Node {
     pub(super) fn may_run_here(&self, shape: ShapeId) -> bool {
         match self.stance_of_shape(shape) {
             Stance::Here | Stance::Only => true,
-            Stance::Ask => self.places.credit.get(&shape).is_some_and(|credit| *credit > 0),
+            Stance::Ask => self.places.credit(shape) > 0,
             Stance::Never => false,
         }
     }
@@ -368,8 +387,8 @@ impl Node {
         before: &mut BTreeMap<ShapeId, HandUp>,
         out: &mut Effects<NodeEffect>,
     ) {
-        let is_own = |lane: &Lane| !self.is_peer(lane.submitter);
-        let wanted = self.leases.wanted_in(shape, is_own);
+        self.drop_old_credit(now, shape);
+        let wanted = self.wanted_elsewhere(shape, |lane| !self.is_peer(lane.submitter));
         let definition = self.leases.shape(shape);
         let want = self.leases.want(shape);
         let Some(first) = self.first_try(now, self.stance_of_shape(shape), definition.group, &want) else {
@@ -381,6 +400,8 @@ impl Node {
         let hand_up = before.remove(&shape).unwrap_or(HandUp::Due(first));
         let is_due = matches!(hand_up, HandUp::Due(at) if at <= now);
         if is_due {
+            let done = self.places.done.extract_if(.., |(done, _), _| *done == shape);
+            out.extend(done.map(|((shape, peer), count)| NodeEffect::PlacesDone { shape, peer, count }));
             let count = wanted.min(u64::from(u32::MAX)) as u32;
             let (definition, function) = (definition.clone(), FunctionId::default());
             out.push(NodeEffect::Place { shape, definition, count, function });
@@ -410,6 +431,24 @@ impl Node {
         self.places.actors.insert(actor, if is_due { HandUp::Asked } else { hand_up });
     }
 
+    /// How many tasks of these lanes have no place. A lease for one task, or credit for it, is a place.
+    fn wanted_elsewhere(&self, shape: ShapeId, counts: impl Fn(&Lane) -> bool) -> u64 {
+        let credit = if self.is_leased_once(shape) { self.places.credit(shape) } else { 0 };
+        self.leases.wanted_in(shape, counts).saturating_sub(u64::from(credit))
+    }
+
+    /// Tasks that the placer has sent here, and that this node cannot start for a while, get another place.
+    fn drop_old_credit(&mut self, now: Time, shape: ShapeId) {
+        let is_old = |(_, since): &mut (u32, Time)| now.0 >= since.0 + WELCOME_MICROSECONDS;
+        if self.is_leased_once(shape)
+            && let Some(credit) = self.places.credit.get_mut(&shape)
+            && is_old(credit)
+        {
+            let dropped = std::mem::take(&mut credit.0);
+            self.places.note_done(shape, None, dropped);
+        }
+    }
+
     /// When something that has just begun to wait is handed up, if ever.
     fn first_try(
         &self,
@@ -434,7 +473,7 @@ impl Node {
         let asked = |hand_up: &HandUp| !matches!(hand_up, HandUp::Due(_));
         let shapes = self.places.shapes.iter().filter(|(_, hand_up)| asked(hand_up));
         for shape in shapes.map(|(shape, _)| *shape).collect::<Vec<_>>() {
-            self.on_placed(now, shape, Verdict::Unknown, 0, out);
+            self.on_placed(now, shape, Verdict::Unknown, (0, 0), out);
         }
         let actors = self.places.actors.iter().filter(|(_, hand_up)| asked(hand_up));
         for actor in actors.map(|(actor, _)| *actor).collect::<Vec<_>>() {
@@ -447,7 +486,7 @@ impl Node {
         now: Time,
         shape: ShapeId,
         verdict: Verdict,
-        count: u32,
+        (count, slots): (u32, u32),
         out: &mut Effects<NodeEffect>,
     ) {
         self.leases.tidy_due |= !self.leases.spare.is_empty();
@@ -465,7 +504,7 @@ impl Node {
             self.places.shapes.insert(shape, next);
         }
         match verdict {
-            Verdict::There(peer) => self.lend_to_peer(now, shape, peer, count, out),
+            Verdict::There(peer) => self.lend_to_peer(now, shape, peer, (count, slots), out),
             Verdict::Here => self.credit(now, shape, count, out),
             Verdict::Later { reason, lasting: true } => self.warn_submitters(shape, &reason, out),
             Verdict::Later { .. } | Verdict::Unlinked => {}
@@ -484,25 +523,32 @@ impl Node {
 
     fn credit(&mut self, now: Time, shape: ShapeId, count: u32, out: &mut Effects<NodeEffect>) {
         if self.stance_of_shape(shape) == Stance::Ask {
-            let credit = self.places.credit.entry(shape).or_default();
-            *credit = credit.saturating_add(count);
+            let is_answer = count < u32::MAX;
+            let room = self.wanted_elsewhere(shape, |_| true).min(u64::from(u32::MAX)) as u32;
+            let used = if self.is_leased_once(shape) && is_answer { count.min(room) } else { count };
+            self.places.note_done(shape, None, count - used);
+            let (credit, since) = self.places.credit.entry(shape).or_default();
+            (*credit, *since) = (credit.saturating_add(used), now);
             self.serve(now, out);
         }
     }
 
-    /// What the placer has said of a shape that runs where it says does not hold for ever: leases that are old, or that have
-    /// nothing to do and would keep the next task from the next node, are asked back.
-    pub(super) fn revoke_outdated(
-        &mut self,
-        now: Time,
-        shape: ShapeId,
-        queued: u32,
-        out: &mut Effects<NodeEffect>,
-    ) {
+    /// Whether leases of the shape are for one task each: tasks that spread go round the nodes, however short they are.
+    pub(super) fn is_leased_once(&self, shape: ShapeId) -> bool {
+        self.leases.shape(shape).strategy == Strategy::Spread && self.stance_of_shape(shape) == Stance::Ask
+    }
+
+    /// The placer's answer does not hold for ever. The node asks for leases back that are old, or that would bring the next
+    /// tasks to one node though others are free.
+    pub(super) fn revoke_outdated(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let is_empty = self.leases.queued(shape) == 0;
         if self.stance_of_shape(shape) != Stance::Ask {
+            if is_empty {
+                self.revoke_surplus(now, shape, out);
+            }
             return;
         }
-        let spent = queued == 0 && self.leases.shape(shape).strategy == Strategy::Spread;
+        let spent = is_empty && self.is_leased_once(shape);
         let is_outdated = |lease: &&Held| {
             lease.shape == shape && (spent || now.0 >= lease.granted_at.0 + OUTDATED_MICROSECONDS)
         };
@@ -515,24 +561,45 @@ impl Node {
         }
     }
 
+    /// No task of the shape waits. A proxy keeps as many leases as its node can run tasks at a time; with more of them, it
+    /// would take what comes next, to wait there.
+    fn revoke_surplus(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let leases = self.leases.leases.values().filter(|lease| lease.shape == shape);
+        let mut held = BTreeMap::<ProcessSlot, u32>::new();
+        leases.for_each(|lease| *held.entry(lease.holder).or_default() += 1);
+        for (holder, held) in held {
+            if let Some(&slots) = self.places.slots.get(&(holder, shape)) {
+                let coming = self.leases.asked(holder, shape);
+                for _ in coming..held.saturating_sub(slots) {
+                    self.leases.ask_back(now, holder, shape);
+                    self.send(holder, FromNode::LeaseRevoked { shape }, out);
+                }
+            }
+        }
+    }
+
     /// So many tasks of the shape may go to the node that this process stands for.
     fn lend_to_peer(
         &mut self,
         now: Time,
         shape: ShapeId,
         peer: ProcessSlot,
-        count: u32,
+        (count, slots): (u32, u32),
         out: &mut Effects<NodeEffect>,
     ) {
         if !self.roster.is_live(peer) || !self.is_peer(peer) {
             return;
         }
         let definition = self.leases.shape(shape).clone();
-        if self.places.told.insert((peer, shape)) {
+        if self.places.slots.insert((peer, shape), slots).is_none() {
             self.send(peer, FromNode::ShapeTold { shape, definition }, out);
         }
-        let wanted = self.leases.wanted_in(shape, |lane| lane.submitter != peer);
-        for _ in 0..u64::from(count).min(wanted) {
+        let wanted = self.wanted_elsewhere(shape, |lane| lane.submitter != peer).min(u64::from(u32::MAX));
+        let used = count.min(wanted as u32);
+        if self.is_leased_once(shape) {
+            self.places.note_done(shape, Some(peer), count - used);
+        }
+        for _ in 0..used {
             self.grant(now, shape, peer, Allocation::default(), out);
         }
     }

@@ -43,9 +43,13 @@ impl Node {
     fn queued(&self, waiting: impl Fn(ShapeId) -> Vec<FunctionId>) -> Counts {
         let mut queued = Counts::new();
         for shape in self.leases.known_shapes() {
-            // Nobody waits here for what others run.
-            let is_here = matches!(self.stance_of_shape(shape), Stance::Here | Stance::Only);
-            let count = if is_here { self.leases.queued(shape).min(u64::from(u32::MAX)) as u32 } else { 0 };
+            let all = self.leases.queued(shape).min(u64::from(u32::MAX)) as u32;
+            let count = match self.stance_of_shape(shape) {
+                Stance::Here | Stance::Only => all,
+                // Of these, only those wait here that the placer has sent here.
+                Stance::Ask => all.min(self.places.credit(shape)),
+                Stance::Never => 0,
+            };
             let seen = if count > 0 { waiting(shape) } else { Vec::new() };
             if seen.is_empty() {
                 continue;

@@ -68,14 +68,15 @@ impl Candidate {
 }
 
 impl Placer {
-    /// Finds places for as many tasks of the demand as may be bound now, and books them.
+    /// Finds places for as many tasks of the demand as may be bound now, and books them. Gives for each node how many go
+    /// there, and how many it can run at a time.
     pub(super) fn choose(
         &mut self,
         now: Time,
         key: RequestKey,
         demand: &Demand,
         waited_microseconds: u64,
-    ) -> Result<BTreeMap<NodeId, u32>, NoPlace> {
+    ) -> Result<BTreeMap<NodeId, (u32, u32)>, NoPlace> {
         let mut candidates = self.candidates(key.0, demand)?;
         let spread = demand.strategy == Strategy::Spread;
         let run = expectation(&self.estimates, demand.function);
@@ -102,13 +103,14 @@ impl Placer {
             if spread {
                 candidate.spread_at = self.nodes.take_turn(candidate.node);
             }
-            *chosen.entry(candidate.node).or_insert(0) += taken;
+            let slots = candidate.outlook.slots.min(u64::from(u32::MAX)) as u32;
+            chosen.entry(candidate.node).or_insert((0, slots)).0 += taken;
             left -= taken;
             heap.push(Reverse((candidate.rank(spread), index)));
         }
         let known = known_expectation(&self.estimates, demand.function);
         for candidate in &candidates {
-            if let Some(&count) = chosen.get(&candidate.node) {
+            if let Some(&(count, _)) = chosen.get(&candidate.node) {
                 let wait = candidate.outlook.wait.cautious;
                 let takes = known.map(|run| wait.saturating_add(run.cautious_microseconds));
                 self.nodes.on_placed(now, key, candidate.node, demand, (count, takes));

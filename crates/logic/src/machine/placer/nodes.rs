@@ -207,8 +207,9 @@ impl Known {
         let is_short = |function| known_expectation(estimates, function).is_some_and(is_short);
         let stays = home && group.is_none() && demand.strategy != Strategy::Spread;
         let keeps = stays && is_short(demand.function);
-        // What a demand is of is known in part; all that is like it at home is its own.
-        let mut own = if home { demand.count } else { 0 };
+        // What a demand is of is known in part; all that is like it at home is its own, unless the placer has sent that home.
+        let is_counted = home && demand.strategy != Strategy::Spread;
+        let mut own = if is_counted { demand.count } else { 0 };
         for row in self.view.rows.iter().filter(competing) {
             let row_slots = slots_of(&row.needs);
             if row_slots == 0 {
@@ -383,8 +384,9 @@ impl Nodes {
         let known = self.table.get_mut(&node).expect("places are on known nodes");
         known.recent = known.recent.saturating_add(u64::from(count));
         let Demand { needs, group, function, priority, .. } = demand;
-        // What waits where it is counts among what that node reports.
-        let begins = match (node == key.0, group) {
+        // What waits where it is counts among what that node reports, unless the placer has just sent it there.
+        let is_reported = node == key.0 && demand.strategy != Strategy::Spread;
+        let begins = match (is_reported, group) {
             (true, None) => known.free().times(needs).min(u64::from(count)) as u32,
             _ => count,
         };
@@ -404,7 +406,7 @@ impl Nodes {
         self.turns
     }
 
-    /// Tasks that had got a place there do not come.
+    /// Tasks that had got a place there do not come, or are done.
     pub(super) fn on_unused(&mut self, key: RequestKey, node: NodeId, mut count: u32) {
         let Some(known) = self.table.get_mut(&node) else { return };
         for assumed in known.assumed.iter_mut().rev().filter(|assumed| assumed.owner == Owner::Demand(key)) {

@@ -317,13 +317,13 @@ impl Placer {
         let chosen = self.choose(now, key, &demand, waited);
         match &chosen {
             Ok(places) => {
-                for (&node, &count) in places {
+                for (&node, &(count, slots)) in places {
                     demand.count -= count;
                     let epoch = self.nodes.get(node).expect("the chosen are known").info.epoch;
                     let lives_microseconds = CREDIT_MICROSECONDS;
                     self.send(
                         from,
-                        FromPlacer::Placed { request, node, epoch, count, lives_microseconds },
+                        FromPlacer::Placed { request, node, epoch, count, slots, lives_microseconds },
                         out,
                     );
                 }

@@ -471,6 +471,25 @@ fn what_actors_have_taken_is_looked_at_again_though_its_return_is_reported_only_
 }
 
 #[test]
+fn tasks_that_spread_go_home_in_their_turn_and_as_often_as_elsewhere() {
+    let mut talk = Talk::with(&[cpus(2), cpus(2), cpus(2)]);
+    talk.learn();
+    let spread = |count| Demand { strategy: Strategy::Spread, ..demand(count) };
+    let asked_for = 30_000;
+    let first = talk.want(1, 1, spread(asked_for));
+    let count = first[0].1;
+    assert!(count >= 2 && first == [(1, count), (2, count), (3, count)], "{first:?}");
+    // What it has sent home is ahead of what it sends next, there as elsewhere.
+    assert_eq!(talk.want(1, 1, spread(asked_for)), []);
+    for number in 1..=3 {
+        talk.say(1, ToPlacer::PlaceUnused { request: 1, node: node(number), count });
+    }
+    talk.pass(LOOK);
+    let counts: Vec<u32> = talk.placed(1).into_iter().map(|(_, count)| count).collect();
+    assert!(counts.len() == 3 && counts.iter().all(|more| more.abs_diff(count) <= count / 10), "{counts:?}");
+}
+
+#[test]
 fn strategies_choose_nodes() {
     let mut talk = Talk::with(&[cpus(0), cpus(2), cpus(2)]);
     talk.join(4, cpus(2), Labels::from([("zone".into(), "b".into())]));
