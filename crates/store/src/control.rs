@@ -440,6 +440,7 @@ impl Control {
         head.active.store(0, Ordering::Relaxed);
         head.head.store(0, Ordering::Relaxed);
         head.tail.store(0, Ordering::Relaxed);
+        head.cancelled_end.store(0, Ordering::Relaxed);
         head.ring.store(ring as u64, Ordering::Relaxed);
         head.open.store(1, Ordering::Release);
         self.header().lanes_end.fetch_max(lane.0 + 1, Ordering::AcqRel);
@@ -460,7 +461,9 @@ impl Control {
 
     /// How many tasks wait in a lane.
     pub fn lane_queued(&self, lane: LaneId) -> u32 {
-        u32::try_from(self.lane(lane).queued()).unwrap_or(u32::MAX)
+        let ring = self.lane(lane).ring.load(Ordering::Acquire) as usize;
+        let queued = lane::queued(self.mapping.clone(), Self::lane_offset(lane), ring);
+        u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
     /// Takes the lane for idle: its submitter will say when it has tasks again (node only).

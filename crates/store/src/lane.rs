@@ -54,7 +54,9 @@ pub(crate) struct LaneHead {
     pub(crate) shape: AtomicU32,
     pub(crate) active: AtomicU32,
     pub(crate) ring: AtomicU64,
-    _line: [AtomicU64; 13],
+    /// Behind the last task that was taken back: from there on, all positions hold tasks.
+    pub(crate) cancelled_end: AtomicU64,
+    _line: [AtomicU64; 12],
     pub(crate) head: AtomicU64,
     _line_of_head: [AtomicU64; 15],
     pub(crate) tail: AtomicU64,
@@ -111,6 +113,19 @@ impl Place {
     #[inline]
     fn words(&self, slot: usize) -> &[AtomicU64] {
         self.mapping.slice(slot + SLOT_HEADER, HEADER_WORDS)
+    }
+
+    /// How many tasks wait before `end`. Those that were taken back stay in the lane until the head has passed them, and do
+    /// not count.
+    fn waiting_before(&self, end: u64) -> u64 {
+        let head = self.head();
+        let first = head.head.load(Ordering::Acquire);
+        let cancelled_end = head.cancelled_end.load(Ordering::Acquire).min(end);
+        let is_cancelled = |position: &u64| {
+            self.state(self.slot(*position)).load(Ordering::Acquire) == state(*position, CANCELLED)
+        };
+        let cancelled = (first..cancelled_end).filter(is_cancelled).count() as u64;
+        end.saturating_sub(first).saturating_sub(cancelled)
     }
 
     /// What waits at this position, unless it was claimed meanwhile.
@@ -188,6 +203,7 @@ impl LaneProducer {
     /// Takes back a task that nobody has claimed yet; false if somebody has.
     pub fn cancel(&mut self, position: u64) -> bool {
         let (from, to) = (state(position, READY), state(position, CANCELLED));
+        self.place.head().cancelled_end.fetch_max(position + 1, Ordering::AcqRel);
         let slot = self.place.state(self.place.slot(position));
         let taken_back = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if taken_back {
@@ -207,7 +223,7 @@ impl LaneProducer {
 
     /// How many tasks are before this position.
     pub fn ahead_of(&self, position: u64) -> u64 {
-        position.saturating_sub(self.place.head().head.load(Ordering::Acquire))
+        self.place.waiting_before(position)
     }
 
     /// Frees the slots that a dead process had claimed and not given back; tells which tasks they held, and how often
@@ -256,6 +272,12 @@ impl LaneProducer {
         self.payloads.push_back((position, self.payload_tail));
         Some((start % capacity) as usize)
     }
+}
+
+/// How many tasks wait in the lane with this head and ring.
+pub(crate) fn queued(mapping: Arc<Mapping>, head: usize, ring: usize) -> u64 {
+    let place = Place { mapping, head, ring };
+    place.waiting_before(place.head().tail.load(Ordering::Acquire))
 }
 
 /// A worker's end; all its threads may use it at once.
@@ -379,6 +401,30 @@ mod tests {
             returns: 1,
             kind: 0,
         }
+    }
+
+    #[test]
+    fn tasks_that_were_taken_back_are_not_counted_wherever_they_are() {
+        let (mut producer, consumer) = lane();
+        let queued = |consumer: &LaneConsumer| {
+            let Place { mapping, head, ring } = consumer.place.clone();
+            super::queued(mapping, head, ring)
+        };
+        let push = |producer: &mut LaneProducer| producer.push(&header(0), &[]).expect("there is room");
+        push(&mut producer);
+        // One waits; others come and are taken back, in no order, and come again.
+        for _ in 0..100 {
+            let [one, two, three] = [0; 3].map(|_| push(&mut producer));
+            assert_eq!((queued(&consumer), producer.ahead_of(three)), (4, 3));
+            assert!(producer.cancel(two) && producer.cancel(three));
+            assert_eq!(queued(&consumer), 2);
+            assert!(producer.cancel(one) && !producer.cancel(one));
+            assert_eq!(queued(&consumer), 1);
+        }
+        assert!(consumer.claim(ProcessSlot(1), |_, _| ()).is_some());
+        assert_eq!(queued(&consumer), 0);
+        assert!(consumer.claim(ProcessSlot(1), |_, _| ()).is_none());
+        assert_eq!((queued(&consumer), consumer.is_empty()), (0, true));
     }
 
     #[test]
