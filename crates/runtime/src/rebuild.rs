@@ -138,7 +138,12 @@ impl Inner {
         };
         match begun {
             Ok(()) => {}
-            Err(Obstacle::Refused(failure)) => self.give_up_rebuild(object, failure),
+            Err(Obstacle::Refused(failure)) => {
+                // A task that could not be run again is not on record after that: the first failure says why.
+                let is_forgotten = failure.kind == FailureKind::NotRebuilt(NotRebuilt::NotOnRecord);
+                let first = self.failures.last_of(object).filter(|_| is_forgotten);
+                self.give_up_rebuild(object, first.map_or(failure, |first| (*first).clone()));
+            }
             Err(Obstacle::Lane(shape)) => {
                 let shard = self.maker_of(object).map_or(ShardIndex::default(), TaskKey::shard);
                 self.rebuilds.waiting.lock().push((shard, shape.clone(), object));
@@ -426,7 +431,8 @@ fn refusal(shell: &Shell, key: TaskKey, why: Repeat) -> Failure {
         Repeat::NoRetryLeft { runs } => refused(shell, key, NotRebuilt::NoRetryLeft, &no_retry_left(runs)),
         Repeat::Call => refused(shell, key, NotRebuilt::Other, "calls of actors are not made again"),
         Repeat::Possible | Repeat::UnderWay | Repeat::Forgotten => {
-            let why = "its task is not on record any more (see lineage_bytes_max)";
+            let why = "its task is not on record any more: records of finished tasks are bounded, or turned off\n\
+                       hint: keep fewer references to results of old tasks";
             refused(shell, key, NotRebuilt::NotOnRecord, why)
         }
     }

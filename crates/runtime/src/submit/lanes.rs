@@ -54,17 +54,20 @@ impl Shell {
         });
         let idle = self.machine.close_idle_lanes(unchosen);
         self.by_shape.retain(|_, lane| !idle.contains(lane));
-        for &lane in &idle {
-            let shape = &self.lanes[lane.place()].definition;
-            // Where inputs were says nothing about where they will be.
-            self.given_up.insert(lane, Arc::new(Shape { near: None, ..(**shape).clone() }));
-        }
+        idle.iter().for_each(|&lane| self.note_given_up(lane));
         self.forget_given_up();
         idle.into_iter().map(|lane| {
             let lane = &mut self.lanes[lane.place()];
             lane.removed = true;
             lane.id
         })
+    }
+
+    /// Tasks that went through this lane and run again want another of its shape.
+    fn note_given_up(&mut self, lane: LaneIndex) {
+        let shape = &self.lanes[lane.place()].definition;
+        // Where inputs were says nothing about where they will be.
+        self.given_up.insert(lane, Arc::new(Shape { near: None, ..(**shape).clone() }));
     }
 
     /// Forgets the lanes that no task on record went through, if there are many.
@@ -175,6 +178,11 @@ impl Inner {
                 shell.lanes[lane.place()].removed = true;
                 shell.by_shape.retain(|_, index| *index != lane);
                 shell.step(self, &mut later, |machine, out| machine.on_lane_removed(lane, failure, out));
+                // A group is gone for good. Nodes come and go: a task that runs again is tried in another lane.
+                if shell.lanes[lane.place()].definition.group.is_none() {
+                    shell.note_given_up(lane);
+                    shell.forget_given_up();
+                }
                 // Of one that was given up, the node has been told.
                 later.messages.push(ToNode::LaneForgotten { lane: id });
                 break;
