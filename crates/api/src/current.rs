@@ -1,6 +1,7 @@
 //! The functions that use the current session: the thread's if one was entered, else the process's.
 
 use crate::error::Result;
+use crate::nodes::{Node, nodes_of};
 use crate::object_ref::{Explain, ObjectRef};
 use crate::session::{ReadyAndRest, put_in, wait_in};
 use aktis_protocol::{NodeId, Resources};
@@ -66,6 +67,30 @@ pub fn runtime_context() -> Result<Context> {
 /// The node that the calling code runs on.
 pub fn node() -> Result<NodeId> {
     Ok(Runtime::current()?.node_id())
+}
+
+/// The nodes of the session: those of its cluster, dead ones included, or the only one.
+///
+/// ```
+/// use aktis::NodeId;
+/// use aktis::prelude::*;
+///
+/// #[remote]
+/// fn whereabouts() -> NodeId {
+///     aktis::node().expect("a task runs on a node")
+/// }
+///
+/// fn main() -> aktis::Result<()> {
+///     let session = Session::builder().cpus(2).start()?;
+///     let _entered = session.enter();
+///     for node in aktis::nodes()?.into_iter().filter(|node| node.is_alive) {
+///         assert_eq!(whereabouts::options().on_node(node.id).remote().get()?, node.id);
+///     }
+///     Ok(())
+/// }
+/// ```
+pub fn nodes() -> Result<Vec<Node>> {
+    nodes_of(&Runtime::current()?)
 }
 
 /// Whether the task that is running this was cancelled: long ones ask now and then, and return.

@@ -48,6 +48,7 @@ mod completed;
 mod current;
 mod error;
 mod generated;
+mod nodes;
 mod object_ref;
 mod options;
 mod placement;
@@ -67,10 +68,11 @@ pub use array::{Array, Element};
 pub use awaiting::{get_all_async, wait_async};
 pub use completed::{AsCompleted, as_completed};
 pub use current::{
-    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, put, resources,
+    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, nodes, put, resources,
     runtime_context, wait,
 };
 pub use error::{Error, Result, TaskError};
+pub use nodes::Node;
 pub use object_ref::{Explain, ObjectRef};
 pub use options::Quantity;
 pub use placement::PlacementGroup;

@@ -1,6 +1,7 @@
 //! A session: the engine, from its start to its end.
 
 use crate::error::{Error, Result};
+use crate::nodes::{Node, nodes_of};
 use crate::object_ref::ObjectRef;
 use crate::options::{CPU, GPU, MEMORY, Quantity};
 use aktis_protocol::{Amount, Resources, limits};
@@ -86,6 +87,11 @@ impl Session {
         timeout: impl Into<Option<Duration>>,
     ) -> Result<ReadyAndRest<T>> {
         wait_in(&self.runtime, objects, count, timeout.into())
+    }
+
+    /// The nodes of the session: see [`nodes`](crate::nodes()).
+    pub fn nodes(&self) -> Result<Vec<Node>> {
+        nodes_of(&self.runtime)
     }
 
     /// What the session's node has in all.

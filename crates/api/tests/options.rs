@@ -3,7 +3,7 @@
 mod support;
 
 use aktis::prelude::*;
-use aktis::{Error, runtime_context};
+use aktis::{Amount, Error, runtime_context};
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{eventually, start};
 
@@ -44,6 +44,23 @@ impl Holder {
     fn pid(&self) -> u32 {
         std::process::id()
     }
+}
+
+#[remote]
+fn nodes_here() -> usize {
+    let nodes = aktis::nodes().expect("the nodes");
+    nodes.iter().filter(|node| node.is_here && node.total.get("CPU") == Amount::units(2)).count()
+}
+
+#[test]
+fn an_embedded_session_has_one_node() {
+    let session = Session::builder().cpus(2).label("zone", "b").start().unwrap();
+    let _entered = session.enter();
+    let [node] = &session.nodes().unwrap()[..] else { panic!("one node") };
+    assert!(node.is_alive && node.is_here && !node.is_head && node.address.is_none(), "{node:?}");
+    assert_eq!((node.id, node.total.get("CPU")), (aktis::node().unwrap(), Amount::units(2)));
+    assert_eq!(node.labels.get("zone").map(String::as_str), Some("b"));
+    assert_eq!(nodes_here::options().on_node(node.id).remote().get(), Ok(1));
 }
 
 #[test]

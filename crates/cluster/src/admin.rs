@@ -12,21 +12,18 @@
 
 mod client;
 mod server;
-mod wire;
 
 pub use client::{Client, ClientError};
 pub use server::{AdminServer, serve_connection};
-pub use wire::{WireError, read_message, write_message};
+pub use wire::{SOCKET_NAME, WireError, read_message, write_message};
 
+use aktis_daemon::admin_wire as wire;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
     AdminReply, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// The name of the socket in the daemon's directory.
-pub const SOCKET_NAME: &str = "aktis.sock";
 
 /// Who answers the command line. Called on the threads of connections, several at once.
 pub trait Admin: Send + Sync {

@@ -2,7 +2,8 @@
 
 use aktis::prelude::*;
 use aktis_cluster::testing::{Cluster, ClusterError, NodeOptions};
-use aktis_protocol::NodeId;
+use aktis_protocol::{Amount, NodeId};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +51,37 @@ fn nodes_are_added_removed_and_killed() {
     assert_eq!(cluster.nodes().len(), 1);
     assert!(matches!(cluster.kill_node(first), Err(ClusterError::NoSuchNode(node)) if node == first));
     assert_eq!(cluster.address_of(second), None);
+    session.shutdown();
+}
+
+#[remote]
+fn nodes_seen() -> Vec<(NodeId, bool)> {
+    let nodes = aktis::nodes().expect("the nodes");
+    nodes.into_iter().filter(|node| node.is_alive).map(|node| (node.id, node.is_here)).collect()
+}
+
+#[test]
+fn a_program_sees_all_nodes_and_what_they_have() {
+    let mut cluster = Cluster::start(NodeOptions::new().cpus(1)).unwrap();
+    let second = cluster.add_node(NodeOptions::new().cpus(3).label("zone", "b")).unwrap();
+    cluster.wait_for_nodes(PATIENCE).unwrap();
+    let session = Session::connect(cluster.address()).unwrap();
+    let nodes = session.nodes().unwrap();
+    let ids: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
+    assert_eq!(ids, BTreeSet::from_iter(cluster.nodes()));
+    assert!(nodes.iter().all(|node| node.is_alive && node.address.is_some()), "{nodes:?}");
+    assert!(nodes.iter().all(|node| node.is_here == node.is_head && node.is_here == (node.id != second)));
+    let other = nodes.iter().find(|node| node.id == second).unwrap();
+    assert_eq!(other.labels.get("zone").map(String::as_str), Some("b"));
+    assert_eq!((other.total.get("CPU"), other.free.get("CPU")), (Amount::units(3), Amount::units(3)));
+    let _entered = session.enter();
+    let mut seen = nodes_seen::options().on_node(second).remote().get_timeout(PATIENCE).unwrap();
+    seen.sort_by_key(|(_, is_here)| *is_here);
+    assert!(seen.len() == 2 && seen[1] == (second, true) && !seen[0].1, "{seen:?}");
+    cluster.kill_node(second).unwrap();
+    cluster.wait_for_nodes(PATIENCE).unwrap();
+    let is_alive = |node: &aktis::Node| node.id == second && node.is_alive;
+    until("the dead one is known to be dead", || !session.nodes().unwrap().iter().any(is_alive));
     session.shutdown();
 }
 

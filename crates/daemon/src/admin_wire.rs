@@ -1,8 +1,20 @@
-//! Messages on a stream: a length, then so many bytes of postcard.
+//! Messages on a daemon's private socket: a length, then so many bytes of postcard. Also the one question that programs ask
+//! there, besides the command line.
 
+use aktis_protocol::admin::{ADMIN_VERSION, AdminReply, AdminRequest, ListKind, ListQuery, NodeRow, Rows};
+use aktis_protocol::limits;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The name of the socket in the daemon's directory.
+pub const SOCKET_NAME: &str = "aktis.sock";
+
+/// How long a daemon may take to answer. Nodes that are asked by it are given up sooner.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes of the length before each message.
 const LENGTH_BYTES: usize = size_of::<u32>();
@@ -71,6 +83,45 @@ pub fn read_message<Message: DeserializeOwned>(
     let mut body = vec![0; bytes];
     stream.read_exact(&mut body)?;
     aktis_protocol::control::decode(&body).map(Some).map_err(|_| WireError::Garbled { bytes })
+}
+
+/// The nodes of the cluster of the daemon in this directory, dead ones included; `None` if no daemon listens there.
+pub fn list_nodes(directory: &Path) -> Result<Option<Vec<NodeRow>>, WireError> {
+    let mut stream = match UnixStream::connect(directory.join(SOCKET_NAME)) {
+        Ok(stream) => stream,
+        // An embedded node, or one that is in no cluster, has nobody who listens there.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let owner = rustix::net::sockopt::socket_peercred(&stream).map_err(io::Error::from)?.uid;
+    if owner != rustix::process::geteuid() && !owner.is_root() {
+        let text = format!("the daemon in {} belongs to user {}", directory.display(), owner.as_raw());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text).into());
+    }
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    stream.write_all(&[ADMIN_VERSION])?;
+    let mut version = [0];
+    stream.read_exact(&mut version)?;
+    if version != [ADMIN_VERSION] {
+        let text = format!("the daemon speaks version {} of its protocol, not {ADMIN_VERSION}", version[0]);
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text).into());
+    }
+    let (what, limit) = (ListKind::Nodes, limits::LISTED_ROWS_MAX);
+    let query = ListQuery { what, limit, node: None, state: None, name: None, filters: Vec::new() };
+    write_message(&mut stream, &AdminRequest::List(query), limits::ADMIN_REQUEST_BYTES_MAX)?;
+    let refused = |text: String| WireError::Stream(io::Error::other(text));
+    match read_message(&mut stream, limits::ADMIN_REPLY_BYTES_MAX)? {
+        Some(AdminReply::Listing(listing)) => match listing.rows {
+            Rows::Nodes(rows) => Ok(Some(rows)),
+            _ => Err(refused("the daemon has answered something else than it was asked".to_owned())),
+        },
+        Some(AdminReply::Refused { message, .. }) => Err(refused(message)),
+        Some(_) => Err(refused("the daemon has answered something else than it was asked".to_owned())),
+        None => Err(refused("the daemon ended before it had answered".to_owned())),
+    }
 }
 
 /// Fills the buffer; false if the stream has ended before its first byte.

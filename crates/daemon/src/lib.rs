@@ -12,6 +12,7 @@
 //! 3. Nothing that a user's code can block (its output, its locks, its disk) blocks the node's thread.
 //! 4. No descriptor of the node is inherited by processes that users start.
 
+pub mod admin_wire;
 mod arguments;
 pub mod attach;
 mod bell;
@@ -43,7 +44,7 @@ pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
 pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, OpenedCopy, StartError};
 pub use link::{LinkError, WorkerLink};
 pub use output::{OutputEvents, PrintedLine, Printer, Stream, WriteOutput, write_directly};
-pub use programs::{ProgramError, ProgramSource};
+pub use programs::{NODE_VARIABLE, ProgramError, ProgramSource};
 pub use questions::{QuestionId, Questions};
 pub use shell::{Elsewhere, Explainer};
 pub use template::{ForkOutcome, ForkedWorker, serve_template};

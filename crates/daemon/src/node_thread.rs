@@ -172,7 +172,8 @@ impl NodeThread {
             Launch::Copy(path) => path,
             Launch::Template { .. } => return self.have_forked(order),
         };
-        let spawned = WorkerProcess::spawn(&order, self.session, path);
+        let node = path.parent().and_then(Path::parent).filter(|_| matches!(order.launch, Launch::Copy(_)));
+        let spawned = WorkerProcess::spawn(&order, self.session, path, node);
         self.on_spawned(order.process, spawned);
     }
 

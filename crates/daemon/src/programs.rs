@@ -122,8 +122,8 @@ fn read_all(file: &File, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::R
     }
 }
 
-/// The variable by which workers of a template know the directory of their node.
-const NODE_VARIABLE: &str = "AKTIS_NODE_DIRECTORY";
+/// The variable by which workers know the directory of their node, if that is not embedded in a driver.
+pub const NODE_VARIABLE: &str = "AKTIS_NODE_DIRECTORY";
 
 /// How workers of a program are started; its executable is copied into the directory if it is not there.
 pub(crate) fn launch_of(source: &ProgramSource, directory: &Path) -> Result<Launch, ProgramError> {

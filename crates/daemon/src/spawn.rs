@@ -7,7 +7,7 @@ use crate::arguments::WorkerArguments;
 use crate::inbox;
 use crate::output::{Output, Stream};
 use crate::peer::PeerLink;
-use crate::programs::Launch;
+use crate::programs::{Launch, NODE_VARIABLE};
 use crate::template::wait_for_end;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
@@ -105,9 +105,14 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts a worker process. It must be called by a thread that lives as long as the session: the process dies
-    /// with the thread.
-    pub(crate) fn spawn(order: &SpawnOrder, session: SessionId, program: &Path) -> io::Result<Self> {
+    /// Starts a worker process of the node in this directory, if it has one. It must be called by a thread that lives as
+    /// long as the session: the process dies with the thread.
+    pub(crate) fn spawn(
+        order: &SpawnOrder,
+        session: SessionId,
+        program: &Path,
+        node: Option<&Path>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let arguments = order.arguments(session, std::process::id());
         let mut command = Command::new(program);
@@ -119,6 +124,10 @@ impl WorkerProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.envs(order.variables());
+        match node {
+            Some(node) => command.env(NODE_VARIABLE, node),
+            None => command.env_remove(NODE_VARIABLE),
+        };
         let mut child = command.spawn()?;
         match watch(&mut child, "worker", order.program) {
             Ok((stdout, stderr, pidfd)) => {

@@ -4,6 +4,7 @@ use crate::control;
 use crate::groups::{GroupState, GroupStrategy};
 use crate::ids::{ActorId, EntryRef, GroupId, NodeId, ObjectId, ProcessSlot, ProgramId};
 use crate::limits;
+use crate::placement::Labels;
 use crate::resources::{Amount, Resources};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub enum StateKind {
     Demand,
     /// Programs that are attached.
     Drivers,
+    /// What the operator says about the node.
+    Labels,
 }
 
 /// The answer.
@@ -47,6 +50,8 @@ pub enum StateRows {
     Demand(Vec<DemandRow>),
     /// Programs that are attached.
     Drivers(Vec<DriverRow>),
+    /// What the operator says about the node.
+    Labels(Labels),
 }
 
 /// What a worker process is for.

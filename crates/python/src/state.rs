@@ -80,7 +80,7 @@ pub(crate) fn rows<'py>(
         }
         StateRows::Groups(rows) => add(&list, rows.iter(), |row| group(py, row))?,
         StateRows::Store(row) => list.append(store(py, &row)?)?,
-        StateRows::Resources(_) | StateRows::Demand(_) | StateRows::Drivers(_) => {}
+        StateRows::Resources(_) | StateRows::Demand(_) | StateRows::Drivers(_) | StateRows::Labels(_) => {}
     }
     Ok(list)
 }

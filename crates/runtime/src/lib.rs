@@ -18,6 +18,7 @@ pub mod hooks;
 mod inbound;
 mod keys;
 mod node;
+mod nodes;
 mod objects;
 pub mod options;
 mod owed;

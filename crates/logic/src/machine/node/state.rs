@@ -32,6 +32,7 @@ impl Node {
             StateKind::Store => (StateRows::Store(self.memory.row()), 0),
             StateKind::Demand => with(self.demand_rows(), StateRows::Demand),
             StateKind::Drivers => with(self.driver_rows(), StateRows::Drivers),
+            StateKind::Labels => (StateRows::Labels(self.places.labels().clone()), 0),
         };
         self.send(from, FromNode::StateTold { request, rows, left_out }, out);
     }
