@@ -22,7 +22,7 @@ pub trait IntoArg<T> {
 impl<T: Serialize + DeserializeOwned> IntoArg<T> for T {
     #[inline]
     fn add_to(self, arguments: &mut Arguments, runtime: &Runtime) -> Result<(), Error> {
-        arguments.push(runtime, &self)
+        arguments.push_owned(runtime, self)
     }
 }
 

@@ -56,6 +56,7 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 /// let numbers = Array::from(vec![1.0_f32, 2.0, 3.0]);
 /// assert_eq!(numbers.iter().sum::<f32>(), 6.0);
 /// assert_eq!(numbers[1], 2.0);
+/// assert_eq!(Array::from([1.0_f32, 2.0, 3.0]), numbers);
 /// ```
 #[derive(Clone)]
 pub struct Array<T: Element>(Place<T>);
@@ -106,6 +107,19 @@ impl<T: Element> From<Vec<T>> for Array<T> {
     fn from(elements: Vec<T>) -> Self {
         const { assert!(size_of::<T>() > 0, "an Array cannot hold elements without a size") }
         Self(Place::Vector(Arc::new(elements)))
+    }
+}
+
+impl<T: Element> From<Box<[T]>> for Array<T> {
+    /// Without a copy.
+    fn from(elements: Box<[T]>) -> Self {
+        elements.into_vec().into()
+    }
+}
+
+impl<T: Element, const N: usize> From<[T; N]> for Array<T> {
+    fn from(elements: [T; N]) -> Self {
+        Vec::from(elements).into()
     }
 }
 

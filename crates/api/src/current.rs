@@ -28,7 +28,7 @@ pub fn get_all<T: DeserializeOwned>(objects: &[ObjectRef<T>]) -> Result<Vec<T>> 
 
 /// Makes an object of a value.
 pub fn put<T: Serialize + DeserializeOwned>(value: T) -> Result<ObjectRef<T>> {
-    put_in(&Runtime::current()?, &value)
+    put_in(&Runtime::current()?, value)
 }
 
 /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most

@@ -2,12 +2,14 @@
 
 use crate::error::{Error, Result};
 use aktis_protocol::ObjectId;
-use aktis_runtime::codec::{Value, decode, deserialize_handle, serialize_handle};
+use aktis_runtime::codec::{Value, decode, deserialize_handle, note_cast_from, serialize_handle};
 use aktis_runtime::{Handle, Runtime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
 use std::fmt::{Debug, Formatter};
 use std::future::Future;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -74,8 +76,25 @@ impl<T> ObjectRef<T> {
         self.handle.explain()
     }
 
-    /// The same reference, to be read as another type; `get` fails if the value is not one.
+    /// The same reference, to be read as another type. It changes no value: `get` fails with [`Error::Codec`], which names
+    /// both types, unless the object was made as a `U`.
+    ///
+    /// ```
+    /// # fn main() -> aktis::Result<()> {
+    /// # let _session = aktis::init()?;
+    /// let mixed = vec![aktis::put(7_u64)?.cast::<()>(), aktis::put("seven".to_owned())?.cast::<()>()];
+    /// assert_eq!(mixed[0].clone().cast::<u64>().get()?, 7);
+    /// assert!(mixed[1].clone().cast::<u64>().get().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cast<U>(self) -> ObjectRef<U> {
+        note_cast_from::<T>();
+        self.retyped()
+    }
+
+    /// The same reference, whose type was not known before.
+    pub(crate) fn retyped<U>(self) -> ObjectRef<U> {
         ObjectRef::new(self.handle)
     }
 }
@@ -132,6 +151,26 @@ impl<T> PartialEq for ObjectRef<T> {
 }
 
 impl<T> Eq for ObjectRef<T> {}
+
+impl<T> Hash for ObjectRef<T> {
+    /// The hash of the object's id.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
+
+impl<T> PartialOrd for ObjectRef<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for ObjectRef<T> {
+    /// The order of the objects' ids, which means nothing else: it is there for maps and sets.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.id().cmp(&other.id())
+    }
+}
 
 impl<T> Serialize for ObjectRef<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -24,6 +24,7 @@ pub fn init() -> Result<Session> {
 }
 
 /// A running engine. Ends when dropped.
+#[must_use = "the session ends when this is dropped: keep it, as in `let _session = aktis::init()?;`"]
 pub struct Session {
     pub(crate) runtime: Runtime,
 }
@@ -75,7 +76,7 @@ impl Session {
 
     /// Makes an object of a value.
     pub fn put<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<ObjectRef<T>> {
-        put_in(&self.runtime, &value)
+        put_in(&self.runtime, value)
     }
 
     /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most
@@ -157,8 +158,8 @@ impl std::fmt::Debug for Entered<'_> {
     }
 }
 
-pub(crate) fn put_in<T: Serialize>(runtime: &Runtime, value: &T) -> Result<ObjectRef<T>> {
-    let encoded = Encoded::of(value).map_err(Error::Codec)?;
+pub(crate) fn put_in<T: Serialize>(runtime: &Runtime, value: T) -> Result<ObjectRef<T>> {
+    let encoded = Encoded::of_owned(value).map_err(Error::Codec)?;
     Ok(ObjectRef::new(runtime.put(encoded)?))
 }
 

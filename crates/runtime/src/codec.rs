@@ -1,17 +1,17 @@
 //! Users' values as bytes: encoding, decoding, and the arguments of a call.
 //!
-//! A value is one byte of flags and then, in the common case, just its postcard encoding. A value with
-//! attachments (buffers, references to objects, handles of actors) has a table in between:
+//! A value is one byte of flags, the mark of its type and then, in the common case, just its postcard encoding. A value
+//! with attachments (buffers, references to objects, handles of actors) has a table in between:
 //!
 //! ```text
-//! plain      flags | postcard
-//! attached   flags 0 0 0 | u32 buffers | u32 objects | u32 actors | u64 postcard bytes
+//! plain      flags | mark | postcard
+//! attached   flags | mark | 0 | u32 buffers | u32 objects | u32 actors | u64 postcard bytes
 //!            | objects, 16 bytes each | actors, 16 bytes each | buffers (u64 offset, u64 bytes) each
 //!            | postcard | buffers, each at a multiple of 64 from the start of the value
 //! ```
 //!
-//! The lower seven bits of the flags are a fingerprint of the value's type, so
-//! that nearly every attempt to decode it as another type is found out, at no cost in bytes.
+//! The lower seven bits of the flags and the two bytes of the mark are a hash of the name of the value's type, so that an
+//! attempt to decode it as another type is found out. They are 0, and no mark follows, for a value that serde has not made.
 //!
 //! Invariants:
 //! 1. Encoding writes each attachment's number into the postcard bytes, never its content or identity.
@@ -25,12 +25,14 @@ mod buffer;
 mod context;
 mod decode;
 mod encoded;
+mod mark;
+mod numbers;
 mod raw;
 mod reader;
-mod reason;
 mod short;
 mod table;
 mod value;
+mod writer;
 
 pub use arguments::{Arguments, Released, Resolved};
 pub(crate) use arguments::{ForeignItem, ToldItem, foreign_items, told_items};
@@ -41,6 +43,7 @@ pub use context::{
 };
 pub use decode::{decode, decode_in};
 pub use encoded::Encoded;
+pub use mark::note_cast_from;
 pub use raw::RawValue;
 pub use reader::{ArgumentReader, RawArgument};
 pub use short::{SHORT_BYTES_MAX, ShortBytes};

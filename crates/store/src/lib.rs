@@ -18,6 +18,7 @@ pub mod fork;
 pub mod index;
 pub mod lane;
 pub mod map;
+pub mod numbers;
 pub mod populate;
 pub mod private;
 pub mod samples;

@@ -6,8 +6,9 @@
 //! was too large to travel, and that nobody else refers to, is marked (`3`).
 //! A million calls may be queued, so the rare parts are in a box of their own.
 
-use super::decode::ANY_TYPE;
 use super::encoded::{Encoded, encode_onto};
+use super::mark::ANY_TYPE;
+use super::numbers;
 use super::table;
 use super::value::Value;
 use crate::entry::Outcome;
@@ -86,6 +87,15 @@ impl Arguments {
         let bytes = self.bytes.split_off(content);
         self.bytes.truncate(start);
         self.push_encoded(runtime, Encoded::from_parts(bytes.into(), attachments))
+    }
+
+    /// Adds a value like [`push`](Self::push); a vector of numbers is written into the object store without another copy.
+    #[inline]
+    pub fn push_owned<T: Serialize>(&mut self, runtime: &Runtime, value: T) -> Result<(), Error> {
+        match numbers::into_buffer(value) {
+            Ok(buffer) => self.push_encoded(runtime, Encoded::of_numbers::<T>(buffer)),
+            Err(value) => self.push(runtime, &value),
+        }
     }
 
     /// Adds a value without attachments that was made by somebody else than serde, written by `write`.

@@ -1,6 +1,8 @@
 //! From an encoded value back to the user's.
 
 use super::context::{Source, decoding};
+use super::mark;
+use super::numbers;
 use super::table::{ATTACHED, Table};
 use super::value::Value;
 use crate::runtime::Runtime;
@@ -29,8 +31,8 @@ pub(super) fn is_plain(bytes: &[u8]) -> bool {
 /// Decodes a value without attachments from its bytes.
 #[inline]
 pub(super) fn decode_plain<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    check_fingerprint::<T>(bytes)?;
-    match decoding(None, || postcard::take_from_bytes(&bytes[1..])) {
+    check_type::<T>(bytes)?;
+    match decoding(None, || postcard::take_from_bytes(plain_body(bytes))) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(trailing::<T>(rest.len())),
         Err(error) => Err(failed::<T>(describe(&error))),
@@ -42,7 +44,10 @@ fn decode_attached<T: DeserializeOwned>(runtime: Option<&Runtime>, value: &Value
     let Some(table) = Table::of(bytes).map_err(|problem| failed::<T>(&problem))? else {
         return decode_plain(bytes);
     };
-    check_fingerprint::<T>(bytes)?;
+    check_type::<T>(bytes)?;
+    if let Some(numbers) = numbers::from_encoded(bytes, &table) {
+        return Ok(numbers);
+    }
     let source =
         Rc::new(Source { value: value.clone(), table, runtime: runtime.cloned(), problem: Cell::new(None) });
     let postcard_bytes = &bytes[table.postcard_at()];
@@ -56,38 +61,26 @@ fn decode_attached<T: DeserializeOwned>(runtime: Option<&Runtime>, value: &Value
     }
 }
 
-/// The fingerprint of a value whose type is not checked.
-pub(super) const ANY_TYPE: u8 = 0;
-
-/// Seven bits that tell most types from each other; never 0, which stands for "any type".
-///
-/// A hash of the whole name would cost more than encoding a small value does. These few letters and the
-/// length are constants to the optimiser, and [`ObjectRef<T>`] is typed: only casts and mistakes in
-/// hand-written code get here with the wrong type at all. What slips through is met by postcard's checks.
-///
-/// [`ObjectRef<T>`]: Value
+/// The bytes of a value without attachments, after flags and mark; none if they are cut off.
 #[inline]
-pub(super) fn fingerprint<T: ?Sized>() -> u8 {
-    let name = type_name::<T>().as_bytes();
-    let letter = |at: usize| u32::from(name[at.min(name.len() - 1)]);
-    let end = name.len() - 1;
-    let mixed = name.len() as u32 * 5
-        + letter(0) * 3
-        + letter(end) * 7
-        + letter(end.saturating_sub(1)) * 11
-        + letter(end.saturating_sub(2)) * 13
-        + letter(end / 2) * 17
-        + letter(end / 4) * 19;
-    (mixed % 127) as u8 + 1
+pub(super) fn plain_body(bytes: &[u8]) -> &[u8] {
+    bytes.get(mark::body_start(bytes[0])..).unwrap_or(&[])
 }
 
 #[inline]
-fn check_fingerprint<T>(bytes: &[u8]) -> Result<(), String> {
-    let found = bytes[0] & !ATTACHED;
-    if found == ANY_TYPE || found == fingerprint::<T>() {
-        return Ok(());
-    }
-    Err(failed::<T>("it is a value of another type"))
+fn check_type<T>(bytes: &[u8]) -> Result<(), String> {
+    mark::check::<T>(bytes).map_err(another_type::<T>)
+}
+
+#[cold]
+fn another_type<T>(found: Option<&str>) -> String {
+    let problem = match found {
+        Some(found) => format!("it was made as {found}"),
+        None => "it is a value of another type".to_owned(),
+    };
+    failed::<T>(
+        &(problem + "\nhint: read it as the type that it was made as; `ObjectRef::cast` changes no value"),
+    )
 }
 
 #[cold]

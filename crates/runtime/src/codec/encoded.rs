@@ -2,23 +2,24 @@
 
 use super::buffer::Buffer;
 use super::context::{Attachments, encoding};
-use super::decode::{ANY_TYPE, fingerprint};
-use super::reason::reason;
-use super::short::{ShortBytes, Sink, SinkFlavor};
+use super::mark::{ANY_TYPE, body_start, mark};
+use super::numbers;
+use super::short::{ShortBytes, Sink};
 use super::table::{ALIGNMENT, Table, write_words};
 use super::value::Value;
+use super::writer::{Refusal, write};
 use crate::handle::{ActorHandle, Handle};
 use serde::Serialize;
 use std::any::type_name;
 
 /// The encoded form of one value: its bytes, and what was found inside it. It keeps references alive.
 pub struct Encoded {
-    /// Flags and postcard bytes.
+    /// Flags, the mark of the type, and postcard bytes.
     bytes: ShortBytes,
     attachments: Option<Box<Attachments>>,
 }
 
-/// Encodes `value` at the end of `sink`: flags and postcard bytes. Gives its attachments.
+/// Encodes `value` at the end of `sink`: flags, mark and postcard bytes. Gives its attachments.
 ///
 /// References that were found are announced to others, so that they may ask for them from now on.
 #[inline]
@@ -26,11 +27,9 @@ pub(super) fn encode_onto<T: Serialize + ?Sized, S: Sink>(
     value: &T,
     sink: &mut S,
 ) -> Result<Option<Box<Attachments>>, String> {
-    sink.append(&[fingerprint::<T>()]);
-    let (outcome, attachments) = encoding(|| postcard::serialize_with_flavor(value, SinkFlavor(sink)));
-    if let Err(error) = outcome {
-        return Err(failed(value, &error));
-    }
+    sink.append(&mark::<T>());
+    let (outcome, attachments) = encoding(|| write(value, sink));
+    outcome.map_err(|refusal| failed::<T>(&refusal))?;
     if let Some(attachments) = &attachments {
         Handle::escape_all(&attachments.handles);
         attachments.actors.iter().for_each(ActorHandle::escape);
@@ -39,16 +38,8 @@ pub(super) fn encode_onto<T: Serialize + ?Sized, S: Sink>(
 }
 
 #[cold]
-fn failed<T: Serialize + ?Sized>(value: &T, error: &postcard::Error) -> String {
-    let problem = match error {
-        postcard::Error::SerializeSeqLengthUnknown => {
-            "it has a sequence or map of unknown length\nhint: avoid #[serde(flatten)] in remote values"
-                .to_owned()
-        }
-        // Postcard's errors carry no text: serialising once more finds it.
-        _ => encoding(|| reason(value)).0.unwrap_or_else(|| error.to_string()),
-    };
-    format!("cannot encode a value of type {}: {problem}", type_name::<T>())
+fn failed<T: ?Sized>(refusal: &Refusal) -> String {
+    format!("cannot encode a value of type {}: {refusal}", type_name::<T>())
 }
 
 impl Encoded {
@@ -58,6 +49,23 @@ impl Encoded {
         let mut bytes = ShortBytes::new();
         let attachments = encode_onto(value, &mut bytes)?;
         Ok(Self { bytes, attachments })
+    }
+
+    /// Encodes a value like [`of`](Self::of); a vector of numbers is not copied.
+    #[inline]
+    pub fn of_owned<T: Serialize>(value: T) -> Result<Self, String> {
+        match numbers::into_buffer(value) {
+            Ok(buffer) => Ok(Self::of_numbers::<T>(buffer)),
+            Err(value) => Self::of(&value),
+        }
+    }
+
+    /// A value of type `T` that is one buffer and nothing else.
+    pub(super) fn of_numbers<T>(buffer: Buffer) -> Self {
+        let mut bytes = ShortBytes::new();
+        bytes.extend(&mark::<T>());
+        let attachments = Attachments { buffers: vec![buffer], ..Attachments::default() };
+        Self { bytes, attachments: Some(Box::new(attachments)) }
     }
 
     /// A value whose bytes were made by somebody else than serde, with what is inside it. Its type is not checked
@@ -105,14 +113,15 @@ impl Encoded {
             return target.copy_from_slice(bytes);
         };
         let table = self.table(attachments);
-        table.write(bytes[0], target);
+        let (head, body) = bytes.split_at(body_start(bytes[0]));
+        table.write(head, target);
         for (number, handle) in (0..).zip(&attachments.handles) {
             write_words(target, table.object_at(number), handle.id().to_words());
         }
         for (number, actor) in (0..).zip(&attachments.actors) {
             write_words(target, table.actor_at(number), actor.id().to_words());
         }
-        target[table.postcard_at()].copy_from_slice(&bytes[1..]);
+        target[table.postcard_at()].copy_from_slice(body);
         let mut end = table.postcard_at().end;
         for (number, buffer) in (0..).zip(&attachments.buffers) {
             let (content, start) = (buffer.as_slice(), end.next_multiple_of(ALIGNMENT));
@@ -167,11 +176,12 @@ impl Encoded {
     }
 
     fn table(&self, attachments: &Attachments) -> Table {
+        let bytes = self.bytes.as_slice();
         Table {
             buffers: attachments.buffers.len() as u32,
             objects: attachments.handles.len() as u32,
             actors: attachments.actors.len() as u32,
-            postcard_bytes: self.bytes.as_slice().len() as u64 - 1,
+            postcard_bytes: (bytes.len() - body_start(bytes[0])) as u64,
         }
     }
 }

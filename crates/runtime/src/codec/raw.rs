@@ -1,6 +1,7 @@
 //! An encoded value in its parts, for who reads it without serde.
 
 use super::buffer::Buffer;
+use super::decode::plain_body;
 use super::table::Table;
 use super::value::Value;
 use aktis_protocol::{ActorId, ObjectId};
@@ -19,7 +20,7 @@ impl<'a> RawValue<'a> {
     /// The bytes without flags, table and buffers.
     pub fn body(&self) -> &'a [u8] {
         match &self.table {
-            None => &self.value.bytes()[1..],
+            None => plain_body(self.value.bytes()),
             Some(table) => &self.value.bytes()[table.postcard_at()],
         }
     }

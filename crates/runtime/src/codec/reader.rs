@@ -1,7 +1,7 @@
 //! The arguments of one call, as the function takes them.
 
 use super::arguments::Item;
-use super::decode::{decode_in, decode_plain, is_plain};
+use super::decode::{decode_in, decode_plain, is_plain, plain_body};
 use super::short::ShortBytes;
 use super::value::Value;
 use crate::error::Error;
@@ -66,7 +66,7 @@ impl ArgumentReader {
     #[inline]
     pub fn next_raw(&mut self) -> Result<Option<RawArgument<'_>>, Failure> {
         match Item::read(self.bytes.as_slice(), &mut self.position) {
-            Some(Item::Value(bytes)) if is_plain(bytes) => Ok(Some(RawArgument::Plain(&bytes[1..]))),
+            Some(Item::Value(bytes)) if is_plain(bytes) => Ok(Some(RawArgument::Plain(plain_body(bytes)))),
             Some(Item::Value(bytes)) => Ok(Some(RawArgument::Value(Value::inline(bytes)))),
             Some(Item::Stored(stored)) => {
                 let runtime = self.runtime.as_ref().expect("stored arguments keep the runtime");

@@ -109,30 +109,6 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Lets postcard write into a [`Sink`].
-pub(super) struct SinkFlavor<'a, S>(pub(super) &'a mut S);
-
-impl<S: Sink> postcard::ser_flavors::Flavor for SinkFlavor<'_, S> {
-    type Output = ();
-
-    #[inline]
-    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
-        self.0.append(data);
-        Ok(())
-    }
-
-    #[inline]
-    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
-        self.0.append(&[data]);
-        Ok(())
-    }
-
-    #[inline]
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,9 +44,11 @@ impl Table {
         real.then(|| Self { buffers: word(4), objects: word(8), actors: word(12), postcard_bytes })
     }
 
-    /// Writes the header at the start of `value`.
-    pub(super) fn write(&self, flags: u8, value: &mut [u8]) {
-        value[..4].copy_from_slice(&[flags | ATTACHED, 0, 0, 0]);
+    /// Writes the header at the start of `value`; `head` is its flags, and its mark if it has one.
+    pub(super) fn write(&self, head: &[u8], value: &mut [u8]) {
+        value[..4].fill(0);
+        value[..head.len()].copy_from_slice(head);
+        value[0] |= ATTACHED;
         value[4..8].copy_from_slice(&self.buffers.to_le_bytes());
         value[8..12].copy_from_slice(&self.objects.to_le_bytes());
         value[12..16].copy_from_slice(&self.actors.to_le_bytes());

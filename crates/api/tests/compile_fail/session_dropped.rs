@@ -1,0 +1,6 @@
+#![deny(unused_must_use)]
+
+fn main() -> aktis::Result<()> {
+    aktis::init()?;
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! The serialiser: writes a value in postcard's format, and says in words why a value cannot be written.
+//!
+//! Invariants:
+//! 1. The bytes equal those of `postcard::to_stdvec`, for every value that is written at all.
+//! 2. A value whose bytes postcard could read as other fields than were written is refused.
+
+use super::short::Sink;
+use serde::{Serialize, ser};
+use std::fmt::Display;
+
+/// Writes `value` in postcard's format at the end of `sink`; the error is the reason, for people.
+#[inline]
+pub(super) fn write<T: Serialize + ?Sized, S: Sink>(value: &T, sink: &mut S) -> Result<(), Refusal> {
+    value.serialize(&mut Writer(sink))
+}
+
+/// Why a value is not written.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) Box<str>);
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl ser::Error for Refusal {
+    #[cold]
+    fn custom<T: Display>(message: T) -> Self {
+        Self(message.to_string().into())
+    }
+}
+
+#[cold]
+fn unknown_length() -> Refusal {
+    Refusal(
+        "it has a sequence or map of unknown length\n\
+         hint: avoid #[serde(flatten)] in remote values; collect an iterator into a Vec first"
+            .into(),
+    )
+}
+
+#[cold]
+fn skipped(owner: &str, field: &str) -> Refusal {
+    let text = format!(
+        "`{owner}` leaves its field `{field}` out (#[serde(skip_serializing_if)]), and the bytes do not tell which \
+         fields they hold\n\
+         hint: drop `skip_serializing_if` from `{field}`: None or an empty value takes one byte; or keep it for other \
+         formats with a second type"
+    );
+    Refusal(text.into())
+}
+
+struct Writer<'a, S>(&'a mut S);
+
+impl<S: Sink> Writer<'_, S> {
+    #[inline]
+    fn varint(&mut self, mut number: u64) {
+        let (mut bytes, mut last) = ([0; 10], 0);
+        while number >= 0x80 {
+            bytes[last] = number as u8 | 0x80;
+            number >>= 7;
+            last += 1;
+        }
+        bytes[last] = number as u8;
+        self.0.append(&bytes[..=last]);
+    }
+
+    fn long_varint(&mut self, mut number: u128) {
+        let (mut bytes, mut last) = ([0; 19], 0);
+        while number >= 0x80 {
+            bytes[last] = number as u8 | 0x80;
+            number >>= 7;
+            last += 1;
+        }
+        bytes[last] = number as u8;
+        self.0.append(&bytes[..=last]);
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.0.append(bytes);
+    }
+}
+
+macro_rules! numbers {
+    ($($method:ident($type:ty) = |$writer:ident, $number:ident| $write:expr;)*) => {
+        $(#[inline]
+        fn $method(self, $number: $type) -> Result<(), Refusal> {
+            let $writer = self;
+            $write;
+            Ok(())
+        })*
+    };
+}
+
+impl<'a, 'b, S: Sink> ser::Serializer for &'a mut Writer<'b, S> {
+    type Ok = ();
+    type Error = Refusal;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
+    type SerializeMap = Self;
+    type SerializeStruct = Fields<'a, 'b, S>;
+    type SerializeStructVariant = Fields<'a, 'b, S>;
+
+    numbers! {
+        serialize_bool(bool) = |writer, n| writer.0.append(&[u8::from(n)]);
+        serialize_u8(u8) = |writer, n| writer.0.append(&[n]);
+        serialize_i8(i8) = |writer, n| writer.0.append(&n.to_le_bytes());
+        serialize_u16(u16) = |writer, n| writer.varint(n.into());
+        serialize_u32(u32) = |writer, n| writer.varint(n.into());
+        serialize_u64(u64) = |writer, n| writer.varint(n);
+        serialize_u128(u128) = |writer, n| writer.long_varint(n);
+        serialize_i16(i16) = |writer, n| writer.varint(zigzag(n.into()));
+        serialize_i32(i32) = |writer, n| writer.varint(zigzag(n.into()));
+        serialize_i64(i64) = |writer, n| writer.varint(zigzag(n));
+        serialize_i128(i128) = |writer, n| writer.long_varint(((n << 1) ^ (n >> 127)) as u128);
+        serialize_f32(f32) = |writer, n| writer.0.append(&n.to_le_bytes());
+        serialize_f64(f64) = |writer, n| writer.0.append(&n.to_le_bytes());
+        serialize_char(char) = |writer, n| writer.bytes(n.encode_utf8(&mut [0; 4]).as_bytes());
+        serialize_str(&str) = |writer, text| writer.bytes(text.as_bytes());
+        serialize_bytes(&[u8]) = |writer, bytes| writer.bytes(bytes);
+    }
+
+    #[inline]
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+    #[inline]
+    fn serialize_none(self) -> Result<(), Refusal> {
+        self.0.append(&[0]);
+        Ok(())
+    }
+    #[inline]
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Refusal> {
+        self.0.append(&[1]);
+        value.serialize(self)
+    }
+    #[inline]
+    fn serialize_unit(self) -> Result<(), Refusal> {
+        Ok(())
+    }
+    #[inline]
+    fn serialize_unit_struct(self, _: &'static str) -> Result<(), Refusal> {
+        Ok(())
+    }
+    #[inline]
+    fn serialize_unit_variant(self, _: &'static str, index: u32, _: &'static str) -> Result<(), Refusal> {
+        self.varint(index.into());
+        Ok(())
+    }
+    #[inline]
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Refusal> {
+        value.serialize(self)
+    }
+    #[inline]
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        index: u32,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Refusal> {
+        self.varint(index.into());
+        value.serialize(self)
+    }
+    #[inline]
+    fn serialize_seq(self, length: Option<usize>) -> Result<Self, Refusal> {
+        self.varint(length.ok_or_else(unknown_length)? as u64);
+        Ok(self)
+    }
+    #[inline]
+    fn serialize_tuple(self, _: usize) -> Result<Self, Refusal> {
+        Ok(self)
+    }
+    #[inline]
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Refusal> {
+        Ok(self)
+    }
+    #[inline]
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        index: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self, Refusal> {
+        self.varint(index.into());
+        Ok(self)
+    }
+    #[inline]
+    fn serialize_map(self, length: Option<usize>) -> Result<Self, Refusal> {
+        self.serialize_seq(length)
+    }
+    #[inline]
+    fn serialize_struct(self, name: &'static str, _: usize) -> Result<Fields<'a, 'b, S>, Refusal> {
+        Ok(Fields { writer: self, name, variant: "" })
+    }
+    #[inline]
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        _: usize,
+    ) -> Result<Fields<'a, 'b, S>, Refusal> {
+        self.varint(index.into());
+        Ok(Fields { writer: self, name, variant })
+    }
+}
+
+/// Small numbers of both signs as small numbers.
+#[inline]
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+/// The fields of a struct, or of an enum's variant.
+struct Fields<'a, 'b, S> {
+    writer: &'a mut Writer<'b, S>,
+    name: &'static str,
+    /// Empty for a struct.
+    variant: &'static str,
+}
+
+macro_rules! elements {
+    ($($trait:ident { $($method:ident),* })*) => {
+        $(impl<S: Sink> ser::$trait for &mut Writer<'_, S> {
+            type Ok = ();
+            type Error = Refusal;
+            $(#[inline]
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Refusal> {
+                value.serialize(&mut **self)
+            })*
+            #[inline]
+            fn end(self) -> Result<(), Refusal> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+elements! {
+    SerializeSeq { serialize_element }
+    SerializeTuple { serialize_element }
+    SerializeTupleStruct { serialize_field }
+    SerializeTupleVariant { serialize_field }
+    SerializeMap { serialize_key, serialize_value }
+}
+
+macro_rules! fields {
+    ($($trait:ident)*) => {
+        $(impl<S: Sink> ser::$trait for Fields<'_, '_, S> {
+            type Ok = ();
+            type Error = Refusal;
+            #[inline]
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                _: &'static str,
+                value: &T,
+            ) -> Result<(), Refusal> {
+                value.serialize(&mut *self.writer)
+            }
+            #[cold]
+            fn skip_field(&mut self, field: &'static str) -> Result<(), Refusal> {
+                match self.variant {
+                    "" => Err(skipped(self.name, field)),
+                    variant => Err(skipped(&format!("{}::{variant}", self.name), field)),
+                }
+            }
+            #[inline]
+            fn end(self) -> Result<(), Refusal> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+fields! { SerializeStruct SerializeStructVariant }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Serialize)]
+    enum Shape {
+        Unit,
+        Newtype(i128),
+        Pair(u16, i16),
+        Named { bytes: Vec<u8>, text: Option<&'static str> },
+    }
+
+    #[derive(Serialize)]
+    struct Wrapped(char);
+
+    #[derive(Serialize)]
+    struct Everything {
+        flags: (bool, bool, ()),
+        small: (u8, i8, u16, i16),
+        long: (Vec<u32>, Vec<i32>, Vec<u64>, Vec<i64>),
+        large: (u128, usize, isize),
+        real: (f32, f64),
+        shapes: Vec<Shape>,
+        map: BTreeMap<String, Option<Wrapped>>,
+        array: [i8; 3],
+    }
+
+    #[test]
+    fn bytes_equal_those_of_postcard() {
+        let everything = Everything {
+            flags: (true, false, ()),
+            small: (200, -3, u16::MAX, i16::MIN),
+            long: (
+                vec![0, 127, 128, u32::MAX],
+                vec![0, -1, 1, i32::MIN, i32::MAX],
+                (0..64).map(|shift| 1 << shift).collect(),
+                vec![i64::MIN, -65, -64, 63, 64, i64::MAX],
+            ),
+            large: (u128::MAX, usize::MAX, isize::MIN),
+            real: (-1.5, f64::NAN),
+            shapes: vec![
+                Shape::Unit,
+                Shape::Newtype(i128::MIN),
+                Shape::Pair(300, -300),
+                Shape::Named { bytes: vec![1; 200], text: Some("ä") },
+                Shape::Named { bytes: Vec::new(), text: None },
+            ],
+            map: [("one".to_owned(), Some(Wrapped('€'))), (String::new(), None)].into(),
+            array: [1, -1, i8::MIN],
+        };
+        let mut written = Vec::new();
+        write(&everything, &mut written).unwrap();
+        assert_eq!(written, postcard::to_stdvec(&everything).unwrap());
+    }
+
+    #[derive(Serialize)]
+    struct Request {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<u8>,
+        page: u8,
+    }
+
+    #[derive(Serialize)]
+    enum Message {
+        Ask {
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            words: Vec<String>,
+        },
+    }
+
+    #[test]
+    fn a_field_that_is_left_out_is_refused_with_its_name() {
+        let mut sink = Vec::new();
+        write(&Request { limit: Some(1), page: 2 }, &mut sink).unwrap();
+        let refusal = write(&vec![Request { limit: None, page: 2 }], &mut sink).unwrap_err().to_string();
+        assert!(refusal.contains("`Request` leaves its field `limit` out"), "{refusal}");
+        assert!(refusal.contains("hint: drop `skip_serializing_if`"), "{refusal}");
+        let refusal = write(&Message::Ask { words: Vec::new() }, &mut sink).unwrap_err().to_string();
+        assert!(refusal.contains("`Message::Ask` leaves its field `words` out"), "{refusal}");
+    }
+}
