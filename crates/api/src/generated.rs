@@ -2,6 +2,7 @@
 
 pub use crate::actor::Actor;
 pub use crate::options::{ActorSettings, CPU, GPU, MEMORY, TaskSettings};
+pub use crate::remote_error::*;
 pub use aktis_protocol::{Failure, FunctionId};
 pub use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
 pub use aktis_runtime::{
@@ -16,18 +17,7 @@ use aktis_protocol::FailureKind;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// An error that remote functions and methods may return.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the error of a remote function",
-    label = "this error cannot travel to another process",
-    note = "derive serde's `Serialize` and `Deserialize` for it, and implement `Display`; or return a `String`"
-)]
-pub trait RemoteError: Serialize + DeserializeOwned + Display {}
-#[diagnostic::do_not_recommend]
-impl<E: Serialize + DeserializeOwned + Display> RemoteError for E {}
 
 /// A value that remote functions and methods may take or return.
 #[diagnostic::on_unimplemented(
@@ -91,6 +81,11 @@ pub fn submit_several<const N: usize>(
     }
 }
 
+/// One of several references, with the type of its value.
+pub fn retyped<T>(reference: ObjectRef<()>) -> ObjectRef<T> {
+    reference.retyped()
+}
+
 /// Submits a streaming task.
 pub fn submit_stream<T>(
     function: &'static Function,
@@ -107,25 +102,8 @@ pub fn submit_stream<T>(
 /// A return value, encoded.
 #[inline]
 pub fn returned<T: RemoteValue>(value: T) -> Result<Encoded, Failure> {
-    Encoded::of(&value)
+    Encoded::of_owned(value)
         .map_err(|problem| Failure::new(FailureKind::Codec, format!("its return value: {problem}")))
-}
-
-/// A returned error of the user's own type, as a failure that carries it.
-pub fn returned_error<E: RemoteError>(error: &E) -> Failure {
-    let message = error.to_string();
-    let type_name = std::any::type_name::<E>().to_owned();
-    match Encoded::of(error) {
-        Ok(encoded) => Failure::new(FailureKind::Returned { type_name, encoded: encoded.to_vec() }, message),
-        // The message is worth more than the reason why the rest is lost, but say both.
-        Err(problem) => Failure::new(FailureKind::Codec, format!("{message} (its error: {problem})")),
-    }
-}
-
-/// The returned value, or the failure that carries the returned error.
-#[inline]
-pub fn outcome<T, E: RemoteError>(result: Result<T, E>) -> Result<T, Failure> {
-    result.map_err(|error| returned_error(&error))
 }
 
 /// The items of a stream, encoded one by one.
@@ -134,10 +112,11 @@ pub fn items<T: RemoteValue + 'static>(items: impl Iterator<Item = T> + 'static)
 }
 
 /// The items of a stream of results, encoded one by one.
-pub fn fallible_items<T: RemoteValue + 'static, E: RemoteError + 'static>(
+pub fn fallible_items<T: RemoteValue + 'static, E: 'static>(
     items: impl Iterator<Item = Result<T, E>> + 'static,
+    failure_of: fn(E) -> Failure,
 ) -> Items {
-    Box::new(items.map(|item| outcome(item).and_then(returned)))
+    Box::new(items.map(move |item| item.map_err(failure_of).and_then(returned)))
 }
 
 /// The state of an actor whose calls run one at a time.

@@ -52,6 +52,7 @@ mod nodes;
 mod object_ref;
 mod options;
 mod placement;
+mod remote_error;
 mod session;
 mod stream;
 

@@ -173,7 +173,7 @@ fn a_task_that_waits_for_its_own_result_is_told_so() {
     let own = wait_for_letter::remote(&mailbox);
     mailbox.leave(vec![own.clone()]).get().unwrap();
     let outcome = own.get().unwrap();
-    assert!(outcome.contains("WaitsForItself"), "{outcome}");
+    assert!(outcome.contains("waits for its own result"), "{outcome}");
 }
 
 #[test]

@@ -102,6 +102,7 @@ pub(crate) struct WorkerProcess {
     pidfd: Arc<OwnedFd>,
     socket: Arc<OwnedFd>,
     parent: Parent,
+    isolated: bool,
 }
 
 impl WorkerProcess {
@@ -133,7 +134,8 @@ impl WorkerProcess {
             Ok((stdout, stderr, pidfd)) => {
                 let (pid, pidfd, socket) = (child.id(), Arc::new(pidfd), Arc::new(ours));
                 let parent = Parent::Node(child);
-                Ok(Self { process: order.process, stdout, stderr, pid, pidfd, socket, parent })
+                let isolated = order.kind != WorkerKind::Shared;
+                Ok(Self { process: order.process, stdout, stderr, pid, pidfd, socket, parent, isolated })
             }
             Err(error) => {
                 let _ = child.kill();
@@ -154,7 +156,7 @@ impl WorkerProcess {
     ) -> Self {
         let (pidfd, socket) = (Arc::new(pidfd), Arc::new(socket));
         let parent = Parent::Template { ended_at: None, report: None };
-        Self { process, stdout, stderr, pid, pidfd, socket, parent }
+        Self { process, stdout, stderr, pid, pidfd, socket, parent, isolated: true }
     }
 
     /// Its process id.
@@ -253,7 +255,8 @@ impl WorkerProcess {
             }
         };
         let Ending { signal, exit_code } = ending;
-        DeathCause { pid: self.pid, signal, exit_code, stderr_tail, ..DeathCause::default() }
+        let Self { pid, isolated, .. } = *self;
+        DeathCause { pid, signal, exit_code, stderr_tail, isolated, ..DeathCause::default() }
     }
 }
 

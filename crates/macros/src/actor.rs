@@ -2,7 +2,7 @@
 
 use crate::method::Method;
 use crate::options::{Kind, Options};
-use crate::signature::{Errors, Signature, attributes};
+use crate::signature::{Errors, Signature, attributes, failure_of};
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
@@ -206,7 +206,10 @@ impl Actor {
         let state = if self.is_shared() { quote!(shared_state) } else { quote!(exclusive_state) };
         let state = quote!(::aktis::__private::#state::<#own>);
         let constructed = match self.constructor.output.fallible {
-            true => quote!(::aktis::__private::outcome(<#own>::new(#(#names),*)).map(#state)),
+            true => {
+                let failure_of = failure_of(self.constructor.output.span);
+                quote!(<#own>::new(#(#names),*).map_err(#failure_of).map(#state))
+            }
             false => quote!(::core::result::Result::Ok(#state(<#own>::new(#(#names),*)))),
         };
         quote! {

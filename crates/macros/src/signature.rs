@@ -126,9 +126,9 @@ impl Signature {
     pub(crate) fn encoded(&self, called: &TokenStream) -> TokenStream {
         let Output { ty, fallible, span } = &self.output;
         if *fallible {
-            let outcome = quote_spanned!(*span=> ::aktis::__private::outcome);
+            let failure_of = failure_of(*span);
             let returned = quote_spanned!(ty.span()=> ::aktis::__private::returned::<#ty>);
-            quote!(#outcome(#called).and_then(#returned))
+            quote!((#called).map_err(#failure_of).and_then(#returned))
         } else {
             let returned = quote_spanned!(ty.span()=> ::aktis::__private::returned::<#ty>);
             quote!(#returned(#called))
@@ -195,6 +195,17 @@ fn check_output(output: &ReturnType, what: &str, own: Option<&Type>, errors: &mu
             Output { ty, fallible: false, span }
         }
         None => Output { ty, fallible: false, span },
+    }
+}
+
+/// A closure that makes a failure of the error that a function returned; `span` is where its return type is.
+pub(crate) fn failure_of(span: Span) -> TokenStream {
+    quote_spanned! {span=>
+        |__aktis_error| {
+            #[allow(unused_imports)]
+            use ::aktis::__private::{TextErrorKind as _, TypedErrorKind as _, UnfitErrorKind as _};
+            (&&&::aktis::__private::ErrorProbe(&__aktis_error)).error_kind().failure(__aktis_error)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `#[remote]`: a type beside the function, with the same name, whose functions run it as a task.
 
 use crate::options::{Kind, Options};
-use crate::signature::{Errors, Signature, attributes, check_returned, item_of};
+use crate::signature::{Errors, Signature, attributes, check_returned, failure_of, item_of};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -88,7 +88,10 @@ fn several_form(
     let names: Vec<_> = (0..types.len()).map(|i| format_ident!("__aktis_return_{i}")).collect();
     let called = call(signature);
     let called = match signature.output.fallible {
-        true => quote!(::aktis::__private::outcome(#called)?),
+        true => {
+            let failure_of = failure_of(signature.output.span);
+            quote!((#called).map_err(#failure_of)?)
+        }
         false => called,
     };
     let returned = types
@@ -114,18 +117,24 @@ fn stream_form(signature: &Signature, errors: &mut Errors) -> Option<Form> {
     };
     let called = call(signature);
     let called = match signature.output.fallible {
-        true => quote!(::aktis::__private::outcome(#called)?),
+        true => {
+            let failure_of = failure_of(signature.output.span);
+            quote!((#called).map_err(#failure_of)?)
+        }
         false => called,
     };
     let items = match fallible_item {
-        true => quote_spanned!(item.span()=> ::aktis::__private::fallible_items),
-        false => quote_spanned!(item.span()=> ::aktis::__private::items),
+        true => {
+            let failure_of = failure_of(item.span());
+            quote_spanned!(item.span()=> ::aktis::__private::fallible_items(#called, #failure_of))
+        }
+        false => quote_spanned!(item.span()=> ::aktis::__private::items(#called)),
     };
     Some(Form {
         reference: quote!(::aktis::ObjectStream<#item>),
         variant: quote!(Stream),
         gives: quote!(::aktis::__private::Items),
-        body: quote!(::core::result::Result::Ok(#items(#called))),
+        body: quote!(::core::result::Result::Ok(#items)),
     })
 }
 
@@ -140,7 +149,7 @@ fn submission(signature: &Signature, form: &Form, options: &TokenStream, first: 
             let names: Vec<_> = (0..tuple.elems.len()).map(|i| format_ident!("__aktis_return_{i}")).collect();
             quote! {{
                 let [#(#names),*] = ::aktis::__private::submit_several(&__AKTIS_FUNCTION, #options, #adder);
-                (#(#names.cast()),*)
+                (#(::aktis::__private::retyped(#names)),*)
             }}
         }
         "Stream" => quote!(::aktis::__private::submit_stream(&__AKTIS_FUNCTION, #options, #adder)),

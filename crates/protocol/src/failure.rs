@@ -14,6 +14,8 @@ pub struct DeathCause {
     pub exit_code: Option<i32>,
     /// Whether the kernel killed it because memory ran out.
     pub out_of_memory: bool,
+    /// Whether it ran one task at a time, or one actor, and nothing else.
+    pub isolated: bool,
     /// The last lines of its standard error, oldest first.
     pub stderr_tail: Vec<String>,
 }
@@ -130,6 +132,12 @@ pub enum FailureKind {
     NotRebuilt(NotRebuilt),
     /// The session ended first.
     SessionClosed,
+    /// The actor died with its process. The number of restarts that it was given, all used up; `None` if only the call was
+    /// lost, and the actor may live again.
+    ActorCrashed(Option<u32>),
+    /// The function returned the failure of a task or actor that it had waited for, which is the cause. So many that passed
+    /// it on before are left out between the two.
+    PassedOn(u32),
 }
 
 /// Why a task is not run again for a value of it that was lost.
@@ -145,6 +153,9 @@ pub enum NotRebuilt {
 
 /// Causes that a failure keeps, one behind the other.
 const CAUSES_MAX: usize = 8;
+/// Functions that passed a failure on and are kept: the last ones, and the first ones.
+const PASSED_ON_LAST: usize = 3;
+const PASSED_ON_FIRST: usize = 2;
 
 /// A failure in the place of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,9 +211,50 @@ impl Failure {
         failure
     }
 
+    /// The failure of calls of an actor whose constructor failed with `cause`.
+    pub fn not_constructed(object: ObjectId, cause: Failure) -> Self {
+        let mut failure = Self::new(FailureKind::ActorDied, "its actor could not be constructed");
+        failure.cause = Some(Box::new((object, cause)));
+        failure
+    }
+
+    /// The failure of a function that returned `cause`, which it had got from a task or actor.
+    pub fn passed_on(cause: Failure) -> Self {
+        let text = "it passed on the failure of a task or actor that it had waited for";
+        let mut failure = Self::new(FailureKind::PassedOn(0), text);
+        let object = cause.task.map_or_else(ObjectId::default, |task| task.returns(0));
+        failure.cause = Some(Box::new((object, cause)));
+        failure.shorten();
+        failure
+    }
+
+    /// Leaves out one in the middle, if too many functions have passed the failure on.
+    fn shorten(&mut self) {
+        let passed = self.chain().take_while(|failure| matches!(failure.kind, FailureKind::PassedOn(_)));
+        if passed.count() <= PASSED_ON_LAST + PASSED_ON_FIRST {
+            return;
+        }
+        let mut last = self;
+        for _ in 1..PASSED_ON_LAST {
+            last = &mut last.cause.as_mut().expect("they were counted").1;
+        }
+        let (_, dropped) = *last.cause.take().expect("they were counted");
+        if let (FailureKind::PassedOn(omitted), FailureKind::PassedOn(before)) =
+            (&mut last.kind, dropped.kind)
+        {
+            *omitted += before + 1;
+        }
+        last.cause = dropped.cause;
+    }
+
+    /// The failure and its causes, one behind the other.
+    fn chain(&self) -> impl Iterator<Item = &Failure> {
+        std::iter::successors(Some(self), |failure| failure.cause.as_ref().map(|cause| &cause.1))
+    }
+
     /// How many causes there are behind it.
     fn depth(&self) -> usize {
-        std::iter::successors(Some(self), |failure| failure.cause.as_ref().map(|cause| &cause.1)).count() - 1
+        self.chain().count() - 1
     }
 
     /// The first failure in the chain of causes.
@@ -217,17 +269,40 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.write_own(f)?;
+        let mut before = self;
+        for failure in self.chain().skip(1) {
+            if let FailureKind::PassedOn(omitted @ 1..) = before.kind {
+                write!(f, "\n  ... {omitted} more ...")?;
+            }
+            match (&before.kind, &failure.kind) {
+                (FailureKind::PassedOn(_), FailureKind::PassedOn(_)) => {
+                    write!(f, "\n  through: {}", failure.function)?
+                }
+                _ => {
+                    f.write_str("\n  caused by: ")?;
+                    failure.write_own(f)?;
+                }
+            }
+            before = failure;
+        }
+        Ok(())
+    }
+}
+
+impl Failure {
+    /// What is said about it alone, without its causes.
+    fn write_own(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.function.is_empty() {
             write!(f, "{}: ", self.function)?;
         }
-        write!(f, "{}", self.message)?;
-        if let FailureKind::Panicked { location: Some(location) } = &self.kind {
-            write!(f, " (at {location})")?;
+        match &self.kind {
+            FailureKind::Panicked { location: Some(location) } => {
+                write!(f, "it panicked: {} (at {location})", self.message)
+            }
+            FailureKind::Panicked { location: None } => write!(f, "it panicked: {}", self.message),
+            _ => f.write_str(&self.message),
         }
-        if let Some(cause) = &self.cause {
-            write!(f, "\n  caused by: {}", cause.1)?;
-        }
-        Ok(())
     }
 }
 
@@ -251,5 +326,26 @@ mod tests {
         }
         assert!(failure.depth() <= CAUSES_MAX + 1);
         assert_eq!(failure.root_cause().message, "the root");
+    }
+
+    #[test]
+    fn a_failure_that_many_passed_on_shows_the_ends_and_a_count() {
+        let mut failure =
+            Failure::new(FailureKind::Panicked { location: None }, "boom").at("root", TaskId::default());
+        for level in 0..511 {
+            failure = Failure::passed_on(failure).at(&format!("f{level}"), TaskId::default());
+        }
+        let text = failure.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = [
+            "f510: it passed on the failure of a task or actor that it had waited for",
+            "  through: f509",
+            "  through: f508",
+            "  ... 506 more ...",
+            "  through: f1",
+            "  through: f0",
+            "  caused by: root: it panicked: boom",
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -67,6 +67,8 @@ impl Failure {
             FailureKind::NotRebuilt(NotRebuilt::NoRetryLeft) => "no_retry_left",
             FailureKind::NotRebuilt(NotRebuilt::NotOnRecord) => "not_on_record",
             FailureKind::SessionClosed => "session_closed",
+            FailureKind::ActorCrashed(_) => "actor_died",
+            FailureKind::PassedOn(_) => "input_failed",
         }
     }
 

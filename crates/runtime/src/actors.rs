@@ -562,7 +562,8 @@ impl Inner {
                 shell.step(self, &mut later, |machine, out| machine.on_actor_alive(index, process, out));
             }
             ActorPlace::Pending(reason) => {
-                let failure = Failure::new(FailureKind::ActorDied, format!("its actor died: {reason}"));
+                let text = format!("its actor died: {reason}");
+                let failure = Failure::new(FailureKind::ActorCrashed(None), text);
                 // One that was thought dead may be pending again, if it was only out of reach.
                 if !matches!(shell.machine.actor_place(index), Place::Pending) {
                     shell.step(self, &mut later, |machine, out| {
@@ -586,11 +587,11 @@ impl Inner {
         cause: &DeathCause,
         later: &mut Later,
     ) {
-        let failure = Submitter::<Payload>::actor_failure(cause);
         let shared = &self.shared_worker;
         let _ = shared.compare_exchange(dead.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         for index in shell.machine.actors_in(dead) {
             let managed = shell.actors[index.0 as usize].managed;
+            let failure = Submitter::<Payload>::actor_failure(cause, (!managed).then_some(0));
             shell.step(self, later, |machine, out| {
                 if managed {
                     machine.on_actor_restarting(index, &failure, out);

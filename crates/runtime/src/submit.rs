@@ -122,8 +122,12 @@ impl Shell {
                         payload.returns.fail(&Arc::new(failure), later);
                         later.payloads.push(payload);
                     }
-                    SubmitterEffect::FailForInput(payload, task) => {
+                    SubmitterEffect::FailForInput(payload, task, route) => {
                         let failure = payload.input_failure(&runtime.failures).at(payload.name(), task);
+                        if let (Verb::Create, Route::Actor(actor)) = (payload.verb, route) {
+                            let failure = Failure::not_constructed(task.returns(0), failure.clone());
+                            self.machine.on_actor_dead(actor, &failure, &mut self.out);
+                        }
                         payload.returns.fail(&Arc::new(failure), later);
                         later.payloads.push(payload);
                     }

@@ -127,7 +127,7 @@ impl Trial {
                 assert_eq!(kind, Some(failure.kind), "the failure of errand {number}");
                 (number, Some(task))
             }
-            SubmitterEffect::FailForInput(Ticket(number), task) => {
+            SubmitterEffect::FailForInput(Ticket(number), task, _) => {
                 expected.failed.remove(&number);
                 assert!(expected.for_input.remove(&number), "no input of errand {number} failed");
                 (number, Some(task))

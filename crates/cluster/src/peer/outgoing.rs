@@ -203,7 +203,10 @@ impl Peer {
     fn send_failure(&mut self, ticket: Ticket, failure: Failure) {
         let Some(received) = self.received.remove(ticket) else { return };
         let Received { streams, actor, .. } = received;
-        let of_life = matches!(failure.kind, FailureKind::ActorDied | FailureKind::WorkerDied(_));
+        let of_life = matches!(
+            failure.kind,
+            FailureKind::ActorDied | FailureKind::ActorCrashed(_) | FailureKind::WorkerDied(_)
+        );
         if of_life {
             self.release_unanswered(&received);
         }

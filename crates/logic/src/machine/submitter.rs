@@ -91,7 +91,7 @@ pub enum SubmitterEffect<P> {
     /// Give all returns of this task that have no value yet this failure.
     Fail(P, TaskId, Failure),
     /// An input of this task failed: give its returns a failure that says so.
-    FailForInput(P, TaskId),
+    FailForInput(P, TaskId, Route),
     /// This payload is not needed any more.
     Drop(P),
     /// These calls may be sendable now.
@@ -579,7 +579,7 @@ impl<P> Submitter<P> {
             out.extend(record.payload.take().map(|payload| match how {
                 Finish::Returned | Finish::ReturnedFailure => SubmitterEffect::Drop(payload),
                 Finish::Failed(failure) => SubmitterEffect::Fail(payload, task, failure),
-                Finish::InputFailed => SubmitterEffect::FailForInput(payload, task),
+                Finish::InputFailed => SubmitterEffect::FailForInput(payload, task, route),
             }));
         }
         if let Route::Actor(actor) = route {

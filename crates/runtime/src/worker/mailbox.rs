@@ -412,8 +412,9 @@ impl Mailbox {
             result
         });
         let ended = result.as_ref().err().map(|cause| {
-            let message = format!("its actor could not be constructed: {name}: {cause}");
-            Failure { message, kind: FailureKind::ActorDied, ..cause.clone() }
+            let cause = cause.clone().or_at(name, item.task);
+            let pid = cause.pid.or(Some(std::process::id()));
+            Failure::not_constructed(item.task.returns(0), Failure { pid, ..cause })
         });
         let mut state = self.inner.lock();
         state.life = match (result, &state.life) {

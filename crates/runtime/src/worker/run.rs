@@ -19,6 +19,9 @@ thread_local! {
 }
 
 /// Panics of user code become errors of their callers: they are noted instead of printed.
+///
+/// Those that end the process are printed: every panic of a program that is built with `panic = "abort"`, and a second one
+/// while the first unwinds. What is printed is among the last words of the process, which the error of its tasks tells.
 pub(crate) fn install_panic_hook() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -27,12 +30,27 @@ pub(crate) fn install_panic_hook() {
         }
         let message = info.payload_as_str().unwrap_or("a value that is not text").to_owned();
         let location = info.location().map(ToString::to_string);
-        PANIC.set(Some((message, location)));
+        let panic = Some((message, location));
+        let earlier = PANIC.replace(panic.clone());
+        if earlier.is_some() || cfg!(panic = "abort") {
+            default(info);
+            // After the backtrace, which may be longer than the last words that are kept.
+            for (message, location) in [earlier, panic].into_iter().flatten() {
+                eprintln!(
+                    "it panicked: {message} (at {})",
+                    location.as_deref().unwrap_or("an unknown place")
+                );
+            }
+        }
     }));
 }
 
 /// Calls user code; a panic becomes a failure.
 pub(crate) fn catch<R>(code: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    if PANIC.with_borrow(Option::is_some) && !std::thread::panicking() {
+        // User code has caught that one by itself.
+        PANIC.set(None);
+    }
     let before = CATCHING.replace(true);
     let result = catch_unwind(AssertUnwindSafe(code));
     CATCHING.set(before);
@@ -42,7 +60,7 @@ pub(crate) fn catch<R>(code: impl FnOnce() -> Result<R, Failure>) -> Result<R, F
         let _ = dropped.map_err(std::mem::forget);
         let (message, location) = PANIC.take().unwrap_or_else(|| ("unknown".to_owned(), None));
         let kind = FailureKind::Panicked { location };
-        Err(Failure::new(kind, format!("it panicked: {message}")))
+        Err(Failure::new(kind, message))
     })
 }
 

@@ -307,7 +307,7 @@ impl Trial {
     }
 
     fn restart_or_end(&mut self, actor: ActorIndex) {
-        let failure = Submitter::<Ticket>::actor_failure(&cause());
+        let failure = Submitter::<Ticket>::actor_failure(&cause(), None);
         if self.random.chance(30) {
             return self.end_actor(actor, &failure);
         }

@@ -208,8 +208,8 @@ impl<P> Submitter<P> {
         }
     }
 
-    /// The failure of calls whose actor died with its process.
-    pub fn actor_failure(cause: &DeathCause) -> Failure {
-        Failure::new(FailureKind::ActorDied, format!("its actor died: {cause}"))
+    /// The failure of calls whose actor died with its process. `restarts`, if it is over, is how often it has lived again.
+    pub fn actor_failure(cause: &DeathCause, restarts: Option<u32>) -> Failure {
+        Failure::new(FailureKind::ActorCrashed(restarts), format!("its actor died: {cause}"))
     }
 }

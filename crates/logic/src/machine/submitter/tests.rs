@@ -59,7 +59,7 @@ impl Story {
 
     fn failed(&mut self) -> Vec<&'static str> {
         let failed = |effect| match effect {
-            SubmitterEffect::Fail(name, ..) | SubmitterEffect::FailForInput(name, _) => Some(name),
+            SubmitterEffect::Fail(name, ..) | SubmitterEffect::FailForInput(name, ..) => Some(name),
             _ => None,
         };
         self.out.drain(..).filter_map(failed).collect()
@@ -243,7 +243,7 @@ fn calls_keep_their_order_when_inputs_come_late_and_when_the_actor_restarts() {
         story.machine.on_call_sent(actor, call);
     }
     story.returned(calls[1], false);
-    let cause = Submitter::<()>::actor_failure(&Story::cause());
+    let cause = Submitter::<()>::actor_failure(&Story::cause(), None);
     story.machine.on_actor_restarting(actor, &cause, &mut story.out);
     story.machine.on_actor_alive(actor, ProcessSlot(2), &mut story.out);
     for call in [calls[0], calls[2]] {
@@ -307,7 +307,7 @@ fn a_closing_actor_that_restarts_stays_until_calls_with_retries_are_finished() {
         story.machine.on_call_sent(actor, call);
     }
     story.machine.close_actor(actor, &mut story.out);
-    let cause = Submitter::<()>::actor_failure(&Story::cause());
+    let cause = Submitter::<()>::actor_failure(&Story::cause(), None);
     story.machine.on_actor_restarting(actor, &cause, &mut story.out);
     let closed = |effect: &_| matches!(effect, SubmitterEffect::Closed(_));
     assert!(!story.out.iter().any(closed), "{:?}", story.out);
@@ -333,7 +333,11 @@ fn finished_calls_behind_a_long_one_are_forgotten() {
         story.out.clear();
     }
     assert!(story.machine.actors[0].sent.len() < 1000, "{} calls", story.machine.actors[0].sent.len());
-    story.machine.on_actor_dead(actor, &Submitter::<()>::actor_failure(&Story::cause()), &mut story.out);
+    story.machine.on_actor_dead(
+        actor,
+        &Submitter::<()>::actor_failure(&Story::cause(), None),
+        &mut story.out,
+    );
     assert_eq!(story.failed(), ["long"]);
 }
 

@@ -36,7 +36,8 @@ impl Node {
                 Actor::new(light_spec(actor, program), life)
             }
             false => {
-                let failure = Failure::new(FailureKind::ActorDied, "the actor died with its process");
+                let failure =
+                    Failure::new(FailureKind::ActorCrashed(Some(0)), "the actor died with its process");
                 Actor::new(light_spec(actor, program), Life::Dead(failure))
             }
         };

@@ -318,11 +318,12 @@ impl Node {
         if known.take_restart() {
             return Then::Restart(format!("restarting after {cause}"));
         }
-        let text = match known.spec.restarts_max {
+        let restarts = known.spec.restarts_max;
+        let text = match restarts {
             0 => format!("the actor died with its process: {cause}"),
             restarts => format!("the actor died after {restarts} restarts: {cause}"),
         };
-        Then::Dead(Failure::new(FailureKind::ActorDied, text))
+        Then::Dead(Failure::new(FailureKind::ActorCrashed(Some(restarts)), text))
     }
 
     /// Takes the actor out of its host, and its resources back. Returns what was to become of it, if it
