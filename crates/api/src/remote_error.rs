@@ -109,6 +109,7 @@ pub fn returned_error<E: RemoteError>(error: &E) -> Failure {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_borrow, reason = "it is what generated code does, whatever the type")]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -117,7 +117,11 @@ impl Shell {
                     SubmitterEffect::Flush(actor) => self.flush_actor(runtime, actor, later),
                     SubmitterEffect::Closed(actor) => self.on_actor_closed(runtime, actor),
                     SubmitterEffect::Rest(key) => runtime.alarms.add_rest(runtime, key),
-                    SubmitterEffect::Fail(payload, task, failure) => {
+                    SubmitterEffect::Fail(payload, task, failure, route) => {
+                        if let (Verb::Release, Route::Actor(actor)) = (payload.verb, route) {
+                            // The actor is dead, so that its farewell is never sent.
+                            self.machine.close_actor(actor, &mut self.out);
+                        }
                         let failure = failure.at(payload.name(), task);
                         payload.returns.fail(&Arc::new(failure), later);
                         later.payloads.push(payload);

@@ -121,7 +121,7 @@ impl Trial {
                 assert!(expected.dropped.remove(&number), "ticket {number} was still needed");
                 (number, None)
             }
-            SubmitterEffect::Fail(Ticket(number), task, failure) => {
+            SubmitterEffect::Fail(Ticket(number), task, failure, _) => {
                 expected.for_input.remove(&number);
                 let kind = expected.failed.remove(&number);
                 assert_eq!(kind, Some(failure.kind), "the failure of errand {number}");

@@ -89,7 +89,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub enum SubmitterEffect<P> {
     /// Give all returns of this task that have no value yet this failure.
-    Fail(P, TaskId, Failure),
+    Fail(P, TaskId, Failure, Route),
     /// An input of this task failed: give its returns a failure that says so.
     FailForInput(P, TaskId, Route),
     /// This payload is not needed any more.
@@ -578,7 +578,7 @@ impl<P> Submitter<P> {
             }
             out.extend(record.payload.take().map(|payload| match how {
                 Finish::Returned | Finish::ReturnedFailure => SubmitterEffect::Drop(payload),
-                Finish::Failed(failure) => SubmitterEffect::Fail(payload, task, failure),
+                Finish::Failed(failure) => SubmitterEffect::Fail(payload, task, failure, route),
                 Finish::InputFailed => SubmitterEffect::FailForInput(payload, task, route),
             }));
         }
