@@ -77,6 +77,7 @@ impl Failure {
         // What was raised is told by the exception itself.
         match &self.failure.kind {
             FailureKind::WorkerDied(cause) if self.failure.message.is_empty() => cause.to_string(),
+            FailureKind::Panicked { .. } => format!("it panicked: {}", self.failure.message),
             _ => self.failure.message.clone(),
         }
     }
