@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::object_ref::ObjectRef;
-use crate::session::{ReadyAndRest, Session, check_wait, take_positions};
+use crate::session::{ReadyAndRest, Session, take_positions};
 use aktis_runtime::codec::decode_in;
 use aktis_runtime::{Completions, Runtime};
 use serde::de::DeserializeOwned;
@@ -69,7 +69,7 @@ async fn get_all_in<T: DeserializeOwned>(
 /// }
 /// ```
 pub async fn wait_async<T>(objects: Vec<ObjectRef<T>>, count: usize) -> Result<ReadyAndRest<T>> {
-    check_wait(&objects, count)?;
+    let count = count.min(objects.len());
     let mut completions = Completions::new();
     objects.iter().enumerate().for_each(|(position, object)| completions.add(object.handle(), position));
     let mut positions = Vec::with_capacity(count);

@@ -32,7 +32,7 @@ pub fn put<T: Serialize + DeserializeOwned>(value: T) -> Result<ObjectRef<T>> {
 }
 
 /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most
-/// `count` of those that have, and all others, both in the given order.
+/// `count` of those that have, and all others, both in the given order. A count above their number means all.
 ///
 /// ```no_run
 /// # use aktis::prelude::*;
@@ -103,7 +103,8 @@ pub fn resources() -> Result<Resources> {
     Ok(Runtime::current()?.resources())
 }
 
-/// Ends the actor that is running this, for good, after the current call.
+/// Ends the actor that is running this, for good, after the current call. An error if no actor is running this: use it
+/// as `aktis::exit_actor()?`.
 pub fn exit_actor() -> Result<()> {
     Ok(Runtime::current()?.exit_actor()?)
 }

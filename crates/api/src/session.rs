@@ -80,7 +80,8 @@ impl Session {
     }
 
     /// Waits until `count` of the objects have a value or a failure, or the time is over. Gives at most
-    /// `count` of those that have, and all others, both in the given order. A reference that is given twice counts twice.
+    /// `count` of those that have, and all others, both in the given order. A count above their number means all. A reference
+    /// that is given twice counts twice.
     pub fn wait<T>(
         &self,
         objects: Vec<ObjectRef<T>>,
@@ -163,23 +164,14 @@ pub(crate) fn put_in<T: Serialize>(runtime: &Runtime, value: T) -> Result<Object
     Ok(ObjectRef::new(runtime.put(encoded)?))
 }
 
-/// Refuses a wait that cannot end as it was meant.
-pub(crate) fn check_wait<T>(objects: &[ObjectRef<T>], count: usize) -> Result<()> {
-    if count > objects.len() {
-        let message = format!("cannot wait for {count} of {} objects", objects.len());
-        return Err(Error::Invalid(message + "\nhint: the count is how many must be ready, at most all"));
-    }
-    Ok(())
-}
-
 pub(crate) fn wait_in<T>(
     runtime: &Runtime,
     objects: Vec<ObjectRef<T>>,
     count: usize,
     timeout: Option<Duration>,
 ) -> Result<ReadyAndRest<T>> {
-    check_wait(&objects, count)?;
-    let positions = if count > 0 { runtime.wait(&objects, count, timeout)? } else { Vec::new() };
+    let wants_some = count.min(objects.len()) > 0;
+    let positions = if wants_some { runtime.wait(&objects, count, timeout)? } else { Vec::new() };
     Ok(take_positions(objects, &positions))
 }
 
@@ -214,6 +206,9 @@ const ADDRESS_VARIABLE: &str = "AKTIS_ADDRESS";
 impl SessionBuilder {
     /// The node to attach to, instead of starting one in this process: the directory of a node on this machine, `auto`
     /// for the one that runs there, or `host:port` for one of that cluster; `local` is none.
+    ///
+    /// An address in the program goes with no option that says how to start a node, such as [`cpus`](Self::cpus) or
+    /// [`label`](Self::label). If [`init`](Self::init) takes the address from the environment, it ignores those.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
@@ -310,16 +305,26 @@ impl SessionBuilder {
         };
         if let Some(option) = self.of_node {
             let text = format!("{option} cannot be chosen for a node that runs already, at {address}");
-            return Err(Error::Invalid(text + "\nhint: leave that option out, or the address"));
+            let hint =
+                "leave that option out, or the address; `init` with the address in AKTIS_ADDRESS ignores it";
+            return Err(Error::Invalid(format!("{text}\nhint: {hint}")));
         }
         let directory = find_local(&address).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(Session { runtime: Runtime::attach(&directory, self.config)? })
     }
 
     /// Starts the session of this process: see [`init`].
+    ///
+    /// If the environment variable `AKTIS_ADDRESS` names a node, and the program does not, the process attaches to that
+    /// node, and options that say how to start one (`cpus`, `label`, `store_bytes` and so on) are ignored. So the same
+    /// program runs alone and on a cluster.
     pub fn init(mut self) -> Result<Session> {
-        let variable = || std::env::var(ADDRESS_VARIABLE).ok().filter(|address| !address.is_empty());
-        self.address = self.address.or_else(variable);
+        if self.address.is_none() {
+            self.address = std::env::var(ADDRESS_VARIABLE).ok().filter(|address| !address.is_empty());
+            if self.address.as_ref().is_some_and(|address| address != LOCAL) {
+                self.of_node = None;
+            }
+        }
         let session = self.start()?;
         session.runtime.make_current()?;
         Ok(session)

@@ -118,7 +118,7 @@ impl Node {
     fn driver(&self, program: &Path, test: &str, part: &str) -> Driver {
         let mut command = Command::new(program);
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-        command.env(PART, part).env(NODE, self.path());
+        command.env(PART, part).env(NODE, self.path()).env("AKTIS_ADDRESS", self.path());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a driver starts");
         let words = BufReader::new(child.stdout.take().expect("piped"));
@@ -346,6 +346,27 @@ fn whoever_waits_is_told_when_the_node_ends() {
     driver.hear("ready");
     node.host.shutdown();
     driver.finish();
+}
+
+#[test]
+fn init_ignores_options_of_a_node_when_the_environment_names_one() {
+    const TEST: &str = "init_ignores_options_of_a_node_when_the_environment_names_one";
+    if part().is_some() {
+        let session = Session::builder().cpus(7).label("zone", "b").store_bytes(1 << 20).init();
+        let session = session.expect("the node of the environment");
+        assert_eq!(session.resources().get(resources::CPU), Amount::units(2), "the CPUs are the node's");
+        assert_eq!(square::remote(3).get(), Ok(9));
+        drop(session);
+        let explicit = Session::builder().address(std::env::var(NODE).expect("a node")).cpus(7).init();
+        let error = explicit.expect_err("the program names a node and CPUs");
+        assert!(error.to_string().contains("CPU cannot be chosen"), "{error}");
+        let own = Session::builder().address("local").cpus(7).init().expect("a node of its own");
+        assert_eq!(own.resources().get(resources::CPU), Amount::units(7));
+        return;
+    }
+    let node = Node::start();
+    node.driver(&this_program(), TEST, "inits").finish();
+    node.expect_nothing_left();
 }
 
 #[test]

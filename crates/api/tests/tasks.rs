@@ -230,12 +230,21 @@ fn wait_keeps_the_order_of_ready_and_rest() {
 }
 
 #[test]
-fn wait_refuses_what_makes_no_sense() {
+fn wait_for_more_than_there_are_waits_for_all() {
     let session = start();
     let _entered = session.enter();
-    let one = square::remote(1);
-    let too_many = session.wait(vec![one], 2, None);
-    assert!(matches!(&too_many, Err(Error::Invalid(message)) if message.contains("2 of 1")), "{too_many:?}");
+    let refs = vec![square::remote(1), square::remote(2)];
+    let (ready, rest) = session.wait(refs, 3, PATIENCE).unwrap();
+    assert_eq!((ready.len(), rest.len()), (2, 0));
+    let refs = ready.into_iter().chain([never::remote()]).collect();
+    let (ready, rest) = session.wait(refs, usize::MAX, Duration::from_millis(20)).unwrap();
+    assert_eq!((ready.len(), rest.len()), (2, 1));
+}
+
+#[test]
+fn wait_for_nothing_returns_at_once() {
+    let session = start();
+    let _entered = session.enter();
     let (none, nobody) = session.wait(Vec::<ObjectRef<u64>>::new(), 0, None).unwrap();
     assert!(none.is_empty() && nobody.is_empty());
 }
