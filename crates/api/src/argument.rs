@@ -6,13 +6,13 @@ use aktis_runtime::{Arguments, Error, Runtime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What can be given where a remote function takes a `T`: a `T`, or a reference to one.
+/// What can be given where a remote function takes a `T`: a `T`, or an [`ObjectRef<T>`](ObjectRef).
 ///
-/// A reference is resolved before the function runs. References *inside* values stay references.
+/// An `ObjectRef` is resolved before the function runs. Those *inside* values stay what they are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given where the remote function takes `{T}`",
-    label = "expected `{T}`, or a reference to one",
-    note = "give a `{T}`, an `ObjectRef<{T}>` or a `&ObjectRef<{T}>`"
+    label = "expected `{T}`, `ObjectRef<{T}>` or `&ObjectRef<{T}>`",
+    note = "arguments travel to another process: give an owned value, or `put` it once and give the `ObjectRef`"
 )]
 pub trait IntoArg<T> {
     #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! What the generated code of `#[remote]` and `#[actor]` stands on. Not for use by hand.
 
 pub use crate::actor::Actor;
-pub use crate::options::{ActorSettings, CPU, GPU, MEMORY, TaskSettings};
+pub use crate::options::{ActorSettings, Chain, TaskSettings};
 pub use crate::remote_error::*;
 pub use aktis_protocol::{Failure, FunctionId};
 pub use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
@@ -12,11 +12,14 @@ pub use {linkme, serde};
 
 use crate::argument::IntoArg;
 use crate::object_ref::ObjectRef;
+use crate::options::actor::RemoteActor;
+use crate::options::task::RemoteFunction;
 use crate::stream::ObjectStream;
 use aktis_protocol::FailureKind;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A value that remote functions and methods may take or return.
@@ -28,6 +31,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub trait RemoteValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RemoteValue for T {}
+
+/// Tells whether a type is a `Result`, under whatever name: the constant of this type hides that of [`NotResult`].
+pub struct ResultTest<T>(PhantomData<T>);
+
+impl<T, E> ResultTest<Result<T, E>> {
+    /// A `Result`.
+    pub const IS_RESULT: bool = true;
+}
+
+/// What [`ResultTest`] falls back to.
+pub trait NotResult {
+    /// Any other type.
+    const IS_RESULT: bool = false;
+}
+
+impl<T> NotResult for ResultTest<T> {}
+
+/// The options of one call, from those of the function's attribute on.
+pub fn task_options<F: RemoteFunction>(defaults: &TaskOptions) -> crate::TaskOptions<F> {
+    crate::TaskOptions::new(TaskSettings::from_default(defaults))
+}
+
+/// The options of one actor, from those of its attribute on.
+pub fn actor_options<A: RemoteActor>(defaults: &ActorOptions) -> crate::ActorOptions<A> {
+    crate::ActorOptions::new(ActorSettings::from_default(defaults))
+}
 
 /// Takes one argument out of a call.
 #[inline]

@@ -57,7 +57,12 @@ mod session;
 mod stream;
 
 pub use actor::{ActorRef, kill};
-pub use aktis_macros::{actor, remote};
+/// All options have pages: [`ActorOptions`].
+///
+pub use aktis_macros::actor;
+/// All options have pages: [`TaskOptions`].
+///
+pub use aktis_macros::remote;
 pub use aktis_protocol::{
     ActorId, Amount, DeathCause, GroupPlace, GroupStrategy, LabelRule, LabelTest, NodeId, ObjectId,
     Resources, Strategy, TaskId,
@@ -76,6 +81,8 @@ pub use error::{Error, Result, TaskError};
 pub use nodes::Node;
 pub use object_ref::{Explain, ObjectRef};
 pub use options::Quantity;
+pub use options::actor::{ActorOptions, RemoteActor};
+pub use options::task::{RemoteFunction, TaskOptions};
 pub use placement::PlacementGroup;
 pub use session::{Entered, ReadyAndRest, Session, SessionBuilder, init};
 pub use stream::{NextItem, ObjectStream};

@@ -7,10 +7,13 @@
 //! 1. Generated names start with `__aktis`, or are those that the documentation promises.
 //! 2. Everything refused is refused with a span on the culprit, and says what to do instead.
 //! 3. A function defined inside a function body works like any other: no modules are generated.
+//! 4. What is refused has all names that it would have, so that one mistake is one error.
 
 mod actor;
+mod generics;
 mod method;
 mod options;
+mod place;
 mod signature;
 mod task;
 
@@ -23,17 +26,35 @@ use proc_macro::TokenStream;
 /// a `T` or an `ObjectRef<T>`. A function that returns `Result<T, E>` gives an `ObjectRef<T>`, and its
 /// error comes back typed.
 ///
-/// Options, each also a method of `square::options()`:
+/// # Options
+///
+/// Each of these is also a method of `square::options()`, for one call; the type `TaskOptions` describes them:
 ///
 /// - `cpus = 2`, `gpus = 0.5`, `memory = 1_000_000`, `resources(disk = 1.5)`: what it holds while it runs
 /// - `retries = 5`: how often it runs again after its worker process died
 /// - `isolated`: a worker process that runs nothing else meanwhile
+/// - `priority = 1`: of the tasks that wait, those with the highest run first
+/// - `deadline = 1.5`: seconds after its submission when it is cancelled, if it is not done
 /// - `name = "fit"`: another name for people to see
+/// - `stream_ahead = 8`: with `stream`, how many items it may be ahead of its consumer
+///
+/// These are on the attribute only:
+///
 /// - `returns = 2`: gives a tuple of references instead of a reference to a tuple
-/// - `stream`, `stream_ahead = 8`: returns an iterator; gives an `ObjectStream` of its items
+/// - `stream`: returns an iterator; gives an `ObjectStream` of its items
+/// - `T = [u64, f64]`: the types that the type parameter `T` is used with
+///
+/// And these on one call only: `spread`, `on_node`, `strategy`, `in_group`.
+///
+/// # Type parameters
+///
+/// Workers find functions by name and types, so a generic function lists its types: with
+/// `#[remote(T = [u64, f64])]`, `total::<u64>::remote(..)` and `total::<f64>::remote(..)` compile. Several
+/// lists make all combinations; `(K, V) = [(u8, u64), (String, f64)]` makes two. A `const N: usize` is listed as
+/// `N = [16, 32]`.
 #[proc_macro_attribute]
 pub fn remote(attributes: TokenStream, item: TokenStream) -> TokenStream {
-    expand(task::expand(attributes.into(), item.clone().into()), item)
+    task::expand(attributes.into(), item.into(), is_associated).into()
 }
 
 /// Makes a type's methods callable remotely: `Counter::remote(10)` creates an actor in a worker process and
@@ -44,27 +65,40 @@ pub fn remote(attributes: TokenStream, item: TokenStream) -> TokenStream {
 /// has async methods or `max_concurrency`; calls with `&mut self` never overlap others. Functions without
 /// `self` and methods marked `#[local]` are left alone.
 ///
-/// Options, each also a method of `Counter::options()` unless noted:
+/// Functions called `remote`, `options` and `find` are what the attribute adds to the type, so the impl has none of
+/// these names.
+///
+/// # Options
+///
+/// Each of these is also a method of `Counter::options()`, for one actor; the type `ActorOptions` describes them:
 ///
 /// - `restarts = 3`: how often it is started again after its process died
 /// - `call_retries = 1`: how often a call is tried again when the actor died under it
-/// - `max_concurrency = 8`: how many calls may run at once (only here)
 /// - `isolated`: a worker process of its own
 /// - `name = "counter"`, `detached`: found by `Counter::find`, lives without handles
-/// - `cpus`, `gpus`, `memory`, `resources(..)`: what it holds for its whole life
+/// - `cpus = 2`, `gpus = 0.5`, `memory = 1_000_000`, `resources(disk = 1.5)`: what it holds for its whole life
+/// - `priority = 1`: of the actors that wait for resources, those with the highest get a place first
+///
+/// These are on the attribute only:
+///
+/// - `max_concurrency = 8`: how many calls may run at once
+/// - `T = [u64, String]`: the types that the type parameter `T` is used with, as for `#[remote]`. The handle has the
+///   same parameters: `StackHandle<u64>`.
+///
+/// And these on one actor only: `spread`, `on_node`, `strategy`, `in_group`. A deadline is of calls:
+/// `handle.with_deadline(..)`.
 #[proc_macro_attribute]
 pub fn actor(attributes: TokenStream, item: TokenStream) -> TokenStream {
-    expand(actor::expand(attributes.into(), item.clone().into()), item)
+    actor::expand(attributes.into(), item.into()).into()
 }
 
-/// The expansion; or the errors and the untouched item, so that the compiler can go on.
-fn expand(expansion: syn::Result<proc_macro2::TokenStream>, item: TokenStream) -> TokenStream {
-    match expansion {
-        Ok(tokens) => tokens.into(),
-        Err(error) => {
-            let mut tokens = TokenStream::from(error.to_compile_error());
-            tokens.extend(actor::without_marks(item.into()).map(TokenStream::from));
-            tokens
-        }
-    }
+/// Whether the function with this name, which has the attribute, is inside an impl or a trait.
+fn is_associated(name: &str) -> bool {
+    let attribute = proc_macro::Span::call_site();
+    // A function at the left edge is at the top of a module.
+    attribute.column() > 1
+        && attribute
+            .local_file()
+            .and_then(|path| std::fs::read_to_string(path).ok())
+            .is_some_and(|source| place::is_associated(&source, attribute.line(), attribute.column(), name))
 }

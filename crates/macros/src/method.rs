@@ -1,8 +1,10 @@
 //! One method of an actor: how it is registered, run, and called through a handle.
 
+use crate::actor::Actor;
+use crate::generics::Combination;
 use crate::signature::{Errors, Signature, attributes, check_returned};
 use proc_macro2::{Ident, TokenStream};
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, ImplItemFn, ReceiverKind, Type};
 
@@ -31,8 +33,11 @@ impl Method {
                 ),
             }
         }
-        let signature = Signature::check(&method.sig, WHAT, Some(own), errors);
-        check_returned(&signature.output, WHAT, errors);
+        let hint =
+            "make the actor generic and list its types, as in `#[actor(T = [u64, f64])]`; or take an enum";
+        Signature::refuse_generics(&method.sig, WHAT, hint, errors);
+        let mut signature = Signature::check(&method.sig, WHAT, Some(own), errors);
+        check_returned(&mut signature.output, WHAT, errors);
         Self {
             signature,
             is_async: method.sig.asyncness.is_some(),
@@ -50,22 +55,43 @@ impl Method {
         format_ident!("__aktis_run_{}", self.signature.name)
     }
 
-    /// The registered function and the code that runs it. `shared` actors run calls at the same time.
-    pub(crate) fn definition(&self, own: &Type, type_name: &Ident, shared: bool) -> TokenStream {
+    /// The registered function for one combination of types, and how it is found by its position.
+    pub(crate) fn registered(
+        &self,
+        actor: &Actor,
+        combination: &Combination,
+        position: usize,
+    ) -> (TokenStream, TokenStream) {
         let (exclusive, runner, conditions) = (self.exclusive, self.runner(), &self.conditions);
         let variant = if self.is_async { quote!(AsyncMethod) } else { quote!(Method) };
+        let turbofish = combination.turbofish();
+        let run = quote_spanned!(combination.span()=> #runner #turbofish);
         let body = quote! {
-            ::aktis::__private::FunctionBody::#variant { exclusive: #exclusive, run: #runner }
+            ::aktis::__private::FunctionBody::#variant { exclusive: #exclusive, run: #run }
         };
-        let path = format!("{type_name}::{}", self.signature.name);
-        let registered = self.signature.registered(&path, &self.item(), &body);
-        let run = if self.is_async { self.async_runner(own) } else { self.sync_runner(own, shared) };
+        let (path, item) = (actor.path(combination, &self.signature), self.item());
+        let registered = self.signature.registered(&path, &item, &body);
+        (quote!(#(#conditions)* #registered), quote!(#(#conditions)* #position => &#item,))
+    }
+
+    /// The code that runs the method in a worker.
+    pub(crate) fn definition(&self, actor: &Actor) -> TokenStream {
+        let conditions = &self.conditions;
+        let result_check = self.signature.result_check(&actor.parameters);
+        let run = if self.is_async { self.async_runner(actor) } else { self.sync_runner(actor) };
         quote! {
             #(#conditions)*
-            #registered
+            const _: () = { #result_check };
             #(#conditions)*
             #run
         }
+    }
+
+    /// The declaration of type parameters and the where clause of the code that runs the method.
+    fn generics(&self, actor: &Actor) -> (TokenStream, TokenStream) {
+        let bound = if self.is_async { quote!('static + Send + Sync) } else { quote!('static) };
+        let values = self.signature.value_predicates(&actor.parameters);
+        (actor.parameters.declared(), actor.predicates(&bound, &values))
     }
 
     /// The actor, locked as the method needs it, under the name `__aktis_actor`; and the call.
@@ -87,15 +113,18 @@ impl Method {
         }
     }
 
-    fn sync_runner(&self, own: &Type, shared: bool) -> TokenStream {
+    fn sync_runner(&self, actor: &Actor) -> TokenStream {
+        let (own, shared, (declared, predicates)) = (&actor.own, actor.is_shared(), self.generics(actor));
         let (runner, (taken, _)) = (self.runner(), self.signature.taken());
         let (locked, call) = self.locked_call(own, shared, &quote!(__aktis_state));
         let encoded = self.signature.encoded(&quote!(__aktis_value));
         quote! {
-            fn #runner(
+            fn #runner #declared(
                 __aktis_call: &mut ::aktis::__private::Call,
                 __aktis_state: &::aktis::__private::ActorState,
-            ) -> ::core::result::Result<::aktis::__private::Encoded, ::aktis::__private::Failure> {
+            ) -> ::core::result::Result<::aktis::__private::Encoded, ::aktis::__private::Failure>
+            #predicates
+            {
                 #taken
                 let __aktis_value = {
                     #locked
@@ -106,15 +135,18 @@ impl Method {
         }
     }
 
-    fn async_runner(&self, own: &Type) -> TokenStream {
+    fn async_runner(&self, actor: &Actor) -> TokenStream {
+        let (own, (declared, predicates)) = (&actor.own, self.generics(actor));
         let (runner, (taken, _)) = (self.runner(), self.signature.taken());
         let (locked, call) = self.locked_call(own, true, &quote!(&__aktis_state));
         let encoded = self.signature.encoded(&quote!(__aktis_value));
         quote! {
-            fn #runner(
+            fn #runner #declared(
                 __aktis_call: &mut ::aktis::__private::Call,
                 __aktis_state: ::aktis::__private::ActorState,
-            ) -> ::core::result::Result<::aktis::__private::AsyncReturn, ::aktis::__private::Failure> {
+            ) -> ::core::result::Result<::aktis::__private::AsyncReturn, ::aktis::__private::Failure>
+            #predicates
+            {
                 #taken
                 ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
                     let __aktis_value = {
@@ -128,10 +160,18 @@ impl Method {
     }
 
     /// The method of the handle.
-    pub(crate) fn on_handle(&self) -> TokenStream {
-        let (name, item, conditions) = (&self.signature.name, self.item(), &self.conditions);
+    pub(crate) fn on_handle(&self, actor: &Actor, position: usize) -> TokenStream {
+        let (name, conditions) = (&self.signature.name, &self.conditions);
         let (ty, parameters) = (&self.signature.output.ty, self.signature.parameters());
-        let adder = self.signature.adder(&quote!());
+        let listed = actor.listed_bound();
+        let call = match actor.refused {
+            true => quote!(::core::unimplemented!()),
+            false => {
+                let adder = self.signature.adder(&quote!());
+                let function = actor.registered_function(&self.item(), position);
+                quote!(self.actor.call(#function, #adder))
+            }
+        };
         let own_documentation = &self.documentation;
         let documentation = match own_documentation.is_empty() {
             true => {
@@ -144,8 +184,8 @@ impl Method {
             #documentation
             #(#conditions)*
             #[inline]
-            pub fn #name(&self, #parameters) -> ::aktis::ObjectRef<#ty> {
-                self.actor.call(&#item, #adder)
+            pub fn #name(&self, #parameters) -> ::aktis::ObjectRef<#ty> #listed {
+                #call
             }
         }
     }

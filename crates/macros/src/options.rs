@@ -1,6 +1,8 @@
 //! The options in the parentheses of an attribute.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use crate::generics::List;
+use crate::signature::Errors;
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::time::Duration;
 use syn::ext::IdentExt;
@@ -12,6 +14,16 @@ use syn::{Error, LitFloat, LitInt, LitStr, Result, Token, parenthesized};
 pub(crate) enum Kind {
     Task,
     Actor,
+}
+
+impl Kind {
+    /// The names of all options.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Task => TASK_OPTIONS,
+            Self::Actor => ACTOR_OPTIONS,
+        }
+    }
 }
 
 const TASK_OPTIONS: &[&str] = &[
@@ -58,33 +70,62 @@ pub(crate) struct Options {
     pub(crate) returns: Option<(usize, Span)>,
     pub(crate) stream: Option<Span>,
     pub(crate) max_concurrency: Option<u32>,
+    /// The types that type parameters are listed with.
+    pub(crate) lists: Vec<List>,
 }
 
 impl Options {
-    /// Parses the options of an attribute.
-    pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Self> {
+    /// Parses the options of an attribute. Those that are wrong are left out, and are among the errors.
+    pub(crate) fn parse(kind: Kind, tokens: TokenStream, errors: &mut Errors) -> Self {
+        let mut options = Self::default();
         let parser = |input: ParseStream<'_>| {
-            let mut options = Self::default();
             let mut seen: Vec<Ident> = Vec::new();
             while !input.is_empty() {
-                let name = Ident::parse_any(input)?;
-                if seen.contains(&name) {
-                    return Err(Error::new(name.span(), format!("option `{name}` is given twice")));
+                if let Err(error) = options.parse_one(kind, &mut seen, input) {
+                    errors.add(error);
+                    while !input.is_empty() && !input.peek(Token![,]) {
+                        input.parse::<TokenTree>()?;
+                    }
                 }
-                options.set(kind, &name, input)?;
-                seen.push(name);
                 if !input.is_empty() {
                     input.parse::<Token![,]>()?;
                 }
             }
-            options.check(&seen)?;
-            Ok(options)
+            options.check(&seen)
         };
-        parser.parse2(tokens)
+        if let Err(error) = parser.parse2(tokens) {
+            errors.add(error);
+        }
+        options
+    }
+
+    /// Parses one option, up to the comma after it.
+    fn parse_one(&mut self, kind: Kind, seen: &mut Vec<Ident>, input: ParseStream<'_>) -> Result<()> {
+        if input.peek(syn::token::Paren) {
+            return self.add_list(List::of_several(input)?);
+        }
+        let name = Ident::parse_any(input)?;
+        if seen.contains(&name) {
+            return Err(Error::new(name.span(), format!("option `{name}` is given twice")));
+        }
+        seen.push(name.clone());
+        let known = kind.options().contains(&name.to_string().as_str());
+        if !known && input.peek(Token![=]) && input.peek2(syn::token::Bracket) {
+            self.add_list(List::of_one(name, input)?)?;
+        } else {
+            self.set(kind, &name, input)?;
+        }
+        at_end(input)
+    }
+
+    fn add_list(&mut self, mut list: List) -> Result<()> {
+        let problem = list.problem();
+        self.lists.push(list);
+        problem.map_or(Ok(()), Err)
     }
 
     fn set(&mut self, kind: Kind, name: &Ident, input: ParseStream<'_>) -> Result<()> {
-        let known = if kind == Kind::Task { TASK_OPTIONS } else { ACTOR_OPTIONS };
+        let known = kind.options();
         let text = name.to_string();
         if !known.contains(&text.as_str()) {
             return Err(unknown(kind, name, known));
@@ -181,6 +222,11 @@ impl Options {
     fn resource_calls(&self) -> TokenStream {
         self.resources.iter().map(|(name, amount)| quote!(__aktis.resource(#name, #amount);)).collect()
     }
+}
+
+/// Whether the value of an option ends where it should.
+fn at_end(input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() || input.peek(Token![,]) { Ok(()) } else { Err(input.error("expected `,`")) }
 }
 
 fn unknown(kind: Kind, name: &Ident, known: &[&str]) -> Error {

@@ -1,5 +1,6 @@
 //! A function's signature, checked for what can be called remotely.
 
+use crate::generics::Parameters;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -23,8 +24,13 @@ impl Errors {
         }
     }
 
-    pub(crate) fn finish(self) -> syn::Result<()> {
-        self.0.map_or(Ok(()), Err)
+    /// The errors as tokens; nothing if there are none.
+    pub(crate) fn finish(self) -> Option<TokenStream> {
+        self.0.map(|error| error.to_compile_error())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 }
 
@@ -32,6 +38,8 @@ impl Errors {
 pub(crate) struct Argument {
     pub(crate) name: Ident,
     pub(crate) ty: TokenStream,
+    /// Whether the type can travel.
+    fit: bool,
 }
 
 /// What a function gives.
@@ -40,6 +48,8 @@ pub(crate) struct Output {
     pub(crate) ty: Type,
     /// Whether it is inside a `Result`.
     pub(crate) fallible: bool,
+    /// The type of the error, if the `Result` says.
+    error: Option<Type>,
     /// Where the return type is.
     pub(crate) span: Span,
 }
@@ -61,24 +71,15 @@ impl Signature {
         own: Option<&Type>,
         errors: &mut Errors,
     ) -> Self {
-        if !signature.generics.params.is_empty() {
-            let hint = "write one function per type, or take an enum";
-            errors.push(
-                signature.generics.span(),
-                format!("{what} cannot be generic: workers find it by name and types\nhint: {hint}"),
-            );
-        } else if let Some(clause) = &signature.generics.where_clause {
-            errors.push(clause.span(), format!("{what} cannot have a where clause"));
-        }
         if let Safety::Unsafe(token) = &signature.safety {
             errors.push(token.span(), format!("{what} cannot be unsafe\nhint: use an unsafe block inside"));
         }
         if let Some(abi) = &signature.abi {
             errors.push(abi.span(), format!("{what} cannot have a foreign ABI"));
         }
-        let arguments = signature.inputs.iter().filter_map(|input| match input {
+        let arguments = signature.inputs.iter().enumerate().filter_map(|(position, input)| match input {
             FnArg::Receiver(_) => None,
-            FnArg::Typed(argument) => Some(check_argument(argument, what, own, errors)),
+            FnArg::Typed(argument) => Some(check_argument(position, argument, what, own, errors)),
         });
         let arguments = arguments.collect();
         let output = check_output(&signature.output, what, own, errors);
@@ -86,18 +87,74 @@ impl Signature {
         Self { name: signature.ident.clone(), arguments, output, text }
     }
 
-    /// The parameters of `remote`: each takes a value or a reference.
+    /// Refuses type parameters: of a method, and of what else has no list of types.
+    pub(crate) fn refuse_generics(signature: &syn::Signature, what: &str, hint: &str, errors: &mut Errors) {
+        if !signature.generics.params.is_empty() {
+            let message =
+                format!("{what} cannot be generic: workers find it by name and types\nhint: {hint}");
+            errors.push(signature.generics.span(), message);
+        } else {
+            Self::refuse_where_clause(signature, what, errors);
+        }
+    }
+
+    /// Refuses a where clause, which has a meaning only with type parameters.
+    pub(crate) fn refuse_where_clause(signature: &syn::Signature, what: &str, errors: &mut Errors) {
+        if let Some(clause) = &signature.generics.where_clause {
+            errors.push(clause.span(), format!("{what} cannot have a where clause"));
+        }
+    }
+
+    /// The parameters of `remote`: each takes a value or a reference. Types that cannot travel are refused
+    /// elsewhere, so that here anything goes.
     pub(crate) fn parameters(&self) -> TokenStream {
-        let parameters = self
-            .arguments
-            .iter()
-            .map(|Argument { name, ty }| quote_spanned!(ty.span()=> #name: impl ::aktis::IntoArg<#ty>));
+        let parameters = self.arguments.iter().map(|Argument { name, ty, fit }| match fit {
+            true => quote_spanned!(ty.span()=> #name: impl ::aktis::IntoArg<#ty>),
+            false => quote!(#name: impl ::core::marker::Sized),
+        });
         quote!(#(#parameters),*)
+    }
+
+    /// What arguments have to be for a runner that is generic: `Vec<T>: RemoteValue`.
+    pub(crate) fn argument_predicates(&self, parameters: &Parameters) -> TokenStream {
+        let values = self.arguments.iter().map(|argument| &argument.ty).filter(|ty| parameters.are_in(ty));
+        let values = values.map(|ty| quote_spanned!(ty.span()=> #ty: ::aktis::__private::RemoteValue,));
+        let error = self.output.error.iter().filter(|ty| parameters.are_in(&ty.to_token_stream()));
+        let error = error.map(|ty| quote_spanned!(ty.span()=> #ty: ::aktis::__private::RemoteError,));
+        quote!(#(#values)* #(#error)*)
+    }
+
+    /// The same for arguments and the return value.
+    pub(crate) fn value_predicates(&self, parameters: &Parameters) -> TokenStream {
+        let (arguments, ty) = (self.argument_predicates(parameters), &self.output.ty);
+        let value = parameters.are_in(&ty.to_token_stream());
+        let value = value.then(|| quote_spanned!(ty.span()=> #ty: ::aktis::__private::RemoteValue,));
+        quote!(#arguments #value)
+    }
+
+    /// A check that the value is not a `Result` under another name: the caller would not see its error as one.
+    pub(crate) fn result_check(&self, parameters: &Parameters) -> Option<TokenStream> {
+        let Output { ty, fallible: false, span, .. } = &self.output else { return None };
+        let generic = parameters.are_in(&ty.to_token_stream());
+        if generic || !matches!(ty, Type::Path(path) if path.qself.is_none()) {
+            return None;
+        }
+        Some(quote_spanned! {*span=>
+            #[allow(unused_imports)]
+            const _: () = {
+                use ::aktis::__private::NotResult as _;
+                ::core::assert!(
+                    !::aktis::__private::ResultTest::<#ty>::IS_RESULT,
+                    "this return type is a `Result` under another name, which `#[remote]` and `#[actor]` cannot see\n\
+                     hint: write `Result<T, E>`, or name the alias `Result`, and its error fails the call"
+                );
+            };
+        })
     }
 
     /// A closure that adds the arguments to a call, after `first`.
     pub(crate) fn adder(&self, first: &TokenStream) -> TokenStream {
-        let added = self.arguments.iter().map(|Argument { name, ty }| {
+        let added = self.arguments.iter().map(|Argument { name, ty, .. }| {
             let text = name.to_string();
             quote!(::aktis::__private::add::<#ty>(__aktis_arguments, __aktis_runtime, #text, #name)?;)
         });
@@ -114,7 +171,7 @@ impl Signature {
     /// Statements that take the arguments out of a call, and the names that they get.
     pub(crate) fn taken(&self) -> (TokenStream, Vec<Ident>) {
         let names: Vec<_> = (0..self.arguments.len()).map(|i| format_ident!("__aktis_{i}")).collect();
-        let statements = self.arguments.iter().zip(&names).map(|(Argument { name, ty }, variable)| {
+        let statements = self.arguments.iter().zip(&names).map(|(Argument { name, ty, .. }, variable)| {
             let text = name.to_string();
             let take = quote_spanned!(ty.span()=> ::aktis::__private::take::<#ty>);
             quote!(let #variable = #take(__aktis_call, #text)?;)
@@ -124,7 +181,7 @@ impl Signature {
 
     /// An expression that encodes what `called` gives.
     pub(crate) fn encoded(&self, called: &TokenStream) -> TokenStream {
-        let Output { ty, fallible, span } = &self.output;
+        let Output { ty, fallible, span, .. } = &self.output;
         if *fallible {
             let failure_of = failure_of(*span);
             let returned = quote_spanned!(ty.span()=> ::aktis::__private::returned::<#ty>);
@@ -155,17 +212,24 @@ impl Signature {
     }
 }
 
-fn check_argument(argument: &syn::PatType, what: &str, own: Option<&Type>, errors: &mut Errors) -> Argument {
+fn check_argument(
+    position: usize,
+    argument: &syn::PatType,
+    what: &str,
+    own: Option<&Type>,
+    errors: &mut Errors,
+) -> Argument {
     let name = match &*argument.pat {
         Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => pattern.ident.clone(),
         other => {
             let hint = "take it apart inside";
             errors.push(other.span(), format!("{what} needs a plain name for each argument\nhint: {hint}"));
-            format_ident!("__aktis_unnamed")
+            format_ident!("__aktis_unnamed_{position}")
         }
     };
     let ty = named(argument.ty.to_token_stream(), own);
-    if let Some((span, problem)) = unfit(ty.clone()) {
+    let problem = unfit(ty.clone());
+    if let Some((span, problem)) = problem {
         let hint = match problem {
             "a reference" => "take an owned value, or an `Array` to share numbers without a copy",
             "`impl Trait`" => "name the type",
@@ -176,25 +240,28 @@ fn check_argument(argument: &syn::PatType, what: &str, own: Option<&Type>, error
             format!("{what} cannot take {problem}: arguments travel to another process\nhint: {hint}"),
         );
     }
-    Argument { name, ty }
+    Argument { name, ty, fit: problem.is_none() }
 }
 
 fn check_output(output: &ReturnType, what: &str, own: Option<&Type>, errors: &mut Errors) -> Output {
     let ReturnType::Type(_, ty) = output else {
-        return Output { ty: syn::parse_quote!(()), fallible: false, span: Span::call_site() };
+        return Output { ty: syn::parse_quote!(()), fallible: false, error: None, span: Span::call_site() };
     };
     let span = ty.span();
     let ty: Type = syn::parse2(named(ty.to_token_stream(), own)).unwrap_or_else(|_| (**ty).clone());
     match result_of(&ty) {
-        Some(Some(ok)) => Output { ty: ok.clone(), fallible: true, span },
+        Some(Some(ok)) => {
+            let (ok, error) = (ok.clone(), arguments_of(&ty).nth(1).cloned());
+            Output { ty: ok, fallible: true, error, span }
+        }
         Some(None) => {
             errors.push(
                 span,
                 format!("{what} must say what its `Result` holds\nhint: write `Result<T, E>` in full"),
             );
-            Output { ty, fallible: false, span }
+            Output { ty, fallible: false, error: None, span }
         }
-        None => Output { ty, fallible: false, span },
+        None => Output { ty, fallible: false, error: None, span },
     }
 }
 
@@ -210,7 +277,7 @@ pub(crate) fn failure_of(span: Span) -> TokenStream {
 }
 
 /// Refuses return types that cannot travel.
-pub(crate) fn check_returned(output: &Output, what: &str, errors: &mut Errors) {
+pub(crate) fn check_returned(output: &mut Output, what: &str, errors: &mut Errors) {
     if let Some((span, problem)) = unfit(output.ty.to_token_stream()) {
         let hint = match problem {
             "`impl Trait`" | "a trait object" => {
@@ -222,6 +289,7 @@ pub(crate) fn check_returned(output: &Output, what: &str, errors: &mut Errors) {
             span,
             format!("{what} cannot return {problem}: results travel to another process\nhint: {hint}"),
         );
+        output.ty = syn::parse_quote!(());
     }
 }
 
@@ -232,11 +300,23 @@ fn result_of(ty: &Type) -> Option<Option<&Type>> {
     if last.ident != "Result" {
         return None;
     }
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return Some(None) };
-    Some(arguments.args.iter().find_map(|argument| match argument {
+    Some(arguments_of(ty).next())
+}
+
+/// The types in the angle brackets of a path.
+fn arguments_of(ty: &Type) -> impl Iterator<Item = &Type> {
+    let last = match ty {
+        Type::Path(path) => path.path.segments.last(),
+        _ => None,
+    };
+    let arguments = last.and_then(|last| match &last.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(arguments.args.iter()),
+        _ => None,
+    });
+    arguments.into_iter().flatten().filter_map(|argument| match argument {
         GenericArgument::Type(ty) => Some(ty),
         _ => None,
-    }))
+    })
 }
 
 /// The `T` of `impl Iterator<Item = T>` or `Box<dyn Iterator<Item = T>>`, and whether it is inside a `Result`.

@@ -18,13 +18,4 @@ impl Other {
     }
 }
 
-struct Generic<T>(T);
-
-#[actor]
-impl<T> Generic<T> {
-    fn new() -> u8 {
-        1
-    }
-}
-
 fn main() {}
