@@ -296,7 +296,7 @@ impl Actor {
                 impl #declared ::aktis::RemoteActor for #own where #predicates {
                     type Chain = __AktisChain #arguments;
                     fn function(_: usize) -> &'static ::aktis::__private::Function {
-                        ::core::unimplemented!()
+                        ::core::unreachable!("a program with errors does not run")
                     }
                 }
             },
@@ -402,7 +402,7 @@ impl Actor {
         let (taken, listed) = (self.constructor.parameters(), self.listed_bound());
         let constructor = self.registered_function(&constructor, 0);
         let handle_of = |actor: TokenStream| match self.refused {
-            true => quote!(::core::unimplemented!()),
+            true => quote!(::core::unreachable!("a program with errors does not run")),
             false => quote!(#handle { actor: #actor, marker: ::core::marker::PhantomData }),
         };
         let adder = self.constructor.adder(&quote!());

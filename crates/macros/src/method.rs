@@ -165,7 +165,7 @@ impl Method {
         let (ty, parameters) = (&self.signature.output.ty, self.signature.parameters());
         let listed = actor.listed_bound();
         let call = match actor.refused {
-            true => quote!(::core::unimplemented!()),
+            true => quote!(::core::unreachable!("a program with errors does not run")),
             false => {
                 let adder = self.signature.adder(&quote!());
                 let function = actor.registered_function(&self.item(), position);

@@ -216,7 +216,7 @@ impl Task {
         let Self { signature, parameters, form, .. } = self;
         if self.refused {
             let (name, bare, arguments) = (&signature.name, parameters.bare(), parameters.arguments());
-            let none = quote!(::core::unimplemented!());
+            let none = quote!(::core::unreachable!("a program with errors does not run"));
             return remote_function(&quote!(#name #arguments), &arguments, &none, &bare);
         }
         let Form { values, variant, gives, body, .. } = form;
@@ -253,7 +253,7 @@ impl Task {
     /// An expression that submits the task.
     fn submission(&self, options: &TokenStream, first: &TokenStream) -> TokenStream {
         if self.refused {
-            return quote!(::core::unimplemented!());
+            return quote!(::core::unreachable!("a program with errors does not run"));
         }
         let (adder, function) = (self.signature.adder(first), self.registered_function());
         match self.form.variant.to_string().as_str() {
