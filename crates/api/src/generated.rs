@@ -1,9 +1,11 @@
 //! What the generated code of `#[remote]` and `#[actor]` stands on. Not for use by hand.
 
 pub use crate::actor::Actor;
+pub use crate::map::map;
 pub use crate::options::{ActorSettings, Chain, TaskSettings};
 pub use crate::remote_error::*;
 pub use aktis_protocol::{Failure, FunctionId};
+pub use aktis_runtime::chunk::run_chunk;
 pub use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
 pub use aktis_runtime::{
     ActorOptions, Arguments, Call, Encoded, Error, Function, FunctionBody, Runtime, TaskOptions,

@@ -48,6 +48,7 @@ mod completed;
 mod current;
 mod error;
 mod generated;
+mod map;
 mod nodes;
 mod object_ref;
 mod options;
@@ -78,6 +79,7 @@ pub use current::{
     runtime_context, wait,
 };
 pub use error::{Error, Result, TaskError};
+pub use map::Map;
 pub use nodes::Node;
 pub use object_ref::{Explain, ObjectRef};
 pub use options::Quantity;

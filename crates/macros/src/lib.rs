@@ -11,6 +11,7 @@
 
 mod actor;
 mod generics;
+mod map;
 mod method;
 mod options;
 mod place;
@@ -25,6 +26,9 @@ use proc_macro::TokenStream;
 /// Arguments and return values are owned and serialisable. Where the function takes a `T`, `remote` takes
 /// a `T` or an `ObjectRef<T>`. A function that returns `Result<T, E>` gives an `ObjectRef<T>`, and its
 /// error comes back typed.
+///
+/// `square::map(items)` runs it for each item of an iterator, many items in one task, and gives the results as an
+/// iterator. A function of several arguments takes tuples.
 ///
 /// # Options
 ///

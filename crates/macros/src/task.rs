@@ -1,6 +1,7 @@
 //! `#[remote]`: a type beside the function, with the same name, whose functions run it as a task.
 
 use crate::generics::Parameters;
+use crate::map::{self, Mapping};
 use crate::options::{Kind, Options};
 use crate::signature::{Errors, Signature, attributes, check_returned, failure_of, item_of};
 use proc_macro2::TokenStream;
@@ -225,6 +226,7 @@ impl Task {
         let arguments = signature.argument_predicates(parameters);
         let values = values.iter().filter(|value| parameters.are_in(value));
         let result_check = self.options.stream.is_none().then(|| signature.result_check(parameters));
+        let mapped = self.mapping().map(|mapping| mapping.registered);
         let registered = parameters.combinations().iter().map(|combination| {
             let (name, item) = (&signature.name, format_ident!("__AKTIS_FUNCTION"));
             let (types, turbofish) = (combination.arguments(), combination.turbofish());
@@ -236,6 +238,7 @@ impl Task {
         });
         quote! {
             #(#registered)*
+            #mapped
             #result_check
 
             fn __aktis_run #declared(
@@ -281,7 +284,13 @@ impl Task {
         }
     }
 
-    /// `remote` and `options` of the type, and `remote` at the end of a chain of options.
+    /// What `map` consists of, for a plain function that has arguments and no type parameters.
+    fn mapping(&self) -> Option<Mapping> {
+        let may = self.form.variant.to_string() == "Task" && !self.parameters.are_there() && !self.refused;
+        may.then(|| map::generate(&self.function.vis, &self.signature)).flatten()
+    }
+
+    /// `remote`, `map` and `options` of the type, and `remote` and `map` at the end of a chain of options.
     fn calls(&self) -> TokenStream {
         let Self { signature, parameters, form, .. } = self;
         let (visibility, name, reference) = (&self.function.vis, &signature.name, &form.reference);
@@ -291,6 +300,8 @@ impl Task {
         let listed = parameters.are_there().then(|| quote!(where #name #arguments: ::aktis::RemoteFunction));
         let submit = self.submission(&quote!(__aktis_defaults()), &quote!());
         let submit_with = self.submission(&quote!(&self.settings.options), &quote!(self.settings.check()?;));
+        let (map, map_with) =
+            self.mapping().map(|mapping| (mapping.method, mapping.method_with_options)).unzip();
         let about_remote =
             format!("Runs `{name}` as a task with its own options; gives a reference at once.");
         quote! {
@@ -307,6 +318,8 @@ impl Task {
                 #visibility fn remote(#taken) -> #reference #listed {
                     #submit
                 }
+
+                #map
 
                 /// Options of one call, in a chain that ends with `remote`.
                 #visibility fn options() -> ::aktis::TaskOptions<Self> #listed {
@@ -337,6 +350,8 @@ impl Task {
                 #visibility fn remote(&self, #taken) -> #reference #listed {
                     #submit_with
                 }
+
+                #map_with
             }
         }
     }

@@ -7,6 +7,7 @@ mod adoption;
 mod alarms;
 mod attached;
 pub mod bridge;
+pub mod chunk;
 pub mod codec;
 mod completions;
 mod deferred;

@@ -52,6 +52,14 @@ pub struct Released {
     _references: Box<References>,
 }
 
+/// How much arguments there are: see [`Arguments::extent`].
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Bytes, without those of references.
+    pub bytes: usize,
+    references: [usize; 3],
+}
+
 /// What took the place of a reference.
 pub enum Resolved<'a> {
     /// Its value.
@@ -64,6 +72,26 @@ impl Arguments {
     /// No arguments.
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), references: None }
+    }
+
+    /// How much there is, for [`truncate`](Self::truncate).
+    #[inline]
+    pub fn extent(&self) -> Extent {
+        let lengths = |references: &References| {
+            [references.arguments.len(), references.handles.len(), references.actors.len()]
+        };
+        Extent { bytes: self.bytes.len(), references: self.references.as_deref().map_or([0; 3], lengths) }
+    }
+
+    /// Takes back what was added since.
+    pub fn truncate(&mut self, extent: Extent) {
+        self.bytes.truncate(extent.bytes);
+        if let Some(references) = &mut self.references {
+            let [arguments, handles, actors] = extent.references;
+            references.arguments.truncate(arguments);
+            references.handles.truncate(handles);
+            references.actors.truncate(actors);
+        }
     }
 
     /// Adds a value. A large one goes into the object store, and a reference to it takes its place.

@@ -55,6 +55,28 @@ impl ArgumentReader {
 }
 
 impl ArgumentReader {
+    /// Whether all arguments were read.
+    #[inline]
+    pub fn is_at_end(&self) -> bool {
+        self.position >= self.bytes.as_slice().len()
+    }
+
+    /// Where the next argument begins.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Goes to what comes `arguments` after `position`.
+    pub fn seek(&mut self, position: usize, arguments: u32) {
+        self.position = position;
+        for _ in 0..arguments {
+            if Item::read(self.bytes.as_slice(), &mut self.position).is_none() {
+                self.position = self.bytes.as_slice().len();
+            }
+        }
+    }
+
     /// Whether the next argument is in the object store, so that to read it may be to wait.
     #[inline]
     pub fn is_next_stored(&self) -> bool {
