@@ -6,7 +6,9 @@ pub use crate::options::{ActorSettings, Chain, TaskSettings};
 pub use crate::remote_error::*;
 pub use aktis_protocol::{Failure, FunctionId};
 pub use aktis_runtime::chunk::run_chunk;
-pub use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns};
+pub use aktis_runtime::registry::{
+    ActorState, AsyncReturn, FUNCTIONS, Items, Returns, WORKER_STARTS, WorkerStart,
+};
 pub use aktis_runtime::{
     ActorOptions, Arguments, Call, Encoded, Error, Function, FunctionBody, Runtime, TaskOptions,
 };
@@ -21,6 +23,7 @@ use aktis_protocol::FailureKind;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -135,6 +138,33 @@ pub fn submit_stream<T>(
 pub fn returned<T: RemoteValue>(value: T) -> Result<Encoded, Failure> {
     Encoded::of_owned(value)
         .map_err(|problem| Failure::new(FailureKind::Codec, format!("its return value: {problem}")))
+}
+
+/// What a function that runs when a worker starts may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be returned by a function that runs when a worker starts",
+    note = "return nothing, or a `Result<(), E>` whose error has a `Display`"
+)]
+pub trait Started {
+    /// What went wrong, if something has.
+    fn problem(self) -> Result<(), String>;
+}
+
+impl Started for () {
+    fn problem(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: Display> Started for Result<(), E> {
+    fn problem(self) -> Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// The outcome of a function that runs when a worker starts.
+pub fn started(outcome: impl Started) -> Result<(), String> {
+    outcome.problem()
 }
 
 /// The items of a stream, encoded one by one.

@@ -61,6 +61,7 @@ pub use actor::{ActorRef, kill};
 /// All options have pages: [`ActorOptions`].
 ///
 pub use aktis_macros::actor;
+pub use aktis_macros::on_worker_start;
 /// All options have pages: [`TaskOptions`].
 ///
 pub use aktis_macros::remote;

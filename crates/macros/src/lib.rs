@@ -16,6 +16,7 @@ mod method;
 mod options;
 mod place;
 mod signature;
+mod start;
 mod task;
 
 use proc_macro::TokenStream;
@@ -94,6 +95,27 @@ pub fn remote(attributes: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn actor(attributes: TokenStream, item: TokenStream) -> TokenStream {
     actor::expand(attributes.into(), item.into()).into()
+}
+
+/// Runs a function once in each worker process, before its first task: for loggers, panic hooks, thread pools.
+///
+/// The function takes nothing, and returns nothing or a `Result<(), E>` whose error has a `Display`. If it fails or panics,
+/// all that the worker is given fails with its error; it is not tried again. It does not run in the driver. If there
+/// are several such functions, their order is not specified.
+///
+/// ```ignore
+/// #[aktis::on_worker_start]
+/// fn set_up() {
+///     std::panic::set_hook(Box::new(|info| eprintln!("outside of any task: {info}")));
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn on_worker_start(attributes: TokenStream, item: TokenStream) -> TokenStream {
+    match start::expand(attributes.into(), item.clone().into()) {
+        Ok(tokens) => tokens.into(),
+        // The untouched function lets the compiler go on.
+        Err(error) => [TokenStream::from(error.to_compile_error()), item].into_iter().collect(),
+    }
 }
 
 /// Whether the function with this name, which has the attribute, is inside an impl or a trait.

@@ -69,6 +69,18 @@ pub static FUNCTIONS: [Function];
 #[linkme::distributed_slice]
 pub static MODES: [fn()];
 
+/// Something that each worker process does before its first task.
+pub struct WorkerStart {
+    /// Path and name, for people.
+    pub name: &'static str,
+    /// Does it; or why it could not be done.
+    pub run: fn() -> Result<(), String>,
+}
+
+/// All of these of this program.
+#[linkme::distributed_slice]
+pub static WORKER_STARTS: [WorkerStart];
+
 /// One call that is being run: where its arguments come from.
 pub struct Call {
     arguments: crate::codec::ArgumentReader,

@@ -8,6 +8,8 @@ mod entry;
 mod executor;
 mod frames;
 mod groups;
+#[cfg(any(feature = "log", feature = "tracing"))]
+mod logging;
 mod mailbox;
 mod nested;
 mod orphans;
@@ -15,6 +17,7 @@ mod pace;
 mod reply;
 pub(crate) mod run;
 mod runner;
+mod start;
 mod watch;
 mod watching;
 

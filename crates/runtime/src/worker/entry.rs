@@ -37,10 +37,10 @@ pub(crate) fn is_linked() -> bool {
 /// A worker of the program's own binary: the main thread listens to the node, others run what there is to run.
 fn run(link: Arc<WorkerLink>) -> ! {
     let inner = connect(&link, Arc::default(), Tuning::default(), false);
-    crate::worker::run::install_panic_hook();
     spawn("aktis-start", {
         let inner = inner.clone();
         move || {
+            crate::worker::start::run_hooks();
             begin(&inner);
             if let Some(executor) = &inner.executor {
                 executor.start(&inner);

@@ -17,6 +17,7 @@ use crate::worker::pace::Pace;
 use crate::worker::reply::Answer;
 use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
+use crate::worker::start;
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, MessageKind};
@@ -404,7 +405,7 @@ impl Mailbox {
             runner.begin(item.from, item.key);
             let before = context.enter(function.name, Arc::default());
             let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
-            let result = catch(|| body(&mut call));
+            let result = catch(|| start::check().and_then(|()| body(&mut call)));
             run::end_if_forked(runtime);
             drop(call);
             run::leave(runtime, before);

@@ -6,6 +6,7 @@ use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use crate::worker::reply::Answer;
 use crate::worker::runner::{RunnerState, TaskBytes};
+use crate::worker::start;
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, ProcessSlot, TaskId, TaskKey};
 use std::cell::{Cell, RefCell};
@@ -128,9 +129,13 @@ pub(crate) fn call(
     let before = context.enter();
     let mut call = Call::new(ArgumentReader::new(payload.as_slice(), &runner.runtime));
     let outcome = match function.body {
-        FunctionBody::Task(body) => Outcome::One(catch(|| body(&mut call))),
-        FunctionBody::Several(body) => Outcome::Several(catch(|| body(&mut call))),
-        FunctionBody::Stream(body) => Outcome::Stream(catch(|| body(&mut call))),
+        FunctionBody::Task(body) => Outcome::One(catch(|| start::check().and_then(|()| body(&mut call)))),
+        FunctionBody::Several(body) => {
+            Outcome::Several(catch(|| start::check().and_then(|()| body(&mut call))))
+        }
+        FunctionBody::Stream(body) => {
+            Outcome::Stream(catch(|| start::check().and_then(|()| body(&mut call))))
+        }
         _ => {
             let failure = Failure::new(FailureKind::UnknownFunction, "an actor's function is not a task");
             Outcome::One(Err(failure))
