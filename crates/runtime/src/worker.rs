@@ -18,6 +18,8 @@ mod reply;
 pub(crate) mod run;
 mod runner;
 mod start;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod watch;
 mod watching;
 

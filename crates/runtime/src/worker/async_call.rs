@@ -78,6 +78,8 @@ impl AsyncCall {
 
     /// Goes on with the call; answers when it is done. False if it is not.
     pub(crate) fn poll(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor) -> bool {
+        #[cfg(feature = "tokio")]
+        let _tokio = super::tokio::enter();
         let mut slot = self.future.lock();
         let Some(future) = slot.as_mut() else { return true };
         let waker = Waker::from(self.clone());
