@@ -39,6 +39,14 @@
 //! - An **actor** is a value in another process with methods, from an impl with [`#[actor]`](macro@actor).
 //! - An **object** is an immutable value that references share; [`Array`]s are read without a copy.
 //! - A [`Session`] is the engine: [`init`] starts one, with worker processes, and ends it when dropped.
+//! - [`as_completed`] gives references as they finish; `map` of a remote function runs it over an iterator: see [`Map`].
+//! - A function with [`#[on_worker_start]`](macro@on_worker_start) runs in each worker process before its first task.
+//!
+//! # Features
+//!
+//! - `log`, `tracing` (both on by default): lines of these crates in workers reach the driver, unless the program sets up a
+//!   logger there itself.
+//! - `tokio`: asynchronous methods of actors run inside a Tokio runtime.
 
 mod actor;
 mod argument;
