@@ -97,7 +97,7 @@ def test_what_is_in_use_stays_where_it_is(small_store: Path) -> None:
     numpy = pytest.importorskip("numpy")
     refs = [aktis.put(numpy.full(MEBIBYTE, number, dtype=numpy.int32)) for number in range(12)]
     views = get(refs)
-    # 48 of 64 MiB are looked at: there is room for a little more. A large value lies on disk, and is read there.
+    # 48 of 64 MiB are looked at: there is room for a little more. A large value lies on disk.
     more = [aktis.put(pattern(number)) for number in range(2)]
     large = aktis.put(numpy.full(8 * MEBIBYTE, 5, dtype=numpy.int32))
     view = get(large)

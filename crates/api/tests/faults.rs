@@ -5,6 +5,8 @@ mod support;
 use aktis::prelude::*;
 use aktis::{Error, ObjectId};
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use support::processes::{Dice, is_running, kill};
@@ -215,6 +217,39 @@ fn the_store_survives_deaths_in_the_middle_of_writing() {
         kept.is_ok()
     });
     assert_eq!(write_much::remote(9).get().unwrap()[0], 9);
+}
+
+/// What a session has on the disk of this directory, in a file without a name.
+fn blocks_on_disk(directory: &Path) -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let there = open.filter(|path| std::fs::read_link(path).is_ok_and(|file| file.starts_with(directory)));
+    there.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.blocks()).sum()
+}
+
+#[test]
+fn room_on_disk_survives_deaths_in_the_middle_of_writing() {
+    let directory = tempfile::tempdir().unwrap();
+    // No value fits into memory.
+    let session = Session::builder().cpus(2).store_bytes(4 << 20).spill_directory(directory.path());
+    let session = session.forward_output(false).start().unwrap();
+    let progress = AtomicU64::new(0);
+    let _entered = session.enter();
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_workers(&session, 20, 7, &progress));
+        let _entered = session.enter();
+        while !killer.is_finished() {
+            let refs: Vec<_> = (1..4).map(write_much::remote).collect();
+            for (byte, object) in (1..4).zip(refs) {
+                let array = object.get_timeout(PATIENCE).unwrap();
+                assert!(array.len() == 8 * MEGABYTE && array.iter().all(|b| *b == byte));
+                progress.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let array = write_much::remote(9).get_timeout(PATIENCE).unwrap();
+    assert!(blocks_on_disk(directory.path()) > 0, "it is read on disk");
+    drop(array);
+    eventually("the room on disk is given back", || blocks_on_disk(directory.path()) == 0);
 }
 
 #[test]

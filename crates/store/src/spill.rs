@@ -5,7 +5,7 @@
 //! 2. A spilled object's memory is taken away only after its bytes are in the file.
 //! 3. Where an object lies in the file is the node's decision; what it frees is given back to the disk.
 
-use crate::arena::Arena;
+use crate::arena::{Arena, EXTENT_ALIGNMENT};
 use crate::error::StoreError;
 use aktis_protocol::EntryRef;
 use rustix::fd::OwnedFd;
@@ -134,6 +134,8 @@ impl SpillFile {
     /// Gives the disk back what was written there.
     pub fn free(&self, offset: u64, bytes: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A part of a page would stay in use; extents are whole pages.
+        let bytes = bytes.max(1).next_multiple_of(EXTENT_ALIGNMENT);
         // Some file systems cannot; then the room is used again by later objects only.
         let _ = rustix::fs::fallocate(&self.file, flags, offset, bytes);
     }
