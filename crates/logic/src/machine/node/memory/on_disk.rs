@@ -14,10 +14,14 @@ use aktis_protocol::{EntryRef, ExtentPlace, Failure, ObjectId, ProcessSlot};
 impl Memory {
     /// Why an object of this size can be neither in memory nor in the spill file, however empty they are.
     pub(super) fn never_fits(&self, bytes: u64) -> Option<Failure> {
-        let is_usable = self.file_is_shared || self.file.size() == 0;
-        let file = is_usable.then(|| self.file.size());
+        let file = self.has_file().then(|| self.file.size());
         let fits = bytes <= self.arena.size() || file.is_some_and(|file| bytes <= file);
         (!fits).then(|| too_large(bytes, self.arena.size(), file))
+    }
+
+    /// Whether objects may be written and read in the spill file, as far as its bound allows.
+    pub(super) fn has_file(&self) -> bool {
+        self.file_is_shared || self.file.size() == 0
     }
 
     pub(super) fn all_spilled(&self) -> String {

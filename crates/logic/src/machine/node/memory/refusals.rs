@@ -40,15 +40,21 @@ pub(super) fn refused(bytes: u64, text: &str) -> Failure {
     )
 }
 
-pub(super) fn all_in_use(bytes: u64) -> Failure {
+/// `has_file` says whether there is a spill file; then it has no room for so many bytes.
+pub(super) fn all_in_use(bytes: u64, has_file: bool) -> Failure {
+    let (why, remedy) = match has_file {
+        true => ("may not be spilled", "raise spill_bytes_max or store_bytes"),
+        false => {
+            ("there is no spill file", "choose a spill_directory that can be written to, raise store_bytes")
+        }
+    };
     let seconds = PINNED_WAIT_MICROSECONDS_MAX / 1_000_000;
     Failure::new(
         FailureKind::Store,
         format!(
             "the object store is full of values in use; {bytes} bytes did not get free within {seconds} s, \
-             and may not be spilled\n\
-             hint: raise spill_bytes_max or store_bytes, or drop arrays that were read from the store before making \
-             new ones"
+             and {why}\n\
+             hint: {remedy}, or drop arrays that were read from the store before making new ones"
         ),
     )
 }

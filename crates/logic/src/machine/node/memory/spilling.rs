@@ -148,7 +148,7 @@ impl Memory {
             let head = self.queue.front().expect("the queue has a head");
             return Prospect::Hopeless(match &head.disk_refusal {
                 Some(text) => refused(bytes, text),
-                None => all_in_use(bytes),
+                None => all_in_use(bytes, self.has_file()),
             });
         }
         self.retry_at = Some(Time(now.0 + SPARED_MICROSECONDS));
