@@ -27,7 +27,8 @@ impl Node {
         }
         process.stage = Stage::Alive;
         match process.role {
-            Role::Daemon | Role::Driver(_) | Role::Peer(_) => {}
+            Role::Daemon | Role::Driver(_) => {}
+            Role::Peer(_) => self.tell_inherited(from, out),
             Role::Shared(program) => {
                 self.programs.on_shared_started(program);
                 self.warm_due = true;

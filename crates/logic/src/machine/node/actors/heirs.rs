@@ -61,7 +61,7 @@ impl Node {
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
         known.care = Care::Own;
         let Some(estate) = known.spec.estate.take().filter(|_| !known.is_gone()) else { return };
-        known.spec.strategy = estate.strategy;
+        (known.spec.strategy, known.inherited) = (estate.strategy, true);
         if let Some(name) = estate.name {
             if !self.has_yielded(now, &name, out) {
                 return self.kill_actor(now, actor, false, name_taken(&name), out);
@@ -74,6 +74,16 @@ impl Node {
         }
         // Others may know it from the node that has left.
         for peer in self.roster.live().filter(|&process| self.is_peer(process)).collect::<Vec<_>>() {
+            self.send(peer, FromNode::ActorInherited { actor }, out);
+        }
+    }
+
+    /// There is a link to another node. It may know actors from a node that has left, or have had them in its own care before
+    /// it was cut off.
+    pub(in super::super) fn tell_inherited(&mut self, peer: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        let is_own = |known: &Actor| known.inherited && known.care == Care::Own && !known.is_gone();
+        let inherited = self.actors.table.iter().filter(|(_, known)| is_own(known)).map(|(actor, _)| *actor);
+        for actor in inherited.collect::<Vec<_>>() {
             self.send(peer, FromNode::ActorInherited { actor }, out);
         }
     }

@@ -77,6 +77,8 @@ pub(in super::super) struct Actor {
     pub(in super::super) heir: Option<NodeId>,
     /// Whether the cluster knows that it lives on another node.
     pub(in super::super) abroad: bool,
+    /// Whether it was in the care of another node before: nodes that were cut off may still know it from there.
+    pub(in super::super) inherited: bool,
 }
 
 impl Actor {
@@ -95,6 +97,7 @@ impl Actor {
             named: 0,
             heir: None,
             abroad: false,
+            inherited: false,
         }
     }
 
