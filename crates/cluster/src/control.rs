@@ -19,6 +19,8 @@
 //! 2. A node that has lost its link, but not its lease, has the same membership as before; so has one that joins again in
 //!    time after the control process was started anew.
 //! 3. Nothing that nodes have between them depends on it.
+//! 4. A node's id is chosen here, and never given out twice. What a member says counts only on the link over which it has
+//!    joined last.
 
 mod answers;
 mod clock;
@@ -34,7 +36,7 @@ use crate::directory::{Directory, DirectoryError};
 use aktis_io::durable::DurableError;
 use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
-    IdentityError, Link, LinkEnd, LinkEvents, Peer, SendError, Token,
+    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token,
 };
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
@@ -245,7 +247,7 @@ struct Events(Weak<Shared>);
 
 impl EndpointEvents for Events {
     fn on_link(&self, peer: &Peer, greeting: &[u8], link: &Link) -> Result<Box<dyn LinkEvents>, String> {
-        if greeting != MEMBER_GREETING {
+        if greeting != MEMBER_GREETING || peer.role != Role::Node {
             return Err("the control process talks to nodes only".to_owned());
         }
         let shared = self.0.upgrade().ok_or("the control process ends")?;

@@ -22,7 +22,6 @@ use crate::printing::Printing;
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
-    random_node_id,
 };
 use aktis_protocol::admin::NodeAnswer;
 use aktis_protocol::{Amount, NodeId, Resources, resources};
@@ -420,7 +419,7 @@ fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Res
 fn join(head: SocketAddr, token: &Token, notice: impl Fn(&str)) -> Result<aktis_io::Joined, JoinError> {
     let mut waits = false;
     loop {
-        match aktis_io::join(head, token, random_node_id(), Rank::Node, JOIN_PATIENCE) {
+        match aktis_io::join(head, token, Rank::Node, JOIN_PATIENCE) {
             Err(JoinError::Wire { error, .. }) => {
                 if !std::mem::replace(&mut waits, true) {
                     notice(&format!(

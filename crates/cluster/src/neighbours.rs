@@ -1,6 +1,10 @@
 //! The other nodes of the cluster, as far as this one has links to them.
 //!
 //! Of two nodes, the one with the lower id dials. Each link has a process of its own on both nodes, and ends with it.
+//!
+//! Invariant: links and objects are for members, as the control process has published them (`admission.rs`).
+
+mod admission;
 
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
@@ -345,6 +349,7 @@ impl Neighbours {
     /// An object that a node copies. It is served as it lies here, in memory or on disk; of one that only yet another node
     /// has, it is said who. Whoever insists gets it from here all the same, when it has come.
     fn open(&self, node: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String> {
+        self.admit_to_objects(node)?;
         let unknown = || format!("object {object} is not known to node {}", self.me);
         match self.host.host().open_copy(object).ok_or_else(unknown)? {
             OpenedCopy::InMemory(pin) => Ok(Opened::Here(Box::new(pin))),
@@ -504,6 +509,10 @@ fn epochs_in(greeting: &[u8]) -> Option<(Epoch, Epoch)> {
 pub(crate) struct Serving(pub(crate) Arc<Neighbours>);
 
 impl Serve for Serving {
+    fn admit(&self, peer: NodeId) -> Result<(), String> {
+        self.0.admit_to_objects(peer)
+    }
+
     fn open(&self, peer: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String> {
         self.0.open(peer, object, insists)
     }
@@ -550,6 +559,7 @@ impl EndpointEvents for Accepting {
         if !self.0.is_meant(meant) {
             return Err("this node was taken for dead, and joins again".to_owned());
         }
+        self.0.admit_to_link(peer.node, epoch)?;
         self.0.begin(peer.node, epoch, link)
     }
 }

@@ -59,6 +59,10 @@ pub enum Opened {
 
 /// Has objects that others pull.
 pub trait Serve: Send + Sync {
+    /// Whether a bearer of a certificate may ask for objects at all; if not, why. It is asked once for each connection,
+    /// before anything else.
+    fn admit(&self, peer: NodeId) -> Result<(), String>;
+
     /// An object for a node of the cluster, or why there is none. Called on the connection's thread. It waits for nothing,
     /// unless the other side `insists`: then it is to be here, from wherever it has to be brought.
     fn open(&self, peer: NodeId, object: ObjectId, insists: bool) -> Result<Opened, String>;

@@ -58,7 +58,7 @@ mod tests {
         let authority = Authority::create(&directory.path().join("cluster")).expect("an authority");
         let token = authority.token(Duration::from_secs(60));
         let (link, node) = (LinkId::random(), random_node_id());
-        let join = JoinRequest { secret: token.secret, node, role: Role::Node, public_key: [7; 32] };
+        let join = JoinRequest { secret: token.secret, role: Role::Node, public_key: [7; 32] };
         let hellos = [
             Hello::Open { link, greeting: vec![5; 40] },
             Hello::Resume { link, attempt: 300, received: 1 << 40 },

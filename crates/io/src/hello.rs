@@ -52,7 +52,6 @@ pub(crate) enum Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
     pub(crate) secret: Secret,
-    pub(crate) node: NodeId,
     pub(crate) role: Role,
     pub(crate) public_key: [u8; 32],
 }

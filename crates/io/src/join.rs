@@ -1,12 +1,14 @@
 //! Joining a cluster: a token for a certificate.
 //!
 //! The machine that joins knows the head by the fingerprint in the token, and makes its own key, which it keeps. The
-//! head knows it by the secret in the token, and signs.
+//! head knows it by the secret in the token, chooses its id, and signs.
+//!
+//! Invariant: a token gives no certificate for an id that anybody has or had. So a certificate's id stands for one key.
 
 use crate::authority::{Authority, new_key};
 use crate::frame::Kind;
 use crate::hello::{Hello, JoinAnswer, JoinRequest, Refusal};
-use crate::identity::{Identity, IdentityError, Role};
+use crate::identity::{Identity, IdentityError, Role, random_node_id};
 use crate::tls;
 use crate::token::Token;
 use crate::wire::{Wire, WireError};
@@ -59,7 +61,7 @@ pub struct Joined {
 
 /// Has a say in who joins, after the token was found good.
 pub trait Admission: Send + Sync {
-    /// Somebody at `address` wants to be `node`. Gives why not, if not: the id may be taken.
+    /// Somebody at `address` is to be `node`, an id that the head has just made. Gives why not, if not.
     fn admit(&self, node: NodeId, role: Role, address: SocketAddr) -> Result<(), String>;
 }
 
@@ -91,25 +93,17 @@ impl Door {
         head: NodeId,
     ) -> Result<Vec<u8>, Refusal> {
         self.authority.check_secret(&request.secret).map_err(Refusal::Token)?;
-        if request.node == head {
-            return Err(Refusal::Other("this is the id of the head".to_owned()));
-        }
-        self.admission.admit(request.node, request.role, from).map_err(Refusal::Other)?;
-        let certificate = self.authority.certify(request.node, request.role, request.public_key);
+        let node = random_node_id();
+        self.admission.admit(node, request.role, from).map_err(Refusal::Other)?;
+        let certificate = self.authority.certify(node, request.role, request.public_key);
         let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?.to_vec();
         let answer = JoinAnswer { certificate, authority: self.authority.certificate().to_vec(), head };
         Ok(postcard::to_stdvec(&answer).expect("an answer can be encoded"))
     }
 }
 
-/// Joins the cluster whose head is at `address`, as `node`. Takes no longer than `patience`.
-pub fn join(
-    address: SocketAddr,
-    token: &Token,
-    node: NodeId,
-    role: Role,
-    patience: Duration,
-) -> Result<Joined, JoinError> {
+/// Joins the cluster whose head is at `address`, which chooses the id. Takes no longer than `patience`.
+pub fn join(address: SocketAddr, token: &Token, role: Role, patience: Duration) -> Result<Joined, JoinError> {
     let deadline = Instant::now() + patience;
     let on_wire = |error| match error {
         WireError::Tls(rustls::Error::InvalidCertificate(_)) => JoinError::Stranger { address },
@@ -118,7 +112,7 @@ pub fn join(
     let unreadable = || JoinError::Wire { address, error: WireError::Unexpected };
     let key = new_key()?;
     let public_key = key.public_key_raw().try_into().expect("the key is of the kind that we make");
-    let request = JoinRequest { secret: token.secret, node, role, public_key };
+    let request = JoinRequest { secret: token.secret, role, public_key };
     let configuration = tls::join_client(token.fingerprint)?;
     let mut wire = Wire::connect(address, &configuration, tls::door_name(), deadline).map_err(on_wire)?;
     let local = wire.socket().local_addr();
@@ -133,8 +127,7 @@ pub fn join(
         postcard::from_bytes(&answer).map_err(|_| unreadable())?;
     let key = key.serialized_der().to_vec();
     let identity = Identity::new(certificate.into(), key.into(), authority.into()).ok_or_else(unreadable)?;
-    let is_asked_for = identity.node() == node && identity.role() == role;
-    if !is_asked_for || identity.cluster() != token.fingerprint.cluster() {
+    if identity.role() != role || identity.cluster() != token.fingerprint.cluster() {
         return Err(unreadable());
     }
     Ok(Joined { identity, head, from })

@@ -251,7 +251,7 @@ mod tests {
             Wire::accept(socket, &configurations, Instant::now() + PATIENCE).map(|_| ())
         });
         let token = authority.token(PATIENCE);
-        let joined = join(address, &token, random_node_id(), Role::Node, PATIENCE);
+        let joined = join(address, &token, Role::Node, PATIENCE);
         assert!(matches!(joined, Err(JoinError::Stranger { .. })), "{joined:?}");
         assert!(posing.join().expect("no panic").is_err(), "it gets no further than the handshake");
     }

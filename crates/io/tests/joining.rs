@@ -9,14 +9,14 @@ use aktis_io::{
 use aktis_protocol::NodeId;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Cluster, PATIENCE, Station};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn try_join(head: &Station, token: &Token, node: NodeId) -> Result<aktis_io::Joined, JoinError> {
-    join(head.endpoint.address(), token, node, Role::Node, PATIENCE)
+fn try_join(head: &Station, token: &Token) -> Result<aktis_io::Joined, JoinError> {
+    join(head.endpoint.address(), token, Role::Node, PATIENCE)
 }
 
 #[test]
@@ -29,9 +29,9 @@ fn a_machine_with_a_token_becomes_a_node_that_others_know() {
             && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-".contains(letter))
     );
     let token: Token = text.parse().expect("a token");
-    let node = random_node_id();
-    let joined = try_join(&head, &token, node).expect("it joins");
-    assert_eq!((joined.identity.node(), joined.identity.role()), (node, Role::Node));
+    let joined = try_join(&head, &token).expect("it joins");
+    let node = joined.identity.node();
+    assert_eq!(joined.identity.role(), Role::Node);
     assert_eq!((joined.head, joined.identity.cluster()), (head.endpoint.node(), cluster.authority.cluster()));
     let newcomer = Station::new(joined.identity, Default::default());
     let near = newcomer.dial(&head, b"here I am");
@@ -99,7 +99,7 @@ fn expired_and_wrong_tokens_are_told_apart_and_say_no_more() {
     // A stranger who has got hold of the fingerprint, but not of a token: the middle of one, the end of another.
     let (mine, theirs) = (good.to_string(), other.authority.token(HOUR).to_string());
     let forged: Token = format!("{}{}", &mine[..60], &theirs[60..]).parse().expect("it looks like one");
-    let refused = |token: &Token| match try_join(&head, token, random_node_id()) {
+    let refused = |token: &Token| match try_join(&head, token) {
         Err(JoinError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
     };
@@ -110,14 +110,14 @@ fn expired_and_wrong_tokens_are_told_apart_and_say_no_more() {
     assert_eq!(refused(&expired).to_string(), "refused: expired");
     assert_eq!(refused(&forged).to_string(), "refused: wrong token");
     assert_eq!(head.logged().len(), 1, "once for the address and the kind: {:?}", head.logged());
-    try_join(&head, &good, random_node_id()).expect("the good one is still good");
+    try_join(&head, &good).expect("the good one is still good");
 }
 
 #[test]
 fn a_machine_notices_that_it_talks_to_the_head_of_another_cluster() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let head = other.head(Timing::default(), Arc::new(AdmitAll));
-    let error = try_join(&head, &cluster.authority.token(HOUR), random_node_id()).expect_err("another head");
+    let error = try_join(&head, &cluster.authority.token(HOUR)).expect_err("another head");
     assert!(matches!(error, JoinError::Stranger { .. }), "{error}");
 }
 
@@ -125,24 +125,32 @@ fn a_machine_notices_that_it_talks_to_the_head_of_another_cluster() {
 fn only_the_head_lets_others_join() {
     let cluster = Cluster::new();
     let node = cluster.station(Timing::default());
-    let error = try_join(&node, &cluster.authority.token(HOUR), random_node_id()).expect_err("not the head");
+    let error = try_join(&node, &cluster.authority.token(HOUR)).expect_err("not the head");
     assert!(matches!(error, JoinError::Wire { .. } | JoinError::Stranger { .. }), "{error}");
 }
 
 #[test]
-fn nobody_joins_as_the_head_or_as_somebody_who_is_there() {
-    struct Taken(NodeId);
-    impl Admission for Taken {
+fn a_token_gives_no_certificate_for_an_id_that_is_taken() {
+    /// Keeps the ids that the head has made, and refuses the fourth.
+    #[derive(Default)]
+    struct Three(Mutex<Vec<NodeId>>);
+    impl Admission for Three {
         fn admit(&self, node: NodeId, _role: Role, _address: SocketAddr) -> Result<(), String> {
-            if node == self.0 { Err("this id is taken".to_owned()) } else { Ok(()) }
+            let mut nodes = self.0.lock().expect("no panic");
+            nodes.push(node);
+            if nodes.len() > 3 { Err("three are enough".to_owned()) } else { Ok(()) }
         }
     }
-    let (cluster, taken) = (Cluster::new(), random_node_id());
-    let head = cluster.head(Timing::default(), Arc::new(Taken(taken)));
+    let (cluster, admission) = (Cluster::new(), Arc::new(Three::default()));
+    let head = cluster.head(Timing::default(), admission.clone());
     let token = cluster.authority.token(HOUR);
-    for (node, why) in [(taken, "taken"), (head.endpoint.node(), "id of the head")] {
-        let error = try_join(&head, &token, node).expect_err("not this one").to_string();
-        assert!(error.contains(why) && error.contains("hint:"), "{error}");
-    }
-    try_join(&head, &token, random_node_id()).expect("anybody else");
+    let joined: Vec<NodeId> =
+        (0..3).map(|_| try_join(&head, &token).expect("it joins").identity.node()).collect();
+    assert_eq!(*admission.0.lock().expect("no panic"), joined, "the head has chosen them");
+    let mut all = [joined, vec![head.endpoint.node()]].concat();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 4, "each has an id of its own");
+    let error = try_join(&head, &token).expect_err("one too many").to_string();
+    assert!(error.contains("three are enough") && error.contains("hint:"), "{error}");
 }

@@ -72,10 +72,14 @@ impl State {
     }
 
     pub(super) fn on_message(&mut self, now: Time, from: NodeId, link: &Link, message: ToControl) {
+        if let ToControl::Joined { held, address, labels, resources, names } = message {
+            return self.on_joined(now, from, link, held, (address, labels, resources), names);
+        }
+        if !self.members.has_joined(from, link) {
+            return self.on_message_of_no_member(from, link, &message);
+        }
         match message {
-            ToControl::Joined { held, address, labels, resources, names } => {
-                self.on_joined(now, from, link, held, (address, labels, resources), names);
-            }
+            ToControl::Joined { .. } => unreachable!("handled above"),
             ToControl::Heartbeat { epoch } => {
                 if self.membership.on_heartbeat(now, from, epoch).is_err() {
                     send(link, &FromControl::Expelled { epoch });
@@ -87,6 +91,17 @@ impl State {
             ToControl::NameClaimed { actor } => self.on_name_claimed(from, link, actor),
             ToControl::NameFreed { name, actor } => self.on_name_freed(&name, from, actor),
             ToControl::Asked { number, question } => self.on_asked(from, link, number, question),
+        }
+    }
+
+    /// A node has not joined over this link, has left since, or has joined over another link. A member speaks over the link
+    /// over which it joined last; nothing else is done or answered.
+    fn on_message_of_no_member(&self, from: NodeId, link: &Link, message: &ToControl) {
+        // A node whose lease has lapsed learns so, and joins again: that makes it ask all questions anew.
+        if let ToControl::Heartbeat { epoch } = message
+            && !self.membership.is_current(from, *epoch)
+        {
+            send(link, &FromControl::Expelled { epoch: *epoch });
         }
     }
 

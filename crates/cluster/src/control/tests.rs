@@ -1,7 +1,6 @@
 //! A control process, and members that say whatever they like.
 
 use super::*;
-use aktis_io::Role;
 use aktis_io::durable::DurableError;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
@@ -145,6 +144,7 @@ fn who_has_left_or_never_joined_gets_no_names() {
     let line = early.dial(&control);
     // It says that before it has joined; in order, so the answer to the question comes after that.
     line.say(&ToControl::NameClaimed { actor: named("a", 1) });
+    line.join(Vec::new());
     assert_eq!(line.ask(1, Question::Names), Reply::Names(Vec::new()));
     let member = other.dial(&control);
     member.join(Vec::new());
@@ -210,12 +210,14 @@ fn the_last_nodes_that_are_gone_are_kept() {
     let control = control(directory.path());
     let (node, other) = (Node::new(&control), Node::new(&control));
     let asker = other.dial(&control);
+    let epoch_of_asker = asker.join(Vec::new());
     let (table, prefix, limit) = (Table::Nodes, Key::from(DEAD_PREFIX), ANSWER_ROWS_MAX);
     let query = Query::Rows { table, prefix, after: None, limit, values: true };
     let mut numbers = 1..;
     let mut wait_for = |wanted: &dyn Fn(&[DeadNode]) -> bool| {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            asker.say(&ToControl::Heartbeat { epoch: epoch_of_asker });
             let reply = asker.ask(numbers.next().expect("endless"), Question::Query(query.clone()));
             let Reply::Table(Answer::Rows { rows, .. }) = reply else { panic!("{reply:?}") };
             let dead: Vec<DeadNode> = rows.iter().map(|(_, value)| decode(value).expect("a row")).collect();
@@ -311,4 +313,58 @@ fn a_heartbeat_that_comes_too_late_is_told_which_membership_is_over() {
         }
     }
     assert_eq!(expelled, [first, first], "the second goes on");
+}
+
+/// Somebody else with a certificate for the same id could do no more than a second link of the node itself.
+#[test]
+fn only_the_link_over_which_a_member_has_joined_speaks_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let (node, other) = (Node::new(&control), Node::new(&control));
+    let watcher = other.dial(&control);
+    watcher.join(Vec::new());
+    let (line, second) = (node.dial(&control), node.dial(&control));
+    let epoch = line.join(vec![named("a", 1)]);
+
+    let lapses = || control.shared.state.lock().membership.next_wakeup();
+    let before = lapses();
+    second.say(&ToControl::Heartbeat { epoch });
+    let spec = GroupSpec {
+        group: GroupId::created_by(TaskId::root(SessionId(1)).child(1)),
+        bundles: vec![Resources::none().with("CPU", aktis_protocol::Amount::ONE)],
+        ..GroupSpec::default()
+    };
+    second.say(&ToControl::Placer { epoch, message: ToPlacer::GroupWanted { spec } });
+    let NamedActor { name, found } = named("a", 1);
+    second.say(&ToControl::NameFreed { name, actor: found.actor });
+    second.say(&ToControl::Asked { number: 1, question: Question::Names });
+    second.say(&ToControl::Heartbeat { epoch: Epoch(epoch.0 + 100) });
+    // Messages of a link are handled in order; nothing else was answered.
+    let answer = second.heard.recv_timeout(PATIENCE).expect("it is said");
+    assert_eq!(answer, FromControl::Expelled { epoch: Epoch(epoch.0 + 100) });
+    assert_eq!(lapses(), before, "its lease is not renewed");
+    assert_eq!(watcher.ask(1, Question::Names), Reply::Names(vec!["a".to_owned()]));
+
+    // From its next joining on, the node speaks over that link.
+    let (labels, resources) = (Labels::default(), Resources::none());
+    let address = ([127, 0, 0, 1], 1).into();
+    second.say(&ToControl::Joined { held: Some(epoch), address, labels, resources, names: Vec::new() });
+    second.wait(|message| (matches!(message, FromControl::Welcome { .. })).then_some(()));
+    line.say(&ToControl::Asked { number: 2, question: Question::Names });
+    assert_eq!(second.ask(3, Question::Names), Reply::Names(Vec::new()));
+    assert!(line.heard.try_iter().all(|message| !matches!(message, FromControl::Answered { .. })));
+}
+
+#[test]
+fn a_driver_is_no_member() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let identity = control.authority.issue(aktis_io::random_node_id(), Role::Driver).expect("issued");
+    let (address, options) = (([127, 0, 0, 1], 0).into(), EndpointOptions::default());
+    let endpoint = Endpoint::bind(address, identity, Arc::new(NoLinks), options).expect("bound");
+    let place = control.endpoint.as_ref().expect("open");
+    let (said, _heard) = channel();
+    let ears = |_: &Link| -> Box<dyn LinkEvents> { Box::new(Ears(said)) };
+    let refused = endpoint.dial(place.node(), place.address(), MEMBER_GREETING.to_vec(), ears);
+    assert!(refused.expect_err("refused").to_string().contains("talks to nodes only"));
 }

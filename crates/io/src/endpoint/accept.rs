@@ -182,6 +182,9 @@ impl Guest {
         let Some(objects) = &inner.objects else {
             return Err(told(wire, Refusal::Other("there are no objects here".into())));
         };
+        if let Err(why) = objects.admit(peer.node) {
+            return Err(told(wire, Refusal::Other(why)));
+        }
         let socket = Arc::clone(wire.socket());
         let Some(_serving) = inner.servings.begin(&socket) else {
             return Err(told(wire, Refusal::Busy("too many connections for objects".into())));
