@@ -156,17 +156,22 @@ pub struct Config {
     pub workers: WorkerProgram,
 }
 
+/// What tasks get, and the object store, of the memory that this process may use.
+fn shares_of(memory: u64) -> (u64, u64) {
+    let store = (memory / 10 * 3).clamp(64 << 20, 200 << 30);
+    (memory / 10 * 7, store.min(memory))
+}
+
 impl Default for Config {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let info = rustix::system::sysinfo();
-        let memory = info.totalram as u64 * u64::from(info.mem_unit.max(1));
+        let (memory, store_bytes) = shares_of(aktis_store::memory_bytes());
         Self {
             labels: Labels::new(),
             resources: Resources::none()
                 .with(resources::CPU, Amount::units(cpus))
-                .with(resources::MEMORY, Amount::units(memory * 7 / 10)),
-            store_bytes: (memory * 3 / 10).clamp(64 << 20, 200 << 30),
+                .with(resources::MEMORY, Amount::units(memory)),
+            store_bytes,
             spill_directory: std::env::temp_dir(),
             spill_bytes_max: u64::MAX,
             spill_above_percent: aktis_daemon::SPILL_ABOVE_PERCENT_DEFAULT,
@@ -175,5 +180,21 @@ impl Default for Config {
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_machine_offers_no_more_than_it_has() {
+        for memory in [1 << 40, 16 << 30, 2 << 30, 128 << 20, 32 << 20] {
+            let (tasks, store) = shares_of(memory);
+            assert!(tasks < memory && store <= memory, "{memory}: {tasks} and {store}");
+        }
+        let Config { store_bytes, resources, .. } = Config::default();
+        let memory = aktis_store::memory_bytes();
+        assert!(store_bytes <= memory && resources.get(resources::MEMORY) <= Amount::units(memory));
     }
 }

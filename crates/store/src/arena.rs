@@ -18,6 +18,7 @@
 use crate::error::{PinError, StoreError};
 use crate::index::{EntryState, Extent, Index, create_mapping};
 use crate::map::Mapping;
+use crate::memory::memory_bytes;
 use crate::touched::TouchedPages;
 use crate::view::{Access, FileView};
 use aktis_protocol::{EntryRef, ExtentPlace, ObjectId, ProcessSlot};
@@ -370,15 +371,4 @@ fn unreadable(errno: Errno) -> PinError {
 /// How many pages `bytes` bytes lie on.
 fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(EXTENT_ALIGNMENT)
-}
-
-/// The memory that this process can have at most: the machine's, or what its control group allows.
-fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
-    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .iter()
-        .filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
-        .min();
-    machine.min(group.unwrap_or(u64::MAX))
 }

@@ -10,7 +10,7 @@ pub enum StoreError {
     /// The store would be larger than the memory there is.
     #[error(
         "an object store of {bytes} bytes does not fit into this machine's memory of {memory} bytes\n\
-         hint: lower store_bytes; objects that do not fit are spilled to disk"
+         hint: lower store_bytes (--store-bytes of `aktis start`); objects that do not fit are spilled to disk"
     )]
     LargerThanMemory {
         /// What was asked for.
