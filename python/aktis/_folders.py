@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from aktis import _cache
+from aktis._keys import OwnNamespace
 
 ARCHIVE_BYTES_MAX = 512 << 20
 FINGERPRINT_FILES_MAX = 10_000
 FOLDERS_MAX = 32
 FETCH_SECONDS_MAX = 600
 ALWAYS_EXCLUDED = (".git", "__pycache__")
-KEYS = "aktis.folders"
+KEYS = OwnNamespace("aktis.folders")
 
 # Digests of what was published, by session, path, what is left out, and the state of what is there.
 _published: dict[tuple[int, str, tuple[str, ...], str], str] = {}
@@ -216,7 +217,15 @@ def _fetch(path: str, digest: str) -> Any:
     binary = debug.kv_get(_key(digest), namespace=KEYS)
     if binary is None:
         raise FolderError(f"{path!r} is not known to the cluster any more: has its driver ended?")
-    return _objects.get(native.object_from_id(binary), timeout=FETCH_SECONDS_MAX)
+    archive = _objects.get(native.object_from_id(binary), timeout=FETCH_SECONDS_MAX)
+    # Others may have written that key; what is unpacked is kept for other jobs.
+    if _digest_of(archive) != digest:
+        raise FolderError(f"{path!r} has come with another content than its driver has sent")
+    return archive
+
+
+# The name is a parameter of the function above.
+_digest_of = digest
 
 
 def _unpack(content: Any, place: str) -> None:
@@ -224,4 +233,32 @@ def _unpack(content: Any, place: str) -> None:
     import tarfile
 
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
-        archive.extractall(place, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(place, filter="data")
+        else:
+            _extract_checked(archive, place)
+
+
+def _extract_checked(archive: Any, place: str) -> None:
+    """Does what the filter "data" does, on Python 3.11.0 to 3.11.3, which have no filters. It takes only what
+    `pack` puts into an archive: files, folders, and links inside of it."""
+    root = os.path.realpath(place)
+
+    def is_inside(path: str) -> bool:
+        # Links that were unpacked before are followed.
+        return os.path.commonpath([root, os.path.realpath(path)]) == root
+
+    for member in archive:
+        target = os.path.join(root, member.name)
+        is_known = member.isreg() or member.isdir() or member.issym()
+        leads_out = member.issym() and (
+            os.path.isabs(member.linkname)
+            or not is_inside(os.path.join(os.path.dirname(target), member.linkname))
+        )
+        if os.path.isabs(member.name) or not is_known or leads_out or not is_inside(target):
+            raise FolderError(f"{member.name!r} in the archive leads out of it, or is no file")
+        if os.path.islink(target):
+            raise FolderError(f"{member.name!r} is twice in the archive")
+        member.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+        member.uid, member.gid = os.getuid(), os.getgid()
+        archive.extract(member, root)

@@ -8,7 +8,9 @@ import os
 import time
 from typing import Any
 
-KEYS = "aktis.jobs"
+from aktis._keys import OwnNamespace
+
+KEYS = OwnNamespace("aktis.jobs")
 # More are kept only of those that run.
 JOBS_MAX = 1000
 
@@ -17,11 +19,18 @@ def begin(job_id: str, node_id: str) -> None:
     """The current session has attached to a node of a cluster."""
     import json
 
+    from aktis.exceptions import LimitExceededError
     from aktis.util import debug
 
-    _forget_oldest()
     note = {"pid": os.getpid(), "node": node_id, "began": time.time(), "ended": False}
-    debug.kv_put(job_id, json.dumps(note), namespace=KEYS)
+    try:
+        _forget_oldest()
+        debug.kv_put(job_id, json.dumps(note), namespace=KEYS)
+    except LimitExceededError as error:
+        # A program that cannot attach cannot make room either.
+        import warnings
+
+        warnings.warn(f"this job is not listed: {error}", stacklevel=2)
 
 
 def end(job_id: str) -> None:

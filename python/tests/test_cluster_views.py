@@ -9,8 +9,10 @@ import pytest
 
 import aktis
 from aktis.cluster_utils import Cluster
+from aktis.exceptions import LimitExceededError
 from aktis.experimental import get_local_object_locations, get_object_locations
 from aktis.util import debug
+from aktis.util._runtime import runtime
 from aktis.util.state import (
     get_actor,
     list_actors,
@@ -204,3 +206,24 @@ def test_a_value_is_fetched_when_it_is_waited_for(cluster: Cluster, no_session: 
     assert set(get_object_locations([made])[made]["node_ids"]) == {head.node_id, other.node_id}
     assert get_local_object_locations([made])[made]["node_ids"] == [head.node_id]
     assert len(aktis.get(made)) == 1 << 20
+
+
+def test_keys_of_the_library_are_not_in_the_room_of_users(cluster: Cluster, no_session: Any) -> None:
+    aktis.init(cluster.address)
+    debug.kv_put("own", "1", namespace="aktis.jobs")
+    listed = runtime().key_list(b"aktis/")
+    assert any(key.startswith(b"aktis/10/aktis.jobs/") for key in listed)
+    assert runtime().key_list(b"user/10/aktis.jobs/") == [b"user/10/aktis.jobs/own"], "another namespace"
+    assert debug.kv_del("own", namespace="aktis.jobs") == 1
+
+
+def test_a_program_attaches_though_its_job_cannot_be_noted(
+    cluster: Cluster, no_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(*_: Any, **__: Any) -> bool:
+        raise LimitExceededError("there is no room")
+
+    monkeypatch.setattr(debug, "kv_put", put)
+    with pytest.warns(UserWarning, match="this job is not listed: there is no room"):
+        aktis.init(cluster.address)
+    assert aktis.is_initialized()

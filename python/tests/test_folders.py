@@ -154,3 +154,70 @@ def test_the_same_content_is_the_same_archive(project: Path) -> None:
     assert _folders.pack(str(project), ()) == before
     assert _folders.pack(str(project), ("data",)) != before
     assert b"private" not in before
+
+
+# --- Python without filters for archives ------------------------------------------------------------
+
+
+@pytest.fixture
+def no_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Python 3.11.0 to 3.11.3."""
+    import tarfile
+
+    whole = tarfile.TarFile.extractall
+
+    def extractall(self: Any, path: Any = ".", members: Any = None, *, numeric_owner: bool = False) -> None:
+        whole(self, path, members, numeric_owner=numeric_owner)
+
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
+
+
+def test_a_folder_is_unpacked_without_filters(project: Path, tmp_path: Path, no_filters: None) -> None:
+    (project / "data" / "run.sh").write_text("true")
+    (project / "data" / "run.sh").chmod(0o755)
+    place = tmp_path / "place"
+    place.mkdir()
+    _folders._unpack(_folders.pack(str(project), ["huge.bin"]), str(place))
+    there = place / "project"
+    assert sorted(entry.name for entry in there.iterdir()) == ["data", "link.txt", "module_that_travels.py"]
+    assert (there / "link.txt").is_symlink() and (there / "link.txt").read_text() == "1 2 3"
+    assert (there / "data" / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../out", "file", "")],
+        [("/tmp/out", "file", "")],
+        [("link", "link", "/etc")],
+        [("link", "link", "../..")],
+        [("here", "link", "."), ("out", "link", "here/a/../../..")],
+        [("link", "link", "data"), ("link", "file", "")],
+        [("hard", "hard", "/etc/passwd")],
+        [("device", "device", "")],
+    ],
+)
+def test_archives_that_lead_out_are_refused_without_filters(
+    members: list[tuple[str, str, str]], tmp_path: Path, no_filters: None
+) -> None:
+    import io
+    import tarfile
+
+    kinds = {
+        "file": tarfile.REGTYPE,
+        "link": tarfile.SYMTYPE,
+        "hard": tarfile.LNKTYPE,
+        "device": tarfile.CHRTYPE,
+    }
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, kind, target in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kinds[kind], target
+            archive.addfile(member)
+    place = tmp_path / "a" / "place"
+    place.mkdir(parents=True)
+    with pytest.raises(_folders.FolderError):
+        _folders._unpack(buffer.getvalue(), str(place))
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["place"], "nothing outside of it"

@@ -391,11 +391,21 @@ fn a_full_table_refuses_what_is_new_and_takes_what_replaces() {
         story.log.last_mut().expect("a record").clear();
     }
     let refused = vec![Refusal { change: 0, why: RefusalKind::Full }];
-    story.send(A, u64::MAX - 1, vec![put("one more", &value), put(&format!("{:016}", 0), &value)]);
-    assert_eq!(
-        story.persist(),
-        [ShardEffect::Reply { ticket: "batch", answer: Answer::Applied { refused } }]
-    );
+    let own = |number: usize| put(&format!("aktis/{number:010}"), &value);
+    let changes = vec![put("one more", &value), put(&format!("{:016}", 0), &value)];
+    story.send(A, u64::MAX - 2, changes);
+    let answer = Answer::Applied { refused };
+    assert_eq!(story.persist(), [ShardEffect::Reply { ticket: "batch", answer: answer.clone() }]);
+    // The library has room of its own, and an end to that.
+    let rows = (limits::OWN_KEY_ROWS_BYTES_MAX - limits::KEY_ROWS_BYTES_MAX) / (limits::ROW_BYTES_MAX + 16);
+    for first in (0..rows).step_by(ROWS_TOLD) {
+        story.tell(B, (first..(first + ROWS_TOLD).min(rows)).map(own).collect::<Vec<_>>());
+    }
+    story.send(B, u64::MAX - 1, vec![own(rows + 1), own(rows + 2)]);
+    let ShardEffect::Reply { answer: Answer::Applied { refused }, .. } = &story.persist()[0] else {
+        panic!("no answer")
+    };
+    assert!(refused.iter().all(|refusal| refusal.why == RefusalKind::Full) && !refused.is_empty());
 }
 
 #[test]

@@ -155,6 +155,10 @@ pub const ROW_BYTES_MAX: usize = 256 * 1024;
 pub const ROWS_BYTES_MAX: usize = 256 << 20;
 /// The same, above which no small values of users are added.
 pub const KEY_ROWS_BYTES_MAX: usize = ROWS_BYTES_MAX / 4 * 3;
+/// How keys begin that the library keeps for itself, among the small values of users.
+pub const OWN_KEY_PREFIX: &[u8] = b"aktis/";
+/// Bytes of all rows above which no such values are added: programs attach though users have filled their room.
+pub const OWN_KEY_ROWS_BYTES_MAX: usize = KEY_ROWS_BYTES_MAX + ROWS_BYTES_MAX / 16;
 /// Objects that one shard knows.
 pub const SHARD_OBJECTS_MAX: usize = 100_000_000;
 /// Bytes of the record of one task in the control store.

@@ -9,6 +9,7 @@ Most of it asks the node; `reference_counts` is about this process alone.
 
 from typing import Any
 
+from aktis._keys import full_key
 from aktis.util._runtime import runtime, state, text_of
 
 __all__ = [
@@ -165,8 +166,9 @@ def kv_list(prefix: str | bytes = b"", namespace: str | bytes | None = None) -> 
 
 def _key(key: str | bytes, namespace: str | bytes | None) -> bytes:
     """Keys of namespaces, and those of the user in general, never meet keys that the library itself uses."""
-    space = _bytes("namespace", namespace or b"")
-    return b"user/%d/%s/%s" % (len(space), space, _bytes("key", key))
+    if namespace is not None:
+        _bytes("namespace", namespace)  # a text, or bytes
+    return full_key(_bytes("key", key), namespace)
 
 
 def _bytes(what: str, value: str | bytes) -> bytes:

@@ -169,6 +169,9 @@ impl Tables {
                 let bytes = self.counts.row_bytes as usize - freed + key.0.len() + value.len();
                 // What users keep leaves room for what the cluster has to.
                 let most = match table {
+                    Table::Keys if key.0.starts_with(limits::OWN_KEY_PREFIX) => {
+                        limits::OWN_KEY_ROWS_BYTES_MAX
+                    }
                     Table::Keys => limits::KEY_ROWS_BYTES_MAX,
                     _ => limits::ROWS_BYTES_MAX,
                 };
