@@ -17,6 +17,7 @@ mod show;
 mod start;
 mod status;
 mod table;
+mod terminal;
 mod values;
 
 use aktis_cluster::admin::Client;
@@ -60,7 +61,7 @@ pub fn run(arguments: Vec<OsString>, restart: &Restart) -> u8 {
         // Whoever read our output has enough of it.
         Err(Failed::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(failed) => {
-            let _ = writeln!(io::stderr(), "error: {failed}");
+            let _ = writeln!(io::stderr(), "error: {}", terminal::lines(&failed.to_string()));
             failed.exit_code()
         }
     }

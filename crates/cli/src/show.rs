@@ -3,7 +3,7 @@
 use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
-use crate::{rows, table};
+use crate::{rows, table, terminal};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
@@ -12,9 +12,6 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-
-/// What begins orders to a terminal.
-const ESCAPE: char = '\x1b';
 
 /// Rows, as a table or as one object.
 pub(crate) fn listing(output: &mut dyn Write, listing: Listing, form: Form) -> Result<(), Failed> {
@@ -47,7 +44,7 @@ pub(crate) fn explanation(
 ) -> Result<(), Failed> {
     match form.json {
         true => json(output, &Record::default().field("id", id.to_string()).field("explanation", text)),
-        false => writeln!(output, "{text}").map_err(Failed::Output),
+        false => writeln!(output, "{}", terminal::lines(text)).map_err(Failed::Output),
     }
 }
 
@@ -96,42 +93,7 @@ fn log_line(output: &mut dyn Write, line: &LogLine, form: Form, for_terminal: bo
         return writeln!(output, "{}", serde_json::to_string(&rows::log_line(line))?);
     }
     let text = format!("({} pid={} node={}) {}", line.name, line.pid, rows::short(line.node), line.text);
-    writeln!(output, "{}", if for_terminal { tame(&text) } else { text })
-}
-
-/// The text without what does something to a terminal: such characters are written out. Tabs and colours stay.
-fn tame(text: &str) -> String {
-    let mut tamed = String::new();
-    let mut rest = text;
-    while let Some(character) = rest.chars().next() {
-        let length = match colour(rest) {
-            Some(colour) => {
-                tamed += colour;
-                colour.len()
-            }
-            None if character.is_control() && character != '\t' => {
-                tamed += &format!("\\x{:02x}", u32::from(character));
-                character.len_utf8()
-            }
-            None => {
-                tamed.push(character);
-                character.len_utf8()
-            }
-        };
-        rest = &rest[length..];
-    }
-    // Colours end with the line.
-    if tamed.contains(ESCAPE) {
-        tamed += "\x1b[0m";
-    }
-    tamed
-}
-
-/// What sets the colour of characters, at the beginning of the text.
-fn colour(text: &str) -> Option<&str> {
-    let parameters = text.strip_prefix(ESCAPE)?.strip_prefix('[')?;
-    let end = parameters.find(|character: char| !character.is_ascii_digit() && character != ';')?;
-    parameters[end..].starts_with('m').then(|| &text[..text.len() - parameters.len() + end + 1])
+    writeln!(output, "{}", if for_terminal { terminal::printed_line(&text) } else { text })
 }
 
 /// Ends a daemon, and says so when it is gone.
@@ -176,7 +138,7 @@ pub(crate) fn json(output: &mut dyn Write, record: &Record) -> Result<(), Failed
 /// Something besides the answer.
 fn note(text: &str) {
     // If nobody can be told, there is nobody to tell that.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", terminal::lines(text));
 }
 
 /// A duration as it is written on the command line.
@@ -190,23 +152,4 @@ fn duration_text(duration: Duration) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_gets_no_orders_but_colours() {
-        for (text, tamed) in [
-            ("a\tplain ünicode line", "a\tplain ünicode line"),
-            ("\x1b]0;title\x07\x1b[2Jgone", "\\x1b]0;title\\x07\\x1b[2Jgone"),
-            ("over\rwritten \u{9b}31m", "over\\x0dwritten \\x9b31m"),
-            ("\x1b[1;31mred", "\x1b[1;31mred\x1b[0m"),
-            ("\x1b[?25l\x1b[31", "\\x1b[?25l\\x1b[31"),
-            ("\x1b", "\\x1b"),
-        ] {
-            assert_eq!(tame(text), tamed, "{text:?}");
-        }
-    }
 }

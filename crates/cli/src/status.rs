@@ -3,7 +3,7 @@
 use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
-use crate::{rows, show, table};
+use crate::{rows, show, table, terminal};
 use aktis_protocol::Amount;
 use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeState};
 use aktis_protocol::state::ResourceRow;
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 pub(crate) fn show(output: &mut dyn Write, status: &ClusterStatus, form: Form) -> Result<(), Failed> {
     match form.json {
         true => show::json(output, &record(status)),
-        false => text(output, status).map_err(Failed::Output),
+        false => text(&mut terminal::Clean::new(output), status).map_err(Failed::Output),
     }
 }
 
@@ -83,7 +83,8 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
         let who = if row.waiting == 1 { "task or actor wants" } else { "tasks or actors each want" };
         let wanted = rows::resources_text(&row.resources);
         let infeasible = if row.infeasible { "no node can ever give this: " } else { "" };
-        writeln!(output, "  {} {who} {wanted}: {infeasible}{}", row.waiting, row.reason)?;
+        let (wanted, reason) = (terminal::one_line(&wanted), terminal::one_line(&row.reason));
+        writeln!(output, "  {} {who} {wanted}: {infeasible}{reason}", row.waiting)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Tables for people: columns that are as wide as they must be, and numbers on the right.
 
 use crate::record::Record;
+use crate::terminal;
 use std::io::{self, Write};
 
 /// Between two columns.
@@ -42,7 +43,8 @@ pub(crate) fn write(output: &mut dyn Write, records: &[Record]) -> io::Result<()
 /// One line without what moves a terminal's cursor, and not too long.
 fn clean(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
-    let mut characters = line.chars().map(|character| if character.is_control() { '?' } else { character });
+    let line = terminal::one_line(line);
+    let mut characters = line.chars();
     let mut cell: String = characters.by_ref().take(CELL_CHARACTERS_MAX).collect();
     if characters.next().is_some() {
         cell.pop();
@@ -66,7 +68,7 @@ mod tests {
         let cut = format!("{}…", "x".repeat(63));
         let expected = format!(
             "{:<64}  COUNT\n{:<64}      7\n{:<64}   1234\n{cut}      0\n{:<64}      5\n",
-            "NAME", "a", "?[31mred", "-"
+            "NAME", "a", "\\x1b[31mred", "-"
         );
         assert_eq!(String::from_utf8_lossy(&written), expected);
     }
