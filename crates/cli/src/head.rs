@@ -43,7 +43,11 @@ pub(crate) fn run(
         // It belongs to another cluster. Whoever claims its directory is told so.
         Directory::claim(directory)?;
     }
-    let control = Control::start(&ControlConfig { directory: directory.clone(), listen: config.listen });
+    let control = Control::start(&ControlConfig {
+        directory: directory.clone(),
+        listen: config.listen,
+        certificate_lifetime: None,
+    });
     let control = match control {
         Err(ControlError::Directory(claimed @ DirectoryError::Claimed { .. })) => {
             let member = beside(config, claimed)?;

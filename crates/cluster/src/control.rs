@@ -28,6 +28,7 @@ mod files;
 mod members;
 mod names;
 mod questions;
+mod renewal;
 mod state;
 mod tables;
 
@@ -45,15 +46,17 @@ use answers::Answers;
 use clock::Clock;
 use files::Files;
 use parking_lot::Mutex;
+use renewal::Renewal;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use files::control_directory;
+pub(crate) use renewal::renewed_after;
 
 /// The greeting of a link from a node.
 pub(crate) const MEMBER_GREETING: &[u8] = b"member";
@@ -68,6 +71,8 @@ pub struct ControlConfig {
     pub directory: PathBuf,
     /// Where it listens for nodes; where it did before, or else on loopback, if nothing is said.
     pub listen: Option<SocketAddr>,
+    /// How long the certificates of nodes are good, and its own; they are renewed when a third of that has passed.
+    pub certificate_lifetime: Option<Duration>,
 }
 
 /// Why a control process did not start, or has ended.
@@ -154,22 +159,27 @@ impl Control {
         // One for each node, and its connections for strangers.
         crate::files::raise_limit_of_control()?;
         let files = Files::claim(&config.directory)?;
-        let authority = Arc::new(files.authority()?);
+        let mut authority = files.authority()?;
+        if let Some(lifetime) = config.certificate_lifetime {
+            authority = authority.with_lifetime(lifetime);
+        }
+        let authority = Arc::new(authority);
         let identity = files.identity(&authority)?;
         let clock = Arc::new(Clock::default());
-        let state = State::load(&files, identity.node(), &clock)?;
+        let state = State::load(&files, &authority, identity.node(), &clock)?;
         let shared = Arc::new(Shared { state: Mutex::new(state), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
         let bind = |listen| {
             let door = Door { authority: authority.clone(), admission: Arc::new(AdmitAll) };
             let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
-            let identity = files.identity(&authority)?;
-            Ok(Endpoint::bind(listen, identity, events.clone(), options)?)
+            Ok(Endpoint::bind(listen, identity.clone(), events.clone(), options)?)
         };
         let endpoint = files.listen(config.listen, bind)?;
         let thread = {
             let shared = shared.clone();
-            std::thread::Builder::new().name("aktis-control".into()).spawn(move || shared.run())
+            let place = files.identity_directory();
+            let renewal = Renewal::new(authority.clone(), identity.node(), place, endpoint.renewer());
+            std::thread::Builder::new().name("aktis-control".into()).spawn(move || shared.run(renewal))
         };
         let clock = Some(thread.map_err(system("a thread"))?);
         let address = endpoint.address();
@@ -285,9 +295,10 @@ impl LinkEvents for FromNodes {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, mut renewal: Renewal) {
         let mut due = None;
         while let Some(said) = self.clock.wait(due) {
+            renewal.on_time(SystemTime::now());
             let now = self.clock.now();
             let mut state = self.state.lock();
             said.into_iter().for_each(|said| state.on_tables(now, said));

@@ -19,6 +19,7 @@ use crate::log::Log;
 use crate::member::{About, Member};
 use crate::neighbours::{Accepting, Asides, Neighbours, Serving};
 use crate::printing::Printing;
+use crate::renewal::Renewal;
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
@@ -43,6 +44,9 @@ const JOIN_AGAIN: Duration = Duration::from_millis(100);
 const OWN_TOKEN: Duration = Duration::from_secs(60);
 /// Where drivers attach, in the daemon's directory: the longest of the paths there.
 const ATTACH_SOCKET: &str = "node/attach.sock";
+
+/// Where the daemon's certificate and key are, in its directory.
+const IDENTITY: &str = "identity";
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -248,12 +252,15 @@ impl Daemon {
             ..EndpointOptions::default()
         };
         let accepting = Arc::new(Accepting(neighbours.clone()));
-        let endpoint = Arc::new(Endpoint::bind(own_address(&config, from), identity, accepting, options)?);
+        let endpoint =
+            Arc::new(Endpoint::bind(own_address(&config, from), identity.clone(), accepting, options)?);
+        let renewal = Renewal::new(identity, directory.path().join(IDENTITY), endpoint.renewer());
         neighbours.set_endpoint(&endpoint);
         elsewhere.set_endpoint(&endpoint);
         let address = reached_at(endpoint.address(), from);
         let about = About { address, labels: config.labels.clone(), resources: offered(&config) };
-        let member = Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone());
+        let member =
+            Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone(), renewal);
         let parts = Arc::new(Parts {
             node,
             host,
@@ -402,7 +409,11 @@ impl Drop for Daemon {
 fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Result<Belonging, DaemonError> {
     let (head, token, control) = match &config.role {
         Role::Head => {
-            let config = ControlConfig { directory: directory.to_owned(), listen: config.listen };
+            let config = ControlConfig {
+                directory: directory.to_owned(),
+                listen: config.listen,
+                certificate_lifetime: None,
+            };
             let control = Control::start(&config)?;
             (control.address(), control.token(OWN_TOKEN), Some(control))
         }
@@ -411,7 +422,7 @@ fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Res
         }
     };
     let joined = join(head, &token, notice)?;
-    joined.identity.save(&directory.join("identity"))?;
+    joined.identity.save(&directory.join(IDENTITY))?;
     Ok(Belonging { identity: joined.identity, head: (joined.head, head), from: joined.from, control })
 }
 

@@ -14,6 +14,7 @@ mod member;
 mod neighbours;
 mod peer;
 mod printing;
+mod renewal;
 pub mod testing;
 
 /// The signals that ask a program to end, as an event that can be waited for.

@@ -6,6 +6,7 @@
 use crate::control::{LEAVING, MEMBER_GREETING};
 use crate::elsewhere::Elsewhere;
 use crate::neighbours::Neighbours;
+use crate::renewal::Renewal;
 use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents, SendError};
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::limits::{NODE_HEARTBEAT_MICROSECONDS, NODE_REPORT_MICROSECONDS};
@@ -16,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The pause between two attempts to reach the control process.
 const DIAL_AGAIN: Duration = Duration::from_millis(100);
@@ -37,6 +38,7 @@ pub(crate) struct Member {
     endpoint: Weak<Endpoint>,
     neighbours: Arc<Neighbours>,
     elsewhere: Arc<Elsewhere>,
+    renewal: Renewal,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -84,6 +86,7 @@ impl Member {
         endpoint: &Arc<Endpoint>,
         neighbours: Arc<Neighbours>,
         elsewhere: Arc<Elsewhere>,
+        renewal: Renewal,
     ) -> Arc<Self> {
         let member = Arc::new(Self {
             about,
@@ -91,6 +94,7 @@ impl Member {
             endpoint: Arc::downgrade(endpoint),
             neighbours,
             elsewhere,
+            renewal,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -224,6 +228,9 @@ impl Member {
                 last_heartbeat = Instant::now();
                 self.send_heartbeat();
             }
+            if let Some(wish) = self.renewal.wish(SystemTime::now()) {
+                self.send(&wish);
+            }
             let report = self.elsewhere.report();
             let has_run = !report.run_times.is_empty();
             if has_run || last_report.as_ref() != Some(&(welcomes, report.clone())) {
@@ -279,6 +286,9 @@ impl Member {
             FromControl::Placer { message } => self.elsewhere.on_placer(message),
             FromControl::NameClaimed { name, actor, granted } => {
                 self.elsewhere.on_name_claimed(name, actor, granted);
+            }
+            FromControl::Certified { certificate, lifetime_milliseconds } => {
+                self.renewal.on_certified(certificate, Duration::from_millis(lifetime_milliseconds));
             }
             FromControl::Answered { number, reply } => self.elsewhere.on_answered(number, reply),
         }

@@ -24,13 +24,14 @@ const TOKEN_KEY_FILE: &str = "token.key";
 const TOKEN_KEY_BYTES: usize = 32;
 
 /// Bytes of a public key (Ed25519).
-pub(crate) const PUBLIC_KEY_BYTES: usize = 32;
+pub const PUBLIC_KEY_BYTES: usize = 32;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long an authority's certificate is good.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
-/// How long the certificate of a node or driver is good.
-const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(365);
+/// How long the certificate of a node or driver is good, if nothing else is said. Nodes renew theirs; one that cannot for as
+/// long, because its head is away, needs a token to come back.
+const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(7);
 /// Certificates begin so much in the past: the clocks of machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 
@@ -42,6 +43,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     token_key: hmac::Key,
+    /// How long the certificates are good that it signs.
+    lifetime: Duration,
 }
 
 impl Authority {
@@ -92,7 +95,19 @@ impl Authority {
             issuer: Issuer::new(authority_parameters(), key),
             certificate,
             token_key: hmac::Key::new(hmac::HMAC_SHA256, token_key),
+            lifetime: CERTIFICATE_LIFETIME,
         }
+    }
+
+    /// The same authority; certificates that it signs from now on are good for so long.
+    pub fn with_lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// How long certificates are good that it signs.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
     }
 
     /// What joining nodes know the cluster by.
@@ -112,14 +127,15 @@ impl Authority {
         Ok(self.identity(certificate, &key))
     }
 
-    /// A certificate for a key of somebody else, who shows that he has it whenever he uses it.
-    pub(crate) fn certify(
+    /// A certificate for a key of another machine, which shows that it has the key whenever it uses the certificate.
+    pub fn certify(
         &self,
         node: NodeId,
         role: Role,
         public_key: [u8; PUBLIC_KEY_BYTES],
-    ) -> Result<CertificateDer<'static>, IdentityError> {
-        self.sign(&PublicKey(public_key), Name { node, role }.to_string())
+    ) -> Result<Vec<u8>, IdentityError> {
+        let certificate = self.sign(&PublicKey(public_key), Name { node, role }.to_string())?;
+        Ok(certificate.to_vec())
     }
 
     /// The key and certificate that joining nodes are shown.
@@ -147,7 +163,7 @@ impl Authority {
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         parameters.serial_number = Some(new_serial());
-        set_lifetime(&mut parameters, CERTIFICATE_LIFETIME);
+        set_lifetime(&mut parameters, self.lifetime);
         Ok(parameters.signed_by(key, &self.issuer).map_err(signing)?.der().clone())
     }
 
@@ -222,5 +238,6 @@ fn set_lifetime(parameters: &mut CertificateParams, lifetime: Duration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     parameters.not_before = epoch + now.saturating_sub(CLOCK_DIFFERENCE);
-    parameters.not_after = epoch + now + lifetime;
+    // The last second counts.
+    parameters.not_after = epoch + (now + lifetime).saturating_sub(Duration::from_secs(1));
 }

@@ -22,7 +22,7 @@ use crate::identity::{Identity, IdentityError, Name, Role};
 use crate::join::Door;
 use crate::link::{self, DialError, Link, LinkEvents, Peer, Shared};
 use crate::timing::Timing;
-use crate::tls::{Configurations, Service};
+use crate::tls::{Configurations, Current, Service};
 use crate::wire::WireError;
 use aktis_protocol::{NodeId, ObjectId, limits};
 use complaints::Complaints;
@@ -32,8 +32,8 @@ use servings::Servings;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -98,7 +98,7 @@ pub struct Endpoint {
 struct Inner {
     identity: Identity,
     address: SocketAddr,
-    configurations: Configurations,
+    configurations: Arc<Current>,
     events: Arc<dyn EndpointEvents>,
     timing: Timing,
     links: Mutex<HashMap<LinkId, Arc<Shared>>>,
@@ -124,10 +124,7 @@ impl Endpoint {
         let listener = TcpListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true)?;
         let inner = Arc::new(Inner {
-            configurations: Configurations::new(
-                &identity,
-                options.door.as_ref().map(|door| &*door.authority),
-            )?,
+            configurations: Arc::new(Current::new(configurations(&identity, options.door.as_ref())?)),
             identity,
             address: listener.local_addr()?,
             events,
@@ -172,12 +169,13 @@ impl Endpoint {
         }
         let inner = &self.inner;
         let (id, name) = (LinkId::random(), Name { node, role: Role::Node });
-        let configuration = inner.configurations.client(Service::Link);
+        let configurations = inner.configurations.get();
+        let configuration = configurations.client(Service::Link);
         let deadline = Instant::now() + inner.timing.handshake;
         let hello = Hello::Open { link: id, greeting };
         let (wire, _) = link::say_hello(address, configuration, name, &hello, deadline)?;
         let peer = Peer { node, role: Role::Node, address };
-        let shared = Shared::dialled(id, peer, Arc::clone(configuration), wire, inner.timing);
+        let shared = Shared::dialled(id, peer, Arc::clone(&inner.configurations), wire, inner.timing);
         let shared = shared.map_err(WireError::from)?;
         inner.admit(&shared)?;
         let link = Link(Arc::clone(&shared));
@@ -219,8 +217,14 @@ impl Endpoint {
         streams: usize,
     ) -> Result<(), PullError> {
         let Inner { configurations, pool, timing, .. } = &*self.inner;
+        let configurations = configurations.get();
         let means = (configurations.client(Service::Bulk), pool, timing);
         bulk::pull((node, address), object, destination, streams, means)
+    }
+
+    /// Renews its certificate, without keeping it alive.
+    pub fn renewer(&self) -> Renewer {
+        Renewer(Arc::downgrade(&self.inner))
     }
 
     /// How many links there are.
@@ -242,6 +246,24 @@ impl Endpoint {
             // It panics only if something here is wrong, and then has said so.
             let _ = acceptor.join();
         }
+    }
+}
+
+/// The configurations of an identity; others can join if there is a door.
+fn configurations(identity: &Identity, door: Option<&Door>) -> Result<Configurations, IdentityError> {
+    Configurations::new(identity, door.map(|door| &*door.authority))
+}
+
+/// Renews the certificate of an endpoint; see [`Endpoint::renewer`].
+#[derive(Clone)]
+pub struct Renewer(Weak<Inner>);
+
+impl Renewer {
+    /// Has the endpoint use another certificate, and another one for those who join, from the next connection on.
+    pub fn renew(&self, identity: &Identity) -> Result<(), EndpointError> {
+        let Some(inner) = self.0.upgrade() else { return Ok(()) };
+        inner.configurations.set(configurations(identity, inner.door.as_ref())?);
+        Ok(())
     }
 }
 

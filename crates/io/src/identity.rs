@@ -4,8 +4,10 @@
 //! 1. The key never leaves the process and the private directory that it is kept in.
 //! 2. The certificate says one node id and one role, and nothing else that anybody goes by.
 
+use crate::authority::PUBLIC_KEY_BYTES;
 use crate::files;
 use aktis_protocol::{ClusterId, NodeId, SessionId, ids::ParseIdError};
+use rcgen::{KeyPair, PKCS_ED25519};
 use ring::digest;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
@@ -194,6 +196,21 @@ impl Identity {
         files::write_private(&directory.join(KEY_FILE), self.key.secret_pkcs8_der())?;
         files::write_private(&directory.join(AUTHORITY_FILE), &self.authority)?;
         files::write_private(&directory.join(CERTIFICATE_FILE), &self.certificate)
+    }
+
+    /// The same one with another certificate for its key; `None` if that is not for the same name.
+    pub fn renewed(&self, certificate: Vec<u8>) -> Option<Self> {
+        let certificate = CertificateDer::from(certificate);
+        let is_same = name_in(&certificate)? == self.name;
+        is_same.then(|| Self { certificate, ..self.clone() })
+    }
+
+    /// The public half of its key.
+    pub fn public_key(&self) -> Result<[u8; PUBLIC_KEY_BYTES], IdentityError> {
+        let signing = |error: rcgen::Error| IdentityError::Signing(error.to_string());
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&self.key, &PKCS_ED25519).map_err(signing)?;
+        let wrong = |_| IdentityError::Signing("its key is of another kind".to_owned());
+        key.public_key_raw().try_into().map_err(wrong)
     }
 
     /// Whose it is.

@@ -96,7 +96,7 @@ impl Door {
         let node = random_node_id();
         self.admission.admit(node, request.role, from).map_err(Refusal::Other)?;
         let certificate = self.authority.certify(node, request.role, request.public_key);
-        let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?.to_vec();
+        let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?;
         let answer = JoinAnswer { certificate, authority: self.authority.certificate().to_vec(), head };
         Ok(postcard::to_stdvec(&answer).expect("an answer can be encoded"))
     }

@@ -22,9 +22,9 @@ mod tls;
 mod token;
 mod wire;
 
-pub use authority::Authority;
+pub use authority::{Authority, PUBLIC_KEY_BYTES};
 pub use bulk::{Destination, Opened, PullError, STREAMS_MAX, Serve, Source};
-pub use endpoint::{Endpoint, EndpointError, EndpointEvents, EndpointOptions, Log};
+pub use endpoint::{Endpoint, EndpointError, EndpointEvents, EndpointOptions, Log, Renewer};
 pub use frame::FrameError;
 pub use hello::Refusal;
 pub use identity::{Fingerprint, Identity, IdentityError, Role, random_node_id};

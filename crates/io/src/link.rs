@@ -21,12 +21,12 @@ use crate::frame::{self, Kind};
 use crate::hello::{LinkId, Refusal, Welcome};
 use crate::identity::{Name, Role};
 use crate::timing::Timing;
+use crate::tls::Current;
 use crate::wire::Wire;
 use aktis_protocol::{NodeId, limits};
 use carrier::Carrier;
 use outbox::Outbox;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ impl std::fmt::Debug for Link {
 /// How a link whose connection has failed gets another one.
 enum Side {
     /// It dials.
-    Dialled(Arc<ClientConfig>),
+    Dialled(Arc<Current>),
     /// It waits to be dialled.
     Accepted,
 }
@@ -202,11 +202,11 @@ impl Shared {
     pub(crate) fn dialled(
         id: LinkId,
         peer: Peer,
-        configuration: Arc<ClientConfig>,
+        configurations: Arc<Current>,
         wire: Wire,
         timing: Timing,
     ) -> io::Result<Arc<Self>> {
-        Self::new(id, peer, Side::Dialled(configuration), Some(wire), timing)
+        Self::new(id, peer, Side::Dialled(configurations), Some(wire), timing)
     }
 
     /// A link whose other end has dialled; what is sent on it waits until it [begins](Self::begin).

@@ -7,6 +7,7 @@
 
 use crate::authority::{Authority, DOOR_NAME};
 use crate::identity::{Fingerprint, Identity, IdentityError, Name};
+use parking_lot::RwLock;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring as provider};
@@ -103,6 +104,23 @@ impl Configurations {
             Service::Bulk => Some(&self.bulk_server),
             Service::Join => self.join_server.as_ref(),
         }
+    }
+}
+
+/// The configurations of an endpoint, which change when its certificate is renewed. Connections that there are go on.
+pub(crate) struct Current(RwLock<Arc<Configurations>>);
+
+impl Current {
+    pub(crate) fn new(configurations: Configurations) -> Self {
+        Self(RwLock::new(Arc::new(configurations)))
+    }
+
+    pub(crate) fn get(&self) -> Arc<Configurations> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub(crate) fn set(&self, configurations: Configurations) {
+        *self.0.write() = Arc::new(configurations);
     }
 }
 

@@ -82,6 +82,11 @@ pub enum ToControl {
         /// The actor that had it.
         actor: ActorId,
     },
+    /// The sender, a member, wants another certificate before its own expires. Answer: [`FromControl::Certified`].
+    CertificateWanted {
+        /// The public half of its key.
+        public_key: [u8; 32],
+    },
     /// A question; it is asked again after the link was lost, with the same number. Answer: [`FromControl::Answered`].
     Asked {
         /// Higher than those of all questions before it, of the same node.
@@ -168,6 +173,13 @@ pub enum FromControl {
         actor: ActorId,
         /// Whether it has.
         granted: bool,
+    },
+    /// The answer to [`ToControl::CertificateWanted`].
+    Certified {
+        /// The certificate.
+        certificate: Vec<u8>,
+        /// How long it is good from now on.
+        lifetime_milliseconds: u64,
     },
     /// The answer to [`ToControl::Asked`].
     Answered {

@@ -46,19 +46,23 @@ impl Files {
         }
     }
 
-    /// The control process's own identity, which the authority makes once.
+    /// Where the control process's own identity is kept.
+    pub(super) fn identity_directory(&self) -> PathBuf {
+        self.0.path().join("identity")
+    }
+
+    /// The control process's own identity: its id stays, its key and certificate are made anew at each start.
     pub(super) fn identity(&self, authority: &Authority) -> Result<Identity, ControlError> {
-        let place = self.0.path().join("identity");
-        match Identity::load(&place) {
-            Ok(identity) => Ok(identity),
+        let place = self.identity_directory();
+        let node = match Identity::load(&place) {
+            Ok(identity) => identity.node(),
             // It was never written, or not to its end.
-            Err(_) if !self.address_path().exists() => {
-                let identity = authority.issue(random_node_id(), Role::Node)?;
-                identity.save(&place)?;
-                Ok(identity)
-            }
-            Err(error) => Err(error.into()),
-        }
+            Err(_) if !self.address_path().exists() => random_node_id(),
+            Err(error) => return Err(error.into()),
+        };
+        let identity = authority.issue(node, Role::Node)?;
+        identity.save(&place)?;
+        Ok(identity)
     }
 
     /// Listens: where it is told to, or has listened before, or at the usual port, or any other if that is taken.

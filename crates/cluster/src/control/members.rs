@@ -7,7 +7,7 @@
 use super::send;
 use super::state::{State, records_go};
 use super::tables::node_in;
-use aktis_io::Link;
+use aktis_io::{Link, PUBLIC_KEY_BYTES, Role};
 use aktis_logic::Time;
 use aktis_logic::machine::placer::PlacerInput;
 use aktis_protocol::control::decode;
@@ -147,6 +147,22 @@ impl State {
             self.left.push_back((records_go(now), sender));
         }
         self.step(now, PlacerInput::NodeLeft { node });
+    }
+
+    /// A member renews its certificate: another one for the same id. Who it is was verified when its link began.
+    pub(super) fn on_certificate_wanted(
+        &self,
+        node: NodeId,
+        link: &Link,
+        public_key: [u8; PUBLIC_KEY_BYTES],
+    ) {
+        match self.authority.certify(node, Role::Node, public_key) {
+            Ok(certificate) => {
+                let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;
+                send(link, &FromControl::Certified { certificate, lifetime_milliseconds });
+            }
+            Err(error) => eprintln!("aktis: the certificate of node {node} was not renewed: {error}"),
+        }
     }
 
     /// A link is over. A node that has not said that it leaves stays a member until its lease lapses.

@@ -6,7 +6,7 @@ use super::members::Members;
 use super::names::Names;
 use super::tables::Tables;
 use super::{ControlError, send};
-use aktis_io::Link;
+use aktis_io::{Authority, Link};
 use aktis_logic::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use aktis_logic::membership::Membership;
 use aktis_logic::{Machine, Time};
@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) left: VecDeque<(Time, Sender)>,
     /// `None` at the end.
     pub(super) tables: Option<Tables>,
+    /// Signs the certificates of members.
+    pub(super) authority: Arc<Authority>,
 }
 
 /// How long what a node has told of objects and tasks stays after its membership: until those have said so who still hold
@@ -41,7 +43,12 @@ pub(super) fn records_go(now: Time) -> Time {
 
 impl State {
     /// As it was left on disk.
-    pub(super) fn load(files: &Files, own: NodeId, clock: &Arc<Clock>) -> Result<Self, ControlError> {
+    pub(super) fn load(
+        files: &Files,
+        authority: &Arc<Authority>,
+        own: NodeId,
+        clock: &Arc<Clock>,
+    ) -> Result<Self, ControlError> {
         let (tables, found) = Tables::open(files, own, clock)?;
         let now = clock.now();
         let mut membership = Membership::new(found.next_epoch);
@@ -60,6 +67,7 @@ impl State {
             estates: VecDeque::new(),
             left: found.left.into_iter().map(|sender| (records_go(now), sender)).collect(),
             tables: Some(tables),
+            authority: authority.clone(),
         };
         nodes.into_iter().for_each(|node| state.step(now, PlacerInput::NodeAwaited { node }));
         found.groups.into_iter().for_each(|row| state.step(now, PlacerInput::GroupRestored { row }));
@@ -87,6 +95,9 @@ impl State {
             }
             ToControl::Placer { epoch, message } => {
                 self.step(now, PlacerInput::Received { from, epoch, message });
+            }
+            ToControl::CertificateWanted { public_key } => {
+                self.on_certificate_wanted(from, link, public_key);
             }
             ToControl::NameClaimed { actor } => self.on_name_claimed(from, link, actor),
             ToControl::NameFreed { name, actor } => self.on_name_freed(&name, from, actor),

@@ -16,8 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts one. What the one before still writes keeps its store open for a moment, as long as the process lives.
 fn control(directory: &Path) -> Control {
-    let config =
-        ControlConfig { directory: directory.join("head"), listen: Some(([127, 0, 0, 1], 0).into()) };
+    let config = ControlConfig {
+        directory: directory.join("head"),
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        certificate_lifetime: None,
+    };
     let until = Instant::now() + PATIENCE;
     loop {
         match Control::start(&config) {
@@ -367,4 +370,18 @@ fn a_driver_is_no_member() {
     let ears = |_: &Link| -> Box<dyn LinkEvents> { Box::new(Ears(said)) };
     let refused = endpoint.dial(place.node(), place.address(), MEMBER_GREETING.to_vec(), ears);
     assert!(refused.expect_err("refused").to_string().contains("talks to nodes only"));
+}
+
+#[test]
+fn a_control_process_whose_certificate_has_expired_starts_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = control(directory.path());
+    let id = first.endpoint.as_ref().expect("open").node();
+    let (place, keys) = (first.directory().join("identity"), first.directory().join("authority"));
+    drop(first);
+    let expired = Authority::open(&keys).expect("the authority").with_lifetime(Duration::ZERO);
+    expired.issue(id, Role::Node).expect("signed").save(&place).expect("saved");
+    let second = control(directory.path());
+    assert_eq!(second.endpoint.as_ref().expect("open").node(), id, "members know it by its id");
+    Node::new(&second).dial(&second).join(Vec::new());
 }

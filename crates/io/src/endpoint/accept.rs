@@ -103,7 +103,7 @@ impl Guest {
     }
 
     fn shake_hands(self, socket: TcpStream, deadline: Instant) -> Result<(), Refused> {
-        let (mut wire, service) = Wire::accept(socket, &self.inner.configurations, deadline)?;
+        let (mut wire, service) = Wire::accept(socket, &self.inner.configurations.get(), deadline)?;
         // Whoever joins has no name yet, and gets no further than that.
         let peer = if service == Service::Join { None } else { Some(wire.peer()?) };
         let limit =

@@ -57,7 +57,8 @@ impl Scene {
 
     fn say(&self, who: &Endpoint, hello: &Hello) -> Option<Refusal> {
         let name = Name { node: self.far.node(), role: Role::Node };
-        let configuration = who.inner.configurations.client(Service::Link);
+        let configurations = who.inner.configurations.get();
+        let configuration = configurations.client(Service::Link);
         let deadline = Instant::now() + PATIENCE;
         match link::say_hello(self.far.address(), configuration, name, hello, deadline) {
             Ok(_) => None,
@@ -103,4 +104,36 @@ fn a_link_that_nobody_has_is_over() {
     assert_eq!(scene.say(&scene.near, &hello), Some(Refusal::UnknownLink));
     assert_eq!(scene.say(&scene.other, &hello), Some(Refusal::UnknownLink));
     scene.still_works();
+}
+
+#[test]
+fn a_renewed_certificate_counts_from_the_next_connection_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("cluster");
+    let authority = Authority::create(&place).expect("an authority");
+    let expired = Authority::open(&place).expect("the same").with_lifetime(Duration::ZERO);
+    let (sender, _arrived) = channel();
+    let events: Arc<dyn EndpointEvents> = Arc::new(Queue(Mutex::new(sender.clone())));
+    let endpoint = |identity: &Identity| {
+        let options = EndpointOptions { log: Some(Arc::new(|_| {})), ..EndpointOptions::default() };
+        let address = ([127, 0, 0, 1], 0).into();
+        Endpoint::bind(address, identity.clone(), Arc::clone(&events), options).expect("an endpoint")
+    };
+    let old = expired.issue(random_node_id(), Role::Node).expect("an identity");
+    let (node, other) =
+        (endpoint(&old), endpoint(&authority.issue(random_node_id(), Role::Node).expect("one")));
+    let dial = |from: &Endpoint, to: &Endpoint| {
+        let sender = sender.clone();
+        let events = |_: &Link| -> Box<dyn LinkEvents> { Box::new(Queued(sender)) };
+        from.dial(to.node(), to.address(), Vec::new(), events)
+    };
+    assert!(dial(&node, &other).is_err() && dial(&other, &node).is_err(), "it has expired");
+    let key = old.public_key().expect("a key");
+    let certificate = authority.certify(old.node(), Role::Node, key).expect("signed");
+    let renewed = old.renewed(certificate).expect("for the same name");
+    node.renewer().renew(&renewed).expect("renewed");
+    dial(&node, &other).expect("it dials");
+    dial(&other, &node).expect("it is dialled");
+    let others = authority.certify(random_node_id(), Role::Node, key).expect("signed");
+    assert!(old.renewed(others).is_none(), "that is for another node");
 }

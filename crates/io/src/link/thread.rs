@@ -5,7 +5,7 @@ use super::{LinkEnd, LinkEvents, Peer, Shared, Side};
 use crate::frame::Kind;
 use crate::hello::{Hello, Refusal, Welcome};
 use crate::identity::Name;
-use crate::tls;
+use crate::tls::{self, Service};
 use crate::wire::{Wire, WireError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustls::ClientConfig;
@@ -115,7 +115,10 @@ impl Thread<'_> {
         }
         match &self.shared.side {
             Side::Accepted => ControlFlow::Continue(()),
-            Side::Dialled(configuration) => self.redial(configuration, now),
+            Side::Dialled(configurations) => {
+                let configurations = configurations.get();
+                self.redial(configurations.client(Service::Link), now)
+            }
         }
     }
 

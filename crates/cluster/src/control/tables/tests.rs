@@ -165,7 +165,8 @@ fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
     settle(&tables);
     drop(tables);
 
-    let state = State::load(&files, OWN, &Arc::default()).expect("loaded");
+    let authority = Arc::new(files.authority().expect("made"));
+    let state = State::load(&files, &authority, OWN, &Arc::default()).expect("loaded");
     let tables = state.tables.as_ref().expect("open");
     let row_of = |table, key| match ask(tables, Query::Row { table, key }) {
         Answer::Row(row) => row,

@@ -1,0 +1,67 @@
+//! This node's certificate, which the control process renews over the link that there is.
+//!
+//! The key and the id stay. Links and connections that there are go on; new ones show the new certificate.
+
+use crate::control::renewed_after;
+use aktis_io::{Identity, Renewer};
+use aktis_protocol::member::ToControl;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// The pause before a certificate is asked for again that has not come.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(crate) struct Renewal {
+    /// Where the identity is kept.
+    place: PathBuf,
+    endpoint: Renewer,
+    state: Mutex<State>,
+}
+
+struct State {
+    identity: Identity,
+    due: SystemTime,
+}
+
+impl Renewal {
+    /// The certificate may be of any age; how long one is good is said with the next. So that is wanted at once.
+    pub(crate) fn new(identity: Identity, place: PathBuf, endpoint: Renewer) -> Self {
+        let state = Mutex::new(State { identity, due: SystemTime::UNIX_EPOCH });
+        Self { place, endpoint, state }
+    }
+
+    /// What to say to the control process, if it is time.
+    pub(crate) fn wish(&self, now: SystemTime) -> Option<ToControl> {
+        let mut state = self.state.lock();
+        if now < state.due {
+            return None;
+        }
+        state.due = now + ASK_AGAIN;
+        match state.identity.public_key() {
+            Ok(public_key) => Some(ToControl::CertificateWanted { public_key }),
+            Err(error) => {
+                eprintln!("aktis: the certificate of this node cannot be renewed: {error}");
+                state.due = now + renewed_after(Duration::from_secs(24 * 60 * 60));
+                None
+            }
+        }
+    }
+
+    /// The control process has sent another certificate, which is good for so long.
+    pub(crate) fn on_certified(&self, certificate: Vec<u8>, lifetime: Duration) {
+        let mut state = self.state.lock();
+        let Some(identity) = state.identity.renewed(certificate) else {
+            return eprintln!("aktis: the control process has sent a certificate for another node");
+        };
+        // In use first: a full disk is no reason to let it expire.
+        if let Err(error) = self.endpoint.renew(&identity) {
+            return eprintln!("aktis: the new certificate of this node cannot be used: {error}");
+        }
+        if let Err(error) = identity.save(&self.place) {
+            eprintln!("aktis: the new certificate of this node was not kept: {error}");
+        }
+        *state = State { identity, due: SystemTime::now() + renewed_after(lifetime) };
+    }
+}

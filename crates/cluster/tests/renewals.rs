@@ -1,0 +1,70 @@
+//! Certificates that are good for seconds, under load.
+
+use aktis::prelude::*;
+use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, Role};
+use aktis_protocol::Amount;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// X.509 counts in seconds.
+const LIFETIME: Duration = Duration::from_secs(4);
+
+#[remote]
+fn doubled(bytes: Vec<u8>) -> Vec<u8> {
+    bytes.iter().map(|byte| byte * 2).collect()
+}
+
+fn start(directory: &Path, control: &Control, cpus: u64) -> Daemon {
+    let (address, token) = (control.address().to_string(), control.token(PATIENCE).to_string());
+    let config = DaemonConfig {
+        directory: directory.to_owned(),
+        role: Role::Member { address, token },
+        listen: None,
+        resources: BTreeMap::from([("CPU".to_owned(), Amount::units(cpus))]),
+        labels: BTreeMap::new(),
+        store_bytes: Some(256 << 20),
+        spill_directory: None,
+        spill_bytes_max: None,
+    };
+    Daemon::start(config).expect("a daemon")
+}
+
+#[test]
+fn certificates_are_renewed_under_load_without_a_failed_call() {
+    let base = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| base.path().join(name);
+    let control = Control::start(&ControlConfig {
+        directory: at("head"),
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        certificate_lifetime: Some(LIFETIME),
+    });
+    let control = control.expect("a control process");
+    let mut daemons = vec![start(&at("0"), &control, 0), start(&at("1"), &control, 1)];
+    let certificates = || {
+        let read = |path: &str| std::fs::read(at(path)).expect("a certificate");
+        ["head/control/identity/identity.crt", "0/identity/identity.crt", "1/identity/identity.crt"].map(read)
+    };
+    let first = certificates();
+    let session = Session::connect(daemons[0].attach_directory().to_str().expect("text")).expect("a session");
+    let _entered = session.enter();
+    let (begun, mut calls) = (Instant::now(), 0);
+    while begun.elapsed() < 3 * LIFETIME {
+        // Large enough to be pulled, over connections of its own.
+        let answer = doubled::remote(vec![3; 1 << 20]).get_timeout(PATIENCE).expect("it runs");
+        assert!(answer.len() == 1 << 20 && answer[0] == 6);
+        calls += 1;
+    }
+    assert!(calls > 3, "{calls} calls");
+    let now = certificates();
+    assert!(first.iter().zip(&now).all(|(first, now)| first != now), "all were renewed");
+
+    // Whoever comes now meets all the others for the first time: nobody shows a certificate that has expired.
+    daemons.push(start(&at("2"), &control, 1));
+    let deadline = Instant::now() + PATIENCE;
+    while daemons.iter().any(|daemon| daemon.linked_nodes() < daemons.len() - 1) {
+        assert!(Instant::now() < deadline, "the nodes have not found each other");
+        std::thread::yield_now();
+    }
+}
