@@ -102,9 +102,10 @@ pub(crate) struct Start {
     #[arg(long, group = "role")]
     pub(crate) head: bool,
     /// Join the cluster whose head listens there
-    #[arg(long, value_name = "HOST:PORT", value_parser = values::address, requires = "token", group = "role")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = values::address, group = "role")]
     pub(crate) address: Option<String>,
-    /// The token that the head has printed; `-` reads it from the standard input, where other users cannot see it
+    /// The token that the head has printed; `-` reads it from the standard input, where other users cannot see it. A
+    /// machine that was a node of the cluster before needs none while its certificate is good
     #[arg(long, value_name = "TOKEN", conflicts_with = "head")]
     pub(crate) token: Option<String>,
     /// Listen for other machines on this address of this machine [default: a head, where only this machine can reach

@@ -47,7 +47,7 @@ pub(crate) fn start(
         command.arg("--spill-directory").arg(spill_directory);
     }
     let token = match &config.role {
-        Role::Head => None,
+        Role::Head | Role::Returning { .. } => None,
         Role::Member { token, .. } => Some(token),
     };
     let input = match token {

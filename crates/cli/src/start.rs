@@ -39,7 +39,7 @@ pub(crate) fn start(
     let notice: fn(&str) = if in_background { background::notice } else { |words| eprintln!("{words}") };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
         Role::Head => head::run(&config, given, restart, on_ready, notice),
-        Role::Member { .. } => run(config, on_ready, notice),
+        Role::Member { .. } | Role::Returning { .. } => run(config, on_ready, notice),
     };
     match in_background {
         true => background::run(&directory, |mut report| run(&mut report)),
@@ -98,6 +98,9 @@ fn greeting(daemon: &Daemon, directory: &std::path::Path) -> String {
 fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> {
     let role = match arguments.address {
         None => Role::Head,
+        Some(address) if arguments.token.is_none() && aktis_cluster::can_return(&directory) => {
+            Role::Returning { address }
+        }
         Some(address) => Role::Member { address, token: token(arguments.token)? },
     };
     let named = [

@@ -37,7 +37,7 @@ use crate::directory::{Directory, DirectoryError};
 use aktis_io::durable::DurableError;
 use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
-    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token,
+    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token, random_node_id,
 };
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
@@ -60,6 +60,10 @@ pub(crate) use renewal::renewed_after;
 
 /// The greeting of a link from a node.
 pub(crate) const MEMBER_GREETING: &[u8] = b"member";
+
+/// The greeting of a link from a machine that was a node before, and wants to be another one; its public key follows.
+/// Answer: [`FromControl::Certified`], with a certificate for an id that is chosen here.
+pub(crate) const RETURN_GREETING: &[u8] = b"return";
 
 /// Why a node closes its link when it leaves the cluster. If it closes it for another reason, it comes back.
 pub(crate) const LEAVING: &str = "the node ends";
@@ -257,12 +261,27 @@ struct Events(Weak<Shared>);
 
 impl EndpointEvents for Events {
     fn on_link(&self, peer: &Peer, greeting: &[u8], link: &Link) -> Result<Box<dyn LinkEvents>, String> {
-        if greeting != MEMBER_GREETING || peer.role != Role::Node {
+        let is_known = greeting == MEMBER_GREETING || greeting.starts_with(RETURN_GREETING);
+        if !is_known || peer.role != Role::Node {
             return Err("the control process talks to nodes only".to_owned());
         }
         let shared = self.0.upgrade().ok_or("the control process ends")?;
+        if let Some(public_key) = greeting.strip_prefix(RETURN_GREETING) {
+            let public_key = public_key.try_into().map_err(|_| "this is no public key")?;
+            shared.state.lock().on_certificate_wanted(random_node_id(), link, public_key);
+            return Ok(Box::new(Answered));
+        }
         Ok(Box::new(FromNodes { shared, node: peer.node, link: link.clone() }))
     }
+}
+
+/// A link on which all is said.
+struct Answered;
+
+impl LinkEvents for Answered {
+    fn on_frames(&mut self, _frames: Frames<'_>) {}
+
+    fn on_closed(&mut self, _end: &LinkEnd) {}
 }
 
 struct FromNodes {

@@ -20,6 +20,7 @@ use crate::member::{About, Member};
 use crate::neighbours::{Accepting, Asides, Neighbours, Serving};
 use crate::printing::Printing;
 use crate::renewal::Renewal;
+use crate::returning::{self, ReturnError};
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
@@ -40,6 +41,8 @@ use std::time::Duration;
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before a control process that does not answer is asked again.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
+/// Tries to come back by a certificate over connections that break.
+const RETURN_TRIES_MAX: u32 = 5;
 /// How long the token is good with which a daemon joins a control process in the same process.
 const OWN_TOKEN: Duration = Duration::from_secs(60);
 /// Where drivers attach, in the daemon's directory: the longest of the paths there.
@@ -74,6 +77,11 @@ pub struct DaemonConfig {
 pub enum Role {
     /// It joins a control process that is in this process too: for tests, in which nothing has to outlive anything.
     Head,
+    /// It joins one of which this machine was a node before, by the certificate in its directory.
+    Returning {
+        /// Where the head listens: `host:port`.
+        address: String,
+    },
     /// It joins one.
     Member {
         /// Where the head listens: `host:port`.
@@ -88,6 +96,7 @@ impl std::fmt::Debug for Role {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Head => f.write_str("Head"),
+            Self::Returning { address } => write!(f, "Returning {{ address: {address:?} }}"),
             Self::Member { address, .. } => write!(f, "Member {{ address: {address:?} }}"),
         }
     }
@@ -148,6 +157,18 @@ pub enum DaemonError {
     /// The head does not let it in.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// Its certificate does not let it in again.
+    #[error(
+        "the certificate in {} does not let this node join again: {problem}\n\
+         hint: it may have expired, or be of another cluster; `aktis token` on the head prints a token to join with",
+        place.display()
+    )]
+    Return {
+        /// Where the certificate is.
+        place: PathBuf,
+        /// What is in the way.
+        problem: String,
+    },
     /// It is let in, and then not welcomed.
     #[error(
         "the control process at {address} has not welcomed this node within {} seconds: {problem}",
@@ -285,7 +306,7 @@ impl Daemon {
         // By this, drivers find the node of their machine that belongs to a cluster.
         let known_as = match &config.role {
             Role::Head => format!("{}\n", head.1),
-            Role::Member { address, .. } => format!("{}\n{address}\n", head.1),
+            Role::Member { address, .. } | Role::Returning { address } => format!("{}\n{address}\n", head.1),
         };
         let address = daemon.attach_directory().join(aktis_daemon::ADDRESS_FILE);
         std::fs::write(address, known_as).map_err(system("a file in its directory"))?;
@@ -417,13 +438,61 @@ fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Res
             let control = Control::start(&config)?;
             (control.address(), control.token(OWN_TOKEN), Some(control))
         }
+        Role::Returning { address } => return come_back(resolve(address)?, directory, notice),
         Role::Member { address, token } => {
             (resolve(address)?, token.parse().map_err(|_| DaemonError::Token)?, None)
         }
     };
     let joined = join(head, &token, notice)?;
-    joined.identity.save(&directory.join(IDENTITY))?;
+    let place = directory.join(IDENTITY);
+    joined.identity.save(&place)?;
+    let kept = returning::keep_control(&place, joined.head);
+    kept.map_err(|source| DaemonError::System { what: "a file in its directory", source })?;
     Ok(Belonging { identity: joined.identity, head: (joined.head, head), from: joined.from, control })
+}
+
+/// Joins again by the certificate of the node that was here before, as soon as the control process answers.
+fn come_back(head: SocketAddr, directory: &Path, notice: impl Fn(&str)) -> Result<Belonging, DaemonError> {
+    let place = directory.join(IDENTITY);
+    let old = Identity::load(&place)?;
+    let refused = |problem: String| DaemonError::Return { place: place.clone(), problem };
+    let control =
+        returning::control_in(&place).ok_or_else(|| refused("its cluster is not known".to_owned()))?;
+    let system = |source| DaemonError::System { what: "a way to the head", source };
+    let (mut waits, mut tries) = (false, 0);
+    loop {
+        let from = returning::address_towards(head).map_err(system)?;
+        match returning::come_back(&old, (control, head), from, JOIN_PATIENCE) {
+            Ok(identity) => {
+                identity.save(&place)?;
+                return Ok(Belonging { identity, head: (control, head), from, control: None });
+            }
+            Err(ReturnError::Refused(problem)) => return Err(refused(problem)),
+            Err(ReturnError::Broken(problem)) if tries >= RETURN_TRIES_MAX => return Err(refused(problem)),
+            Err(ReturnError::Broken(_)) => {
+                tries += 1;
+                std::thread::sleep(JOIN_AGAIN);
+            }
+            Err(ReturnError::Away(problem)) => {
+                if !std::mem::replace(&mut waits, true) {
+                    notice(&awaited(head, &problem));
+                }
+                std::thread::sleep(JOIN_AGAIN);
+            }
+        }
+    }
+}
+
+/// Whether a node was in a daemon's directory before, which can come back without a token.
+pub fn can_return(directory: &Path) -> bool {
+    returning::control_in(&directory.join(IDENTITY)).is_some()
+}
+
+fn awaited(head: SocketAddr, problem: &str) -> String {
+    format!(
+        "aktis: the control process at {head} does not answer ({problem}); this node waits for it\n\
+         hint: is it running, and can this machine reach that address?"
+    )
 }
 
 /// Joins, as soon as the control process answers.
@@ -433,10 +502,7 @@ fn join(head: SocketAddr, token: &Token, notice: impl Fn(&str)) -> Result<aktis_
         match aktis_io::join(head, token, Rank::Node, JOIN_PATIENCE) {
             Err(JoinError::Wire { error, .. }) => {
                 if !std::mem::replace(&mut waits, true) {
-                    notice(&format!(
-                        "aktis: the control process at {head} does not answer ({error}); this node waits for it\n\
-                         hint: is it running, and can this machine reach that address?"
-                    ));
+                    notice(&awaited(head, &error.to_string()));
                 }
                 std::thread::sleep(JOIN_AGAIN);
             }
@@ -461,8 +527,8 @@ fn resolve(address: &str) -> Result<SocketAddr, DaemonError> {
 fn own_address(config: &DaemonConfig, from: IpAddr) -> SocketAddr {
     match (&config.role, config.listen) {
         (Role::Head, Some(listen)) => SocketAddr::new(listen.ip(), 0),
-        (Role::Member { .. }, Some(listen)) => listen,
-        (Role::Head | Role::Member { .. }, None) => SocketAddr::new(from, 0),
+        (Role::Member { .. } | Role::Returning { .. }, Some(listen)) => listen,
+        (Role::Head | Role::Member { .. } | Role::Returning { .. }, None) => SocketAddr::new(from, 0),
     }
 }
 

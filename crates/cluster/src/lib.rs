@@ -15,10 +15,11 @@ mod neighbours;
 mod peer;
 mod printing;
 mod renewal;
+mod returning;
 pub mod testing;
 
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
 pub use control::{Control, ControlConfig, ControlError, ControlStopper};
-pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper, can_return};
 pub use directory::{Directory, DirectoryError};

@@ -1,7 +1,8 @@
 //! Certificates that are good for seconds, under load.
 
 use aktis::prelude::*;
-use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, Role};
+use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, DaemonError, Role, can_return};
+use aktis_io::{Authority, Identity};
 use aktis_protocol::Amount;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +19,13 @@ fn doubled(bytes: Vec<u8>) -> Vec<u8> {
 
 fn start(directory: &Path, control: &Control, cpus: u64) -> Daemon {
     let (address, token) = (control.address().to_string(), control.token(PATIENCE).to_string());
+    try_start(directory, Role::Member { address, token }, cpus).expect("a daemon")
+}
+
+fn try_start(directory: &Path, role: Role, cpus: u64) -> Result<Daemon, DaemonError> {
     let config = DaemonConfig {
         directory: directory.to_owned(),
-        role: Role::Member { address, token },
+        role,
         listen: None,
         resources: BTreeMap::from([("CPU".to_owned(), Amount::units(cpus))]),
         labels: BTreeMap::new(),
@@ -28,7 +33,7 @@ fn start(directory: &Path, control: &Control, cpus: u64) -> Daemon {
         spill_directory: None,
         spill_bytes_max: None,
     };
-    Daemon::start(config).expect("a daemon")
+    Daemon::start(config)
 }
 
 #[test]
@@ -67,4 +72,41 @@ fn certificates_are_renewed_under_load_without_a_failed_call() {
         assert!(Instant::now() < deadline, "the nodes have not found each other");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_node_comes_back_by_its_certificate_until_that_has_expired() {
+    let base = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| base.path().join(name);
+    let listen = Some(([127, 0, 0, 1], 0).into());
+    let control =
+        Control::start(&ControlConfig { directory: at("head"), listen, certificate_lifetime: None });
+    let control = control.expect("a control process");
+    let returning = || Role::Returning { address: control.address().to_string() };
+    assert!(!can_return(&at("0")), "it was never there");
+    let other = start(&at("1"), &control, 1);
+    let first = start(&at("0"), &control, 0).node();
+    assert!(can_return(&at("0")), "it has ended");
+    let back = try_start(&at("0"), returning(), 0).expect("it comes back");
+    assert_ne!(back.node(), first, "it is another node to all others");
+    let deadline = Instant::now() + PATIENCE;
+    while back.linked_nodes() < 1 || other.linked_nodes() < 1 {
+        assert!(Instant::now() < deadline, "the nodes have not found each other");
+        std::thread::yield_now();
+    }
+    let session = Session::connect(back.attach_directory().to_str().expect("text")).expect("a session");
+    let entered = session.enter();
+    assert!(doubled::remote(vec![1]).get_timeout(PATIENCE) == Ok(vec![2]), "it runs on the other");
+    drop(entered);
+    drop(session);
+    drop(back);
+
+    let place = at("0").join("identity");
+    let id = Identity::load(&place).expect("an identity").node();
+    let expired = Authority::open(&at("head/control/authority")).expect("the keys");
+    let expired = expired.with_lifetime(Duration::ZERO).issue(id, aktis_io::Role::Node).expect("signed");
+    expired.save(&place).expect("saved");
+    let error = try_start(&at("0"), returning(), 0).err().expect("it has expired").to_string();
+    assert!(error.contains("does not let this node join again") && error.contains("hint: "), "{error}");
+    start(&at("0"), &control, 0);
 }

@@ -205,6 +205,13 @@ impl Identity {
         is_same.then(|| Self { certificate, ..self.clone() })
     }
 
+    /// The same key with a certificate for another id; `None` if that is none for the same role.
+    pub fn reissued(&self, certificate: Vec<u8>) -> Option<Self> {
+        let certificate = CertificateDer::from(certificate);
+        let name = name_in(&certificate).filter(|name| name.role == self.name.role)?;
+        Some(Self { name, certificate, ..self.clone() })
+    }
+
     /// The public half of its key.
     pub fn public_key(&self) -> Result<[u8; PUBLIC_KEY_BYTES], IdentityError> {
         let signing = |error: rcgen::Error| IdentityError::Signing(error.to_string());

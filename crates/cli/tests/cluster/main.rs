@@ -16,7 +16,7 @@ mod wire;
 
 use aktis::Error;
 use aktis::prelude::*;
-use machines::{Cluster, PATIENCE, ancestors, run, until};
+use machines::{Cluster, Machine, PATIENCE, aktis, ancestors, run, until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -352,6 +352,26 @@ fn strangers_are_refused_and_the_others_go_on() {
     assert!(errors.contains("expired") && errors.contains("hint: "), "{errors}");
     assert_eq!(cluster.head().count("nodes"), 2);
     cluster.join(1);
+    cluster.wait_for_links();
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+}
+
+#[test]
+fn a_killed_node_comes_back_without_a_token() {
+    let mut cluster = Cluster::new(0, &[1]);
+    cluster.wait_for_links();
+    let (address, _) = cluster.invitation();
+    let mut killed = cluster.machines.pop().expect("a member");
+    killed.kill();
+    let path = killed.path.clone();
+    drop(killed);
+    let errors = |path: &Path| run(path, &["start", "--address", &address]).stderr;
+    let told = String::from_utf8(errors(&cluster.directory.path().join("new"))).unwrap();
+    assert!(told.contains("no token was given"), "{told}");
+    let (back, _) = Machine::start_by(aktis(&path), path, &["--address", &address, "--cpus", "1"]);
+    cluster.machines.push(back);
     cluster.wait_for_links();
     let session = cluster.head().session();
     let _entered = session.enter();

@@ -149,7 +149,8 @@ impl State {
         self.step(now, PlacerInput::NodeLeft { node });
     }
 
-    /// A member renews its certificate: another one for the same id. Who it is was verified when its link began.
+    /// A member renews its certificate, or a machine returns that was one, and gets one for another id. Who it is was
+    /// verified when its link began.
     pub(super) fn on_certificate_wanted(
         &self,
         node: NodeId,
