@@ -4,8 +4,10 @@
 //! an order that respects cause and effect: what was sent before a completion is read before whatever
 //! that completion triggers. The node answers on one socket per process ([`FromNode`]).
 
+mod lease;
 mod value;
 
+pub use lease::Lease;
 pub use value::SharedValue;
 
 use crate::actors::{ActorPlace, ActorSpec, FoundActor};
@@ -25,21 +27,6 @@ use serde::{Deserialize, Serialize};
 
 /// Matches an answer to its question, within one process.
 pub type RequestId = u32;
-
-/// A grant to run one task of a shape at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
-    /// Its name.
-    pub lease: LeaseId,
-    /// The shape it is for.
-    pub shape: ShapeId,
-    /// Indices of the GPUs that come with it.
-    pub gpus: Vec<u32>,
-    /// Whether it is for CPUs alone. Anything else stays with a task that waits.
-    pub cpus_only: bool,
-    /// Whether it is for one task only: the holder returns it after that.
-    pub once: bool,
-}
 
 /// From a process to its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
