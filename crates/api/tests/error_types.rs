@@ -207,10 +207,7 @@ fn errors_of_the_standard_library_and_other_crates_come_back_as_text() {
     let missing = "No such file or directory (os error 2)";
     assert_eq!(task_error(reads::remote("/nowhere").get()).message(), missing);
     assert_eq!(task_error(halves::remote("/nowhere").1.get()).message(), missing);
-    assert_eq!(
-        task_error(lines::remote("/nowhere").next().expect("an item").unwrap().get()).message(),
-        missing
-    );
+    assert_eq!(task_error(lines::remote("/nowhere").next().expect("an item")).message(), missing);
     assert_eq!(parses::remote("12").get().unwrap(), 12);
     assert_eq!(task_error(parses::remote("x").get()).message(), "invalid digit found in string");
     assert_eq!(task_error(parses::remote("").get()).message(), "there is nothing to parse");

@@ -108,8 +108,8 @@ fn forked_deaths() {
         rustix::process::pidfd_send_signal(pidfd(pid), signal).expect("sent");
         let (died, cause) = driver.death();
         let stderr_tail = vec!["these are my words".to_owned()];
-        let expected =
-            DeathCause { pid, signal: Some(signal.as_raw()), stderr_tail, ..DeathCause::default() };
+        let signal = Some(signal.as_raw());
+        let expected = DeathCause { pid, signal, stderr_tail, isolated: true, ..DeathCause::default() };
         assert_eq!((died, cause), (process, expected));
         assert!(!exists(pid), "it was reaped");
         assert_ne!(worker_in(&driver, ProcessSlot(next)), pid);

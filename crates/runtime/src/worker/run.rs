@@ -9,6 +9,7 @@ use crate::worker::runner::{RunnerState, TaskBytes};
 use crate::worker::start;
 use aktis_protocol::hot::{MessageKind, TaskHeader};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, ProcessSlot, TaskId, TaskKey};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -56,13 +57,23 @@ pub(crate) fn catch<R>(code: impl FnOnce() -> Result<R, Failure>) -> Result<R, F
     let result = catch_unwind(AssertUnwindSafe(code));
     CATCHING.set(before);
     result.unwrap_or_else(|payload| {
+        // The program may have set a panic hook of its own, which has noted nothing.
+        let noted = PANIC.take();
+        let (message, location) = noted.unwrap_or_else(|| (text_of(&*payload).to_owned(), None));
         // The payload's own destructor is user code, too.
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(payload)));
         let _ = dropped.map_err(std::mem::forget);
-        let (message, location) = PANIC.take().unwrap_or_else(|| ("unknown".to_owned(), None));
+        PANIC.set(None);
         let kind = FailureKind::Panicked { location };
         Err(Failure::new(kind, message))
     })
+}
+
+/// The message of a panic, by what it unwinds with.
+fn text_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is not text")
 }
 
 /// The failure that says that this program does not have a function.
