@@ -219,11 +219,11 @@ fn the_store_survives_deaths_in_the_middle_of_writing() {
     assert_eq!(write_much::remote(9).get().unwrap()[0], 9);
 }
 
-/// What a session has on the disk of this directory, in a file without a name.
-fn blocks_on_disk(directory: &Path) -> u64 {
+/// Bytes that a session has on the disk of this directory, in a file without a name.
+fn bytes_on_disk(directory: &Path) -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok).map(|entry| entry.path());
     let there = open.filter(|path| std::fs::read_link(path).is_ok_and(|file| file.starts_with(directory)));
-    there.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.blocks()).sum()
+    there.filter_map(|path| path.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
 }
 
 #[test]
@@ -247,9 +247,11 @@ fn room_on_disk_survives_deaths_in_the_middle_of_writing() {
         }
     });
     let array = write_much::remote(9).get_timeout(PATIENCE).unwrap();
-    assert!(blocks_on_disk(directory.path()) > 0, "it is read on disk");
+    let value = 8 * MEGABYTE as u64;
+    assert!(bytes_on_disk(directory.path()) >= value, "it is read on disk");
     drop(array);
-    eventually("the room on disk is given back", || blocks_on_disk(directory.path()) == 0);
+    // A file system may keep some pages: where mapped pages of an object are written together with those after them.
+    eventually("the room on disk is given back", || bytes_on_disk(directory.path()) < value / 16);
 }
 
 #[test]

@@ -251,8 +251,11 @@ fn a_cancel_does_not_reach_tasks_that_the_cancelled_one_has_not_submitted() {
     let outer = wait_for_that_of_another::remote(folder.path().to_owned());
     let submitter = submit_for_another::remote(folder.path().to_owned());
     eventually("the inner task starts", || folder.path().join("inner started").exists());
+    let sum = Sum::remote();
     outer.cancel().unwrap();
     assert!(matches!(outer.get(), Err(Error::Cancelled(_))));
+    // The worker takes in what the driver sends in order: it has heard of the cancel when this call is answered.
+    sum.add(1).get_timeout(PATIENCE).unwrap();
     touch(folder.path(), "go on");
     assert_eq!(submitter.get_timeout(PATIENCE), Ok(false), "the inner task was not cancelled");
     eventually("the outer one has seen it", || folder.path().join("outer was cancelled").exists());

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 /// The pause before a certificate is asked for again that has not come.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// After a certificate that cannot be used.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(crate) struct Renewal {
@@ -52,6 +54,8 @@ impl Renewal {
     /// The control process has sent another certificate, which is good for so long.
     pub(crate) fn on_certified(&self, certificate: Vec<u8>, lifetime: Duration) {
         let mut state = self.state.lock();
+        // One that cannot be used is asked for again, but not at once: the next may be no better.
+        state.due = SystemTime::now() + TRY_AGAIN;
         let Some(identity) = state.identity.renewed(certificate) else {
             return eprintln!("aktis: the control process has sent a certificate for another node");
         };

@@ -121,7 +121,7 @@ pub const NEAR_HERE_BYTES_MIN: u64 = 1 << 20;
 /// Bundles of one placement group.
 pub const BUNDLES_MAX: usize = 4096;
 /// The version of all that nodes say to each other. Both ends of a connection have the same one.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// Bytes of one frame between two nodes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a frame from somebody who has not shown a certificate.

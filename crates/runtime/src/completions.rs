@@ -63,11 +63,13 @@ impl CompletionQueue {
 
     /// Keeps a waker; false if there is a position to take.
     fn add_waker(&self, waker: &Waker) -> bool {
+        let waker = waker.clone();
         let mut state = self.0.lock();
         if !state.finished.is_empty() {
+            drop(state);
             return false;
         }
-        let before = state.waker.replace(waker.clone());
+        let before = state.waker.replace(waker);
         drop(state);
         drop(before);
         true
@@ -88,7 +90,12 @@ pub struct Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        self.queue.0.lock().is_abandoned = true;
+        let mut state = self.queue.0.lock();
+        state.is_abandoned = true;
+        // A waker may be the last owner of user code, which must not be dropped while a lock is held.
+        let consumer = (state.group.take(), state.waker.take());
+        drop(state);
+        drop(consumer);
     }
 }
 

@@ -198,7 +198,8 @@ struct Waiters {
 
 impl Waiters {
     /// Adds one. A program may wait for an object that takes long as often as it likes, with a timeout or for any of many: the
-    /// list grows with those that wait, not with those that have.
+    /// list grows with the threads that wait, not with the waits that are over. Wakers stay until the object has a value, but
+    /// one that is registered again counts once.
     fn push(&mut self, waiter: Waiter) {
         if let Waiter::Waker(waker) = &waiter
             && self.list.iter().rev().take(WAKERS_COMPARED).any(|other| other.is_waker_like(waker))

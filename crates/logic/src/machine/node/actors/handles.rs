@@ -129,7 +129,9 @@ impl Node {
                 Care::AtPeer(peer) => {
                     let count = known.named;
                     self.actors.table.remove(&actor);
-                    self.send(peer, FromNode::ActorReleased { actor, count }, out);
+                    if count > 0 && self.roster.is_live(peer) {
+                        self.send(peer, FromNode::ActorReleased { actor, count }, out);
+                    }
                 }
                 Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => {
                     self.order_end(actor, false, Then::Forgotten, out);
