@@ -86,7 +86,6 @@ fn cpus(count: u64) -> Resources {
     Resources::none().with(CPU, Amount::units(count))
 }
 
-/// Tasks that need a little of the node, and may run there.
 fn cpu() -> Shape {
     Shape { resources: cpus(1), ..Shape::default() }
 }
@@ -95,6 +94,7 @@ fn spreading() -> Shape {
     Shape { strategy: Strategy::Spread, ..cpu() }
 }
 
+/// Tasks that need a little of the node, and may run there.
 fn with(strategy: Strategy) -> Shape {
     Shape { resources: Resources::none().with(CPU, Amount(1000)), strategy, ..Shape::default() }
 }
