@@ -2,6 +2,7 @@
 
 mod support;
 
+use aktis_logic::lease_pool::LeasePool;
 use aktis_logic::machine::node::{
     NodeEffect, NodeInput, PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS,
 };
@@ -13,6 +14,7 @@ use aktis_protocol::{
     ActorId, Amount, FailureKind, FunctionId, GroupId, GroupPlace, GroupSpec, GroupState, LaneId, Near,
     NodeId, ProcessSlot, Resources, SessionId, Shape, ShapeId, ShardIndex, Strategy, TaskId,
 };
+use std::collections::VecDeque;
 use support::{ME, Scene};
 
 const DRIVER: ProcessSlot = ProcessSlot(0);
@@ -32,7 +34,11 @@ impl Story {
     }
 
     fn of_node(is_clustered: bool) -> Self {
-        let scene = Scene::new(cpus(2), true, is_clustered);
+        Self::of_cpus(2, is_clustered)
+    }
+
+    fn of_cpus(count: u64, is_clustered: bool) -> Self {
+        let scene = Scene::new(cpus(count), true, is_clustered);
         let mut story = Self { scene, peer: ProcessSlot(0), lanes: 0 };
         story.step(NodeInput::WorkerSpawned { process: WORKER, pid: 7 });
         // What it has ahead of demand it gives back, so that all is free.
@@ -237,6 +243,67 @@ fn tasks_that_were_placed_here_and_cannot_start_get_another_place() {
     assert_eq!(handed_up(&story.wait(2)), 0);
     story.scene.now += WELCOME_MICROSECONDS;
     assert_eq!(handed_up(&story.wait(2)), 2);
+}
+
+/// The worker of a story with the leases in its pool.
+#[derive(Default)]
+struct PooledWorker {
+    pool: LeasePool,
+}
+
+impl PooledWorker {
+    /// Handles what these effects tell the worker, and what follows from its answers. Gives how many leases of the shape
+    /// it returns.
+    fn handle(&mut self, story: &mut Story, shape: ShapeId, effects: Vec<NodeEffect>) -> usize {
+        let mut returned = 0;
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            let (of, back) = match effect {
+                NodeEffect::Send { to: WORKER, message: FromNode::LeaseGranted { lease } } => {
+                    (lease.shape, self.pool.grant(lease))
+                }
+                NodeEffect::Send { to: WORKER, message: FromNode::LeaseRevoked { shape } } => {
+                    (shape, self.pool.revoke(shape))
+                }
+                _ => continue,
+            };
+            if let Some(lease) = back {
+                returned += usize::from(of == shape);
+                assert!(returned < 100, "the node grants what the worker returns, again and again");
+                effects.extend(story.hear(WORKER, ToNode::LeaseReturned { lease }));
+            }
+        }
+        self.pool.check();
+        returned
+    }
+}
+
+#[test]
+fn a_spread_task_starts_beside_older_ones_of_its_shape() {
+    // With and without a report that the lane is empty, after which the node asks for the leases in use.
+    for is_reported_empty in [false, true] {
+        let mut story = Story::of_cpus(4, true);
+        let mut worker = PooledWorker::default();
+        let (shape, _) = story.submit(DRIVER, Shape { isolated: false, ..spreading() }, 1);
+        for task in 0..4 {
+            let here = NodeInput::Placed { shape, verdict: Verdict::Here, count: 1, slots: 4 };
+            let effects = story.step(here);
+            let bounced = worker.handle(&mut story, shape, effects);
+            assert!(bounced <= 1, "task {task} waits for {bounced} leases that came back");
+            worker.pool.take(shape).unwrap_or_else(|| panic!("task {task} has no lease"));
+            if is_reported_empty {
+                let effects = story.wait(0);
+                assert_eq!(worker.handle(&mut story, shape, effects), 0);
+            }
+            // The tasks run for long, and another one comes.
+            story.scene.now += 1_000_000;
+            let effects = story.wait(u32::from(task < 3));
+            worker.handle(&mut story, shape, effects);
+        }
+        let effects = story.wait(1);
+        let done = effects.iter().any(|effect| matches!(effect, NodeEffect::PlacesDone { .. }));
+        assert!(!done, "all of them still run: {effects:?}");
+    }
 }
 
 #[test]

@@ -346,7 +346,7 @@ impl Node {
         for (lease, holder) in leases.map(|(&id, lease)| (id, lease.holder)).collect::<Vec<_>>() {
             if !self.roster.is_starting(holder) {
                 self.revoke_all(now, holder, shape, out);
-            } else if let Some(held) = self.leases.remove(lease, holder) {
+            } else if let Some((held, _)) = self.leases.remove(lease, holder) {
                 // It does not know of it yet.
                 self.stock.release(held.allocation);
             }

@@ -1,6 +1,7 @@
 //! Lanes and channels opened, demand reported, leases returned.
 
 use super::leases::Held;
+use super::places::Stance;
 use super::roster::{Role, Stage};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
@@ -167,9 +168,12 @@ impl Node {
         lease: LeaseId,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(held) = self.leases.remove(lease, from) else { return };
-        if self.is_leased_once(held.shape) {
-            self.places.note_done(held.shape, Some(from).filter(|from| self.is_peer(*from)), 1);
+        let Some((held, task_waits)) = self.leases.remove(lease, from) else { return };
+        let peer = Some(from).filter(|from| self.is_peer(*from));
+        if task_waits && peer.is_none() && self.stance_of_shape(held.shape) == Stance::Ask {
+            self.places.refund(now, held.shape);
+        } else if self.is_leased_once(held.shape) {
+            self.places.note_done(held.shape, peer, 1);
         }
         let gpus = held.allocation.gpus().to_vec();
         self.stock.release(held.allocation);
@@ -208,7 +212,7 @@ impl Node {
         if let Some((lease, holder, shape)) = self.last_granted(blocked) {
             if !self.roster.is_starting(holder) {
                 asked.push((holder, shape));
-            } else if let Some(held) = self.leases.remove(lease, holder) {
+            } else if let Some((held, _)) = self.leases.remove(lease, holder) {
                 // It does not know of it yet, and gets another when it has started and there is a CPU for it.
                 self.stock.release(held.allocation);
                 return;

@@ -50,6 +50,8 @@ pub(super) struct Held {
     pub(super) granted_at: Time,
     /// CPU given back while the holder waits.
     pub(super) lent: Option<Amount>,
+    /// Whether the node has asked for it because no task of its shape was queued.
+    pub(super) asked_as_idle: bool,
 }
 
 /// Leases of a shape that a holder was asked for and has not returned.
@@ -327,7 +329,8 @@ impl Leases {
     ) -> LeaseId {
         self.next_lease += 1;
         let id = LeaseId(self.next_lease);
-        self.leases.insert(id, Held { shape, holder, allocation, granted_at, lent: None });
+        let held = Held { shape, holder, allocation, granted_at, lent: None, asked_as_idle: false };
+        self.leases.insert(id, held);
         id
     }
 
@@ -339,21 +342,21 @@ impl Leases {
         }
     }
 
-    /// A lease came back unused: its task still waits for one.
-    fn unsatisfy(&mut self, shape: ShapeId) {
+    /// A lease came back unused. Returns whether a task still waits for one.
+    fn unsatisfy(&mut self, shape: ShapeId) -> bool {
         let mut lanes = self.lanes.values_mut();
-        if let Some(lane) = lanes.find(|lane| lane.shape == shape && lane.wanted < lane.queued) {
-            lane.wanted += 1;
-        }
+        let lane = lanes.find(|lane| lane.shape == shape && lane.wanted < lane.queued);
+        lane.map(|lane| lane.wanted += 1).is_some()
     }
 
-    /// Takes a lease out, if `holder` has it.
-    pub(super) fn remove(&mut self, lease: LeaseId, holder: ProcessSlot) -> Option<Held> {
+    /// Takes a lease out, if `holder` has it, and says whether the holder returns it unused while its task still waits.
+    pub(super) fn remove(&mut self, lease: LeaseId, holder: ProcessSlot) -> Option<(Held, bool)> {
         if self.leases.get(&lease)?.holder != holder {
             return None;
         }
         let held = self.leases.remove(&lease)?;
         self.tidy_due |= !self.spare.is_empty();
+        let mut task_waits = false;
         if let Some(asked) = self.asked_back.get_mut(&(holder, held.shape)) {
             asked.count -= 1;
             // The holder owed a lease when it got this one.
@@ -362,10 +365,10 @@ impl Leases {
                 self.asked_back.remove(&(holder, held.shape));
             }
             if unused {
-                self.unsatisfy(held.shape);
+                task_waits = self.unsatisfy(held.shape);
             }
         }
-        Some(held)
+        Some((held, task_waits))
     }
 
     /// Takes all leases of a dead holder out.

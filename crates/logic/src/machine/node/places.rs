@@ -165,6 +165,12 @@ impl Places {
         }
     }
 
+    /// A lease of this shape came back unused, and its task still waits here.
+    pub(super) fn refund(&mut self, now: Time, shape: ShapeId) {
+        let (credit, since) = self.credit.entry(shape).or_default();
+        (*credit, *since) = (credit.saturating_add(1), now);
+    }
+
     /// So many tasks of this shape, for which the placer had chosen the node of this proxy, or this node, are done, or do
     /// not run there.
     pub(super) fn note_done(&mut self, shape: ShapeId, peer: Option<ProcessSlot>, count: u32) {
@@ -548,15 +554,39 @@ impl Node {
             }
             return;
         }
-        let spent = is_empty && self.is_leased_once(shape);
-        let is_outdated = |lease: &&Held| {
-            lease.shape == shape && (spent || now.0 >= lease.granted_at.0 + OUTDATED_MICROSECONDS)
-        };
+        if self.is_leased_once(shape) {
+            if is_empty {
+                self.revoke_unused(now, shape, out);
+            }
+            return;
+        }
+        let is_outdated =
+            |lease: &&Held| lease.shape == shape && now.0 >= lease.granted_at.0 + OUTDATED_MICROSECONDS;
         let outdated = self.leases.leases.values().filter(is_outdated);
         let holders: BTreeSet<ProcessSlot> = outdated.map(|lease| lease.holder).collect();
         for holder in holders {
             if self.roster.is_live(holder) {
                 self.revoke_all(now, holder, shape, out);
+            }
+        }
+    }
+
+    /// No task of the shape waits, and its leases are for one task each. The node asks once for each lease: an idle lease
+    /// comes back at once, and a lease in use comes back after its task anyway. A second request for a lease in use
+    /// would cost the next task its lease.
+    fn revoke_unused(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let mut held = BTreeMap::<ProcessSlot, (u32, u32)>::new();
+        for lease in self.leases.leases.values_mut().filter(|lease| lease.shape == shape) {
+            if self.roster.is_live(lease.holder) {
+                let (all, new) = held.entry(lease.holder).or_default();
+                *all += 1;
+                *new += u32::from(!std::mem::replace(&mut lease.asked_as_idle, true));
+            }
+        }
+        for (holder, (all, new)) in held {
+            for _ in 0..new.min(all - self.leases.asked(holder, shape)) {
+                self.leases.ask_back(now, holder, shape);
+                self.send(holder, FromNode::LeaseRevoked { shape }, out);
             }
         }
     }
