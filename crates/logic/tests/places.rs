@@ -306,6 +306,49 @@ fn a_spread_task_starts_beside_older_ones_of_its_shape() {
     }
 }
 
+/// How many tasks of this node the placer is told to be done.
+fn done_here(effects: &[NodeEffect]) -> u32 {
+    let count = |effect: &NodeEffect| match effect {
+        NodeEffect::PlacesDone { peer: None, count, .. } => Some(*count),
+        _ => None,
+    };
+    effects.iter().filter_map(count).sum()
+}
+
+#[test]
+fn tasks_stop_running_here_once_the_placer_answers_again() {
+    for shape in [spreading(), with(Strategy::Node { node: OTHER, soft: true })] {
+        let mut story = Story::begin();
+        let (shape, _) = story.submit(DRIVER, shape, 300);
+        let here = story.step(NodeInput::PlacesLost);
+        assert!(leases(&here, WORKER) > 0, "nobody says where: here is as good as anywhere");
+        let lost = story.scene.now;
+        let mut effects = Vec::new();
+        while handed_up(&effects) == 0 {
+            effects = story.wait(200);
+            assert!(story.scene.now < lost + WELCOME_MICROSECONDS, "the placer is not asked again");
+        }
+        let peer = story.peer;
+        let answer = NodeInput::Placed { shape, verdict: Verdict::There(peer), count: 1, slots: 2 };
+        assert_eq!(leases(&story.step(answer), peer), 1);
+        let of_shape = |effect: &&NodeEffect| matches!(effect, NodeEffect::Send { to: WORKER, message: FromNode::LeaseGranted { lease } } if lease.shape == shape);
+        let after = story.give_back(&here);
+        assert_eq!(after.iter().filter(of_shape).count(), 0, "the placer has not said here");
+    }
+}
+
+#[test]
+fn a_missing_answer_is_no_place_that_is_done_later() {
+    let mut story = Story::begin();
+    let (busy, _) = story.submit(DRIVER, cpu(), 2);
+    let (shape, _) = story.submit(DRIVER, spreading(), 2);
+    let lost = story.step(NodeInput::PlacesLost);
+    assert_eq!(leases(&lost, WORKER), 0, "{busy} has all CPUs");
+    story.scene.now += WELCOME_MICROSECONDS;
+    let effects = story.wait(2);
+    assert_eq!((handed_up(&effects), done_here(&effects)), (2, 0), "{shape}");
+}
+
 #[test]
 fn a_proxy_keeps_no_more_idle_leases_than_its_node_has_slots() {
     let mut story = Story::begin();

@@ -11,6 +11,7 @@ use aktis_protocol::control::{FromNode, Lease, RequestId};
 use aktis_protocol::{
     Amount, Failure, FailureKind, LaneId, LeaseId, ProcessSlot, Shape, ShapeId, ShardIndex, limits, resources,
 };
+use std::collections::BTreeMap;
 
 /// How long a holder may take to claim a task with a lease that it has just got.
 const CLAIM_MICROSECONDS: u64 = 5_000;
@@ -187,6 +188,26 @@ impl Node {
         // send it to and fro.
         self.warm_due |= !self.programs.is_default(held.shape);
         self.serve(now, out);
+    }
+
+    /// No task of the shape waits, and its leases are for one task each. The node asks once for each lease: an idle lease
+    /// comes back at once, and a lease in use comes back after its task anyway. A second request for a lease in use
+    /// would cost the next task its lease.
+    pub(super) fn revoke_unused(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
+        let mut held = BTreeMap::<ProcessSlot, (u32, u32)>::new();
+        for lease in self.leases.leases.values_mut().filter(|lease| lease.shape == shape) {
+            if self.roster.is_live(lease.holder) {
+                let (all, new) = held.entry(lease.holder).or_default();
+                *all += 1;
+                *new += u32::from(!std::mem::replace(&mut lease.asked_as_idle, true));
+            }
+        }
+        for (holder, (all, new)) in held {
+            for _ in 0..new.min(all - self.leases.asked(holder, shape)) {
+                self.leases.ask_back(now, holder, shape);
+                self.send(holder, FromNode::LeaseRevoked { shape }, out);
+            }
+        }
     }
 
     /// The last lease with a CPU that is in use, apart from this one.

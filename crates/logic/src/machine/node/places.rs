@@ -8,7 +8,7 @@
 //! 1. What waits is handed up once at a time: there is no second question before the first is answered.
 //! 2. What another node has sent here is not handed up, so that nothing goes in rings. If it waits for too long it is handed
 //!    back to that node, which asks again.
-//! 3. What runs where the placer says is started here on credit only.
+//! 3. What runs where the placer says is started here on credit only, or while the placer does not answer.
 
 use super::actors::Care;
 use super::leases::{Held, Lane};
@@ -96,6 +96,8 @@ pub(super) struct Places {
     slots: BTreeMap<(ProcessSlot, ShapeId), u32>,
     /// How many leases of shapes that run where the placer says may be granted here, and since when no more and no fewer.
     credit: BTreeMap<ShapeId, (u32, Time)>,
+    /// Shapes for which the last question got no answer: until one comes, any number of their tasks may run here.
+    unanswered: BTreeSet<ShapeId>,
     /// Leases for one task that are back since the placer was last asked: by their shape, and by the proxy of the node that
     /// had them, or nothing for this node. The placer learns of them with the next question.
     done: BTreeMap<(ShapeId, Option<ProcessSlot>), u32>,
@@ -155,7 +157,7 @@ impl Places {
         self.slots.retain(|(_, told), _| *told != shape);
         self.done.retain(|(done, _), _| *done != shape);
         self.shapes.remove(&shape);
-        self.credit.remove(&shape);
+        self.expire(shape);
     }
 
     /// A lease of this shape was granted here.
@@ -167,8 +169,11 @@ impl Places {
 
     /// A lease of this shape came back unused, and its task still waits here.
     pub(super) fn refund(&mut self, now: Time, shape: ShapeId) {
-        let (credit, since) = self.credit.entry(shape).or_default();
-        (*credit, *since) = (credit.saturating_add(1), now);
+        // Without an answer, the lease cost no credit.
+        if !self.unanswered.contains(&shape) {
+            let (credit, since) = self.credit.entry(shape).or_default();
+            (*credit, *since) = (credit.saturating_add(1), now);
+        }
     }
 
     /// So many tasks of this shape, for which the placer had chosen the node of this proxy, or this node, are done, or do
@@ -180,14 +185,20 @@ impl Places {
         }
     }
 
-    /// How many leases may be granted here of a shape that runs where the placer says.
-    pub(super) fn credit(&self, shape: ShapeId) -> u32 {
+    /// How many tasks of a shape that runs where the placer says may start here, of so many that wait.
+    pub(super) fn welcome(&self, shape: ShapeId, waiting: u32) -> u32 {
+        if self.unanswered.contains(&shape) { waiting } else { waiting.min(self.credit(shape)) }
+    }
+
+    /// How many leases of such a shape may be granted here because the placer has said so.
+    fn credit(&self, shape: ShapeId) -> u32 {
         self.credit.get(&shape).map_or(0, |(credit, _)| *credit)
     }
 
     /// Nothing of this shape waits: what was said of it is old by the time something does.
     pub(super) fn expire(&mut self, shape: ShapeId) {
         self.credit.remove(&shape);
+        self.unanswered.remove(&shape);
     }
 
     fn stance(&self, strategy: &Strategy) -> Stance {
@@ -249,7 +260,7 @@ impl Node {
     pub(super) fn may_run_here(&self, shape: ShapeId) -> bool {
         match self.stance_of_shape(shape) {
             Stance::Here | Stance::Only => true,
-            Stance::Ask => self.places.credit(shape) > 0,
+            Stance::Ask => self.places.welcome(shape, 1) > 0,
             Stance::Never => false,
         }
     }
@@ -509,14 +520,20 @@ impl Node {
             };
             self.places.shapes.insert(shape, next);
         }
+        if verdict != Verdict::Unknown {
+            self.places.unanswered.remove(&shape);
+        }
         match verdict {
             Verdict::There(peer) => self.lend_to_peer(now, shape, peer, (count, slots), out),
             Verdict::Here => self.credit(now, shape, count, out),
             Verdict::Later { reason, lasting: true } => self.warn_submitters(shape, &reason, out),
-            Verdict::Later { .. } | Verdict::Unlinked => {}
             Verdict::Never(reason) => self.fail_shape(now, shape, &reason, out),
             // While nobody says where, here is as good as anywhere.
-            Verdict::Unknown => self.credit(now, shape, u32::MAX, out),
+            Verdict::Unknown if self.stance_of_shape(shape) == Stance::Ask => {
+                self.places.unanswered.insert(shape);
+                self.serve(now, out);
+            }
+            Verdict::Later { .. } | Verdict::Unlinked | Verdict::Unknown => {}
         }
     }
 
@@ -529,9 +546,8 @@ impl Node {
 
     fn credit(&mut self, now: Time, shape: ShapeId, count: u32, out: &mut Effects<NodeEffect>) {
         if self.stance_of_shape(shape) == Stance::Ask {
-            let is_answer = count < u32::MAX;
             let room = self.wanted_elsewhere(shape, |_| true).min(u64::from(u32::MAX)) as u32;
-            let used = if self.is_leased_once(shape) && is_answer { count.min(room) } else { count };
+            let used = if self.is_leased_once(shape) { count.min(room) } else { count };
             self.places.note_done(shape, None, count - used);
             let (credit, since) = self.places.credit.entry(shape).or_default();
             (*credit, *since) = (credit.saturating_add(used), now);
@@ -567,26 +583,6 @@ impl Node {
         for holder in holders {
             if self.roster.is_live(holder) {
                 self.revoke_all(now, holder, shape, out);
-            }
-        }
-    }
-
-    /// No task of the shape waits, and its leases are for one task each. The node asks once for each lease: an idle lease
-    /// comes back at once, and a lease in use comes back after its task anyway. A second request for a lease in use
-    /// would cost the next task its lease.
-    fn revoke_unused(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
-        let mut held = BTreeMap::<ProcessSlot, (u32, u32)>::new();
-        for lease in self.leases.leases.values_mut().filter(|lease| lease.shape == shape) {
-            if self.roster.is_live(lease.holder) {
-                let (all, new) = held.entry(lease.holder).or_default();
-                *all += 1;
-                *new += u32::from(!std::mem::replace(&mut lease.asked_as_idle, true));
-            }
-        }
-        for (holder, (all, new)) in held {
-            for _ in 0..new.min(all - self.leases.asked(holder, shape)) {
-                self.leases.ask_back(now, holder, shape);
-                self.send(holder, FromNode::LeaseRevoked { shape }, out);
             }
         }
     }
@@ -678,8 +674,8 @@ impl Node {
     }
 
     pub(super) fn check_places(&self) {
-        for shape in self.places.credit.keys() {
-            assert!(self.leases.find_shape(*shape).is_some(), "{shape} has credit and is not known");
+        for shape in self.places.credit.keys().chain(&self.places.unanswered) {
+            assert!(self.leases.find_shape(*shape).is_some(), "{shape} may run here and is not known");
         }
         for actor in &self.places.guests {
             assert!(self.actors.is_waiting(*actor), "{actor} is to live here and does not wait");

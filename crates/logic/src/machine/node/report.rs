@@ -47,7 +47,7 @@ impl Node {
             let count = match self.stance_of_shape(shape) {
                 Stance::Here | Stance::Only => all,
                 // Of these, only those wait here that the placer has sent here.
-                Stance::Ask => all.min(self.places.credit(shape)),
+                Stance::Ask => self.places.welcome(shape, all),
                 Stance::Never => 0,
             };
             let seen = if count > 0 { waiting(shape) } else { Vec::new() };
