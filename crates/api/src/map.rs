@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Each item gives one result, in the order of the items unless the map is unordered.
-//! 2. At most `in_flight` chunks are submitted whose results were not taken.
+//! 2. An item with an argument that is a reference has a chunk of its own: if the reference fails, so does its chunk.
+//! 3. At most `in_flight` chunks are submitted whose results were not taken.
 
 use crate::completed::StreamOnly;
 use crate::error::{Error, Result};
@@ -30,8 +31,6 @@ const GROWTH_MAX: usize = 8;
 const CHUNK_ITEMS_MAX: usize = 1 << 16;
 /// Bytes of a chunk's arguments that travel inside its message, and of the results that are aimed at.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
-/// Arguments of a chunk that are references: each of them may become a value of up to 16 KiB in the message.
-const CHUNK_REFERENCES_MAX: usize = 8;
 /// Chunks in flight for each CPU of the node, and for a small one.
 const IN_FLIGHT_PER_CPU: usize = 4;
 const IN_FLIGHT_MIN: usize = 8;
@@ -77,7 +76,8 @@ type AddItem<T> = fn(&mut Arguments, &Runtime, T) -> Result<(), aktis_runtime::E
 ///
 /// - An error or a panic fails its item alone, and says its position. If a worker process dies, its chunk runs again, within the
 ///   task's `retries`.
-/// - Items may be references where the function takes a value, as for `remote`.
+/// - Items may be references where the function takes a value, as for `remote`. Each of them has a task of its own, and so has
+///   an item with a value of more than 16 KiB.
 #[must_use = "maps are lazy and do nothing unless consumed"]
 pub struct Map<I: Iterator, T> {
     items: Fuse<I>,
@@ -91,6 +91,8 @@ pub struct Map<I: Iterator, T> {
     cpus: usize,
     /// Items that were taken so far.
     position: usize,
+    /// The arguments of an item that was taken and starts the next chunk.
+    carried: Option<Arguments>,
     /// Chunks whose results were not taken, by the positions of their first items.
     chunks: HashMap<usize, Chunk>,
     order: Order,
@@ -156,6 +158,7 @@ pub fn map<I: Iterator, T>(
         in_flight: (IN_FLIGHT_PER_CPU * cpus).max(IN_FLIGHT_MIN),
         cpus,
         position: 0,
+        carried: None,
         chunks: HashMap::new(),
         order: Order::Given(0),
         current: None,
@@ -225,6 +228,9 @@ impl<I: Iterator, T> Map<I, T> {
     }
 
     fn submit_chunk(&mut self, runtime: &Runtime) -> Option<Chunk> {
+        if let Some(arguments) = self.carried.take() {
+            return Some(self.submit(runtime, arguments, 1, Vec::new()));
+        }
         let wanted = self.next_size();
         let (mut arguments, mut len, mut refused) = (Arguments::new(), 0, Vec::new());
         while len < wanted {
@@ -234,20 +240,30 @@ impl<I: Iterator, T> Map<I, T> {
                 arguments.truncate(before);
                 refused.push((len, error));
             }
+            let has_reference = !arguments.handles().is_empty();
+            if has_reference && len > 0 {
+                self.carried = Some(arguments.split_off(before));
+                break;
+            }
             len += 1;
-            if arguments.extent().bytes >= CHUNK_BYTES_MAX
-                || arguments.handles().len() >= CHUNK_REFERENCES_MAX
-            {
+            if has_reference || arguments.extent().bytes >= CHUNK_BYTES_MAX {
                 break;
             }
         }
-        if len == 0 {
-            return None;
-        }
+        (len > 0).then(|| self.submit(runtime, arguments, len, refused))
+    }
+
+    fn submit(
+        &mut self,
+        runtime: &Runtime,
+        arguments: Arguments,
+        len: usize,
+        refused: Vec<(usize, aktis_runtime::Error)>,
+    ) -> Chunk {
         // Chunks of different lengths take different times: the engine is told which are alike.
         self.settings.options.kind = len.ilog2() + 1;
         let handle = runtime.submit(self.function, &self.settings.options, arguments);
-        Some(Chunk { handle: handle.unwrap_or_else(Handle::failed), len, refused })
+        Chunk { handle: handle.unwrap_or_else(Handle::failed), len, refused }
     }
 
     /// How many items the next chunk has.
@@ -431,7 +447,8 @@ impl<I: Iterator, T: DeserializeOwned> Iterator for Map<I, T> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         let current = self.current.as_ref().map_or(0, |results| results.chunk.len - results.offset);
         let in_flight: usize = self.chunks.values().map(|chunk| chunk.len).sum();
-        let most = self.items.size_hint().1.and_then(|items| items.checked_add(current + in_flight));
+        let taken = current + in_flight + usize::from(self.carried.is_some());
+        let most = self.items.size_hint().1.and_then(|items| items.checked_add(taken));
         // A map that fails as a whole ends early, with one error.
         (0, most.map(|most| most.max(1)))
     }

@@ -188,6 +188,43 @@ fn arrays_and_references_go_both_ways() {
     assert_eq!(squares_of_squares::remote(1_000).get().unwrap(), 332_833_500);
 }
 
+#[remote]
+fn fail_at(n: u64, bad: u64) -> Result<u64, String> {
+    if n == bad { Err("a bad input".to_owned()) } else { Ok(n) }
+}
+
+#[test]
+fn failed_reference_fails_its_item_alone() {
+    let session = start();
+    let _entered = session.enter();
+    let inputs: Vec<_> = (0..40).map(|n| fail_at::remote(n, 21)).collect();
+    let check = |outcomes: Vec<aktis::Result<u64>>| {
+        assert_eq!(outcomes.len(), 40);
+        for (n, outcome) in (0..).zip(outcomes) {
+            if n == 21 {
+                let error = task_error(outcome);
+                assert_eq!(error.downcast::<String>().as_deref(), Some("a bad input"));
+                assert!(error.message().starts_with("item 21: "), "{error}");
+            } else {
+                assert_eq!(outcome, Ok(n * n));
+            }
+        }
+    };
+    check(square::map(&inputs).collect());
+    check(square::map(&inputs).chunk_size(16).in_flight(2).collect());
+}
+
+#[test]
+fn large_items_between_small_ones_keep_their_order() {
+    let session = start();
+    let _entered = session.enter();
+    let lengths = [1, 2, 100_000, 3, 100_000, 100_000, 4, 5, 100_000];
+    let items: Vec<Array<u32>> = lengths.iter().map(|&len| vec![7; len].into()).collect();
+    let map = length::map(items).chunk_size(4);
+    assert_eq!(map.size_hint(), (0, Some(lengths.len())));
+    assert_eq!(map.map(Result::unwrap).collect::<Vec<_>>(), lengths);
+}
+
 #[test]
 fn chunk_of_a_dead_worker_runs_again() {
     let session = start();

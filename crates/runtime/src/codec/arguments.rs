@@ -94,6 +94,20 @@ impl Arguments {
         }
     }
 
+    /// Takes out what was added since. Nothing before that may be a reference.
+    pub fn split_off(&mut self, extent: Extent) -> Self {
+        let [arguments, handles, actors] = extent.references;
+        debug_assert_eq!(arguments, 0, "placeholders count the references from the first one");
+        let references = self.references.as_deref_mut().map(|references| {
+            Box::new(References {
+                arguments: references.arguments.split_off(arguments),
+                handles: references.handles.split_off(handles),
+                actors: references.actors.split_off(actors),
+            })
+        });
+        Self { bytes: self.bytes.split_off(extent.bytes), references }
+    }
+
     /// Adds a value. A large one goes into the object store, and a reference to it takes its place.
     #[inline]
     pub fn push<T: Serialize>(&mut self, runtime: &Runtime, value: &T) -> Result<(), Error> {
@@ -445,10 +459,25 @@ impl<'a> Item<'a> {
 mod tests {
     use super::*;
     use aktis_protocol::{EntryRef, SessionId, TaskId};
+    use std::io::Write;
 
     fn stored() -> Stored {
         let object = TaskId::root(SessionId(7)).child(1).returns(3);
         Stored { object, entry: EntryRef { index: 5, generation: 6 } }
+    }
+
+    #[test]
+    fn split_off_takes_what_was_added_since() {
+        let mut arguments = Arguments::new();
+        assert!(arguments.push_raw(16, |bytes| bytes.write_all(b"small").is_ok()));
+        let (before, bytes) = (arguments.extent(), arguments.bytes.clone());
+        assert!(arguments.push_raw(16, |bytes| bytes.write_all(b"beside").is_ok()));
+        arguments.push_handle(Handle::failed(Error::Closed));
+        let rest = arguments.split_off(before);
+        assert_eq!(arguments.as_final(), Some(&bytes[..]));
+        assert_eq!((rest.items().count(), rest.handles().len()), (2, 1));
+        let resolved = rest.resolve(|position| (position == 0).then_some(Resolved::Stored(stored())));
+        assert!(resolved.is_some_and(|bytes| foreign_items(&bytes).is_ok_and(|items| items.len() == 2)));
     }
 
     #[test]
