@@ -318,7 +318,7 @@ impl<I: Iterator, T> Map<I, T> {
             value.and_then(|value| opened(value).inspect(|results| self.size.note(&chunk, results)));
         let over = match &outcome {
             Err(aktis_runtime::Error::Failed(_)) => crate::is_cancelled(),
-            Err(_) => true,
+            Err(error) => ends_session(error),
             Ok(_) => false,
         };
         self.current = Some(Results { first, offset: 0, chunk, outcome });
@@ -411,6 +411,12 @@ impl Results {
     }
 }
 
+/// Whether all later chunks would fail in the same way; other errors are those of one chunk.
+fn ends_session(error: &aktis_runtime::Error) -> bool {
+    use aktis_runtime::Error as Inner;
+    matches!(error, Inner::Closed | Inner::Forked | Inner::NotInitialised | Inner::Interrupted)
+}
+
 fn opened(value: Value) -> Result<ChunkResults, aktis_runtime::Error> {
     ChunkResults::of(value).ok_or_else(|| {
         aktis_runtime::Error::Codec("a chunk's value cannot be read: it is of another build".to_owned())
@@ -430,6 +436,9 @@ fn at_item(position: usize, function: &'static Function, error: aktis_runtime::E
             Inner::Failed(Arc::new(failure)).into()
         }
         Inner::Codec(problem) => Error::Codec(format!("item {position}: {problem}")),
+        Inner::Store(problem) => Error::Store(format!("item {position}: {problem}")),
+        Inner::Invalid(problem) => Error::Invalid(format!("item {position}: {problem}")),
+        Inner::System(problem) => Error::System(format!("item {position}: {problem}")),
         other => other.into(),
     }
 }

@@ -226,6 +226,26 @@ fn large_items_between_small_ones_keep_their_order() {
 }
 
 #[test]
+fn reference_of_another_session_fails_its_item_alone() {
+    let (other, session) = (start(), start());
+    let foreign = other.put(3_u64).unwrap();
+    let _entered = session.enter();
+    let own: Vec<_> = (0..30).map(|n| session.put(n).unwrap()).collect();
+    let items = || own[..10].iter().chain([&foreign]).chain(&own[10..]);
+    let check = |outcomes: Vec<aktis::Result<u64>>| {
+        let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        assert_eq!(good.into_iter().map(Result::unwrap).sum::<u64>(), (0..30).map(|n| n * n).sum());
+        let [Err(Error::Invalid(text))] = &bad[..] else { panic!("{bad:?}") };
+        assert!(text.contains("item 10: ") && text.contains("belongs to another session"), "{text}");
+    };
+    let outcomes: Vec<_> = square::map(items()).collect();
+    assert!(outcomes[10].is_err(), "{outcomes:?}");
+    check(outcomes);
+    check(square::map(items()).chunk_size(4).in_flight(1).collect());
+    check(square::map(items()).unordered().collect());
+}
+
+#[test]
 fn chunk_of_a_dead_worker_runs_again() {
     let session = start();
     let _entered = session.enter();
