@@ -288,4 +288,7 @@ fn a_panic_that_aborts_leaves_its_text_and_place_in_the_error() {
     for part in ["SIGABRT", "the first panic", "the second panic", "error_types.rs:"] {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
+    // The second panic tells of the first, and the one with which Rust aborts tells of the second.
+    assert_eq!(text.matches("it panicked: the first panic").count(), 1, "{text}");
+    assert_eq!(text.matches("it panicked: ").count(), 4, "{text}");
 }

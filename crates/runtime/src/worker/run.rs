@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
+    /// The thread is inside a hook of [`install_panic_hook`], which calls the hook before it.
+    static REPORTING: Cell<bool> = const { Cell::new(false) };
     static PANIC: RefCell<Option<(String, Option<String>)>> = const { RefCell::new(None) };
 }
 
@@ -27,7 +29,8 @@ thread_local! {
 pub(crate) fn install_panic_hook() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if !CATCHING.get() {
+        // Workers install the hook twice: the inner one must not report what the outer one reports.
+        if !CATCHING.get() || REPORTING.get() {
             return default(info);
         }
         let message = info.payload_as_str().unwrap_or("a value that is not text").to_owned();
@@ -35,7 +38,9 @@ pub(crate) fn install_panic_hook() {
         let panic = Some((message, location));
         let earlier = PANIC.replace(panic.clone());
         if earlier.is_some() || cfg!(panic = "abort") {
+            REPORTING.set(true);
             default(info);
+            REPORTING.set(false);
             // After the backtrace, which may be longer than the last words that are kept.
             for (message, location) in [earlier, panic].into_iter().flatten() {
                 eprintln!(
