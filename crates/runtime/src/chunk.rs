@@ -6,8 +6,9 @@
 
 use crate::codec::{Encoded, Value};
 use crate::registry::Call;
+use crate::runtime::Runtime;
 use crate::worker::context::TaskContext;
-use crate::worker::run::catch;
+use crate::worker::run::{catch, end_if_forked};
 use aktis_protocol::{Failure, FailureKind};
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ pub fn run_chunk(
     run: fn(&mut Call) -> Result<Encoded, Failure>,
 ) -> Result<Encoded, Failure> {
     let begin = Instant::now();
+    // Taken before any call: a child that a call forks may start a session of its own.
+    let runtime = Runtime::current().ok();
     let mut body = vec![0; HEAD_BYTES];
     let (mut handles, mut actors) = (Vec::new(), Vec::new());
     while !call.arguments().is_at_end() {
@@ -30,7 +33,12 @@ pub fn run_chunk(
             return Err(Failure::new(FailureKind::Cancelled, "it was cancelled"));
         }
         let start = call.arguments().position();
-        match catch(|| run(call)) {
+        let result = catch(|| run(call));
+        if let Some(runtime) = &runtime {
+            // The other items are the parent's.
+            end_if_forked(&runtime.0);
+        }
+        match result {
             Ok(value) => {
                 handles.extend_from_slice(value.handles());
                 actors.extend_from_slice(value.actors());
