@@ -1,4 +1,6 @@
-//! Waiting for many objects in asynchronous code: no thread blocks.
+//! Waiting for many objects in asynchronous code: no thread blocks until the objects are there.
+//!
+//! A value that lies on another node or on disk is fetched by the thread that polls, which blocks meanwhile.
 
 use crate::error::{Error, Result};
 use crate::object_ref::ObjectRef;

@@ -107,7 +107,8 @@ impl<T> AsCompleted<T> {
         self.completions.unfinished()
     }
 
-    /// The references that were not given yet, in the order in which they were passed to [`as_completed`].
+    /// The references that were not given yet, in the order in which they were passed to [`as_completed`]. After `extend`,
+    /// the order is unspecified.
     pub fn into_unfinished(self) -> Vec<ObjectRef<T>> {
         self.objects.into_iter().flatten().collect()
     }

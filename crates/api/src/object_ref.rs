@@ -76,8 +76,9 @@ impl<T> ObjectRef<T> {
         self.handle.explain()
     }
 
-    /// The same reference, to be read as another type. It changes no value: `get` fails with [`Error::Codec`], which names
-    /// both types, unless the object was made as a `U`.
+    /// The same reference, to be read as another type. It changes no value: `get` fails with [`Error::Codec`], unless the
+    /// object was made as a `U`. The error names both types in the process that called `cast`; in other processes it may
+    /// name only `U`.
     ///
     /// ```
     /// # fn main() -> aktis::Result<()> {

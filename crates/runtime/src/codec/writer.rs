@@ -2,7 +2,10 @@
 //!
 //! Invariants:
 //! 1. The bytes equal those of `postcard::to_stdvec`, for every value that is written at all.
-//! 2. A value whose bytes postcard could read as other fields than were written is refused.
+//! 2. A value that leaves out a named field, or that has a sequence or map of unknown length, is refused: its bytes could be
+//!    read as other fields than were written. serde does not tell the serialiser of a field that a tuple struct or tuple
+//!    variant leaves out (`skip_serializing_if`), nor of one with `skip_serializing`: such a value is written, and may be
+//!    read as a wrong one.
 
 use super::short::Sink;
 use serde::{Serialize, ser};
