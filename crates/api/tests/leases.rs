@@ -207,3 +207,54 @@ fn cpus_that_were_lent_are_all_there_again_afterwards() {
         assert_eq!(task.get_timeout(PATIENCE), Ok(number + 1));
     }
 }
+
+/// Calls of it last until it is opened.
+#[derive(Default)]
+struct Gate {
+    is_open: AtomicBool,
+    inside: AtomicUsize,
+}
+
+#[actor(max_concurrency = 8)]
+impl Gate {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn pass(&self) {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        while !self.is_open.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    fn inside(&self) -> usize {
+        self.inside.load(Ordering::SeqCst)
+    }
+
+    fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}
+
+#[remote]
+fn double(x: u64) -> u64 {
+    2 * x
+}
+
+#[test]
+fn a_thread_in_a_long_call_keeps_no_lease_from_tasks() {
+    let session = Session::builder().cpus(2).start().unwrap();
+    let _entered = session.enter();
+    for round in 0..50 {
+        let gate = Gate::remote();
+        // Threads that have just run tasks take the calls.
+        let before: Vec<_> = (0..20).map(double::remote).collect();
+        let passing = [gate.pass(), gate.pass()];
+        session.get_all(&before).unwrap();
+        while gate.inside().get_timeout(PATIENCE).unwrap() < 2 {}
+        assert_eq!(double::remote(round).get_timeout(PATIENCE).unwrap(), 2 * round);
+        gate.open().get_timeout(PATIENCE).unwrap();
+        passing.iter().for_each(|pass| pass.get_timeout(PATIENCE).unwrap());
+    }
+}

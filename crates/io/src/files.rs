@@ -1,6 +1,7 @@
 //! Files of keys: private to their user, and written whole or not at all.
 
 use crate::identity::IdentityError;
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -41,8 +42,12 @@ fn check_private(path: &Path) -> Result<(), IdentityError> {
     Err(IdentityError::Open { path: path.to_owned(), private: if metadata.is_dir() { 0o700 } else { 0o600 } })
 }
 
+/// Files that are written beside their places have the same names each time: one writer at a time.
+static REPLACING: Mutex<()> = Mutex::new(());
+
 /// Writes beside the file, and moves it into place when it is on the disk.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let _alone = REPLACING.lock();
     let beside = path.with_extension("new");
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -59,6 +64,19 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_threads_that_write_the_same_file_do_not_meet() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("a.key");
+        std::thread::scope(|scope| {
+            for text in [b"one", b"two"] {
+                let file = &file;
+                scope.spawn(move || (0..50).for_each(|_| write_private(file, text).expect("written")));
+            }
+        });
+        assert!([b"one", b"two"].iter().any(|text| read_private(&file).expect("read") == *text));
+    }
 
     #[test]
     fn what_is_written_is_private_and_replaces_what_was_there() {

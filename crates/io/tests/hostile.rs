@@ -171,7 +171,8 @@ fn another_version_is_told_both_versions() {
         let said = String::from_utf8_lossy(&answer[6..]).into_owned();
         assert!(said.contains("version 4711 of the peer") && said.contains("hint:"), "{said}");
     }
-    scene.survives("version 4711 of the peer is not protocol version 1 of this node");
+    let own = limits::PROTOCOL_VERSION;
+    scene.survives(&format!("version 4711 of the peer is not protocol version {own} of this node"));
 }
 
 #[test]

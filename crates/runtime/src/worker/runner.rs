@@ -434,6 +434,8 @@ impl Runner<'_> {
         LOOKING.set(false);
         if let Some(runnable) = self.executor.pop_runnable() {
             self.state.pay(self.runtime);
+            // A call needs no lease, and may take long: no task is to wait for it.
+            self.put_held();
             if self.entered {
                 self.timed(None, |runner| runner.run(runnable));
             } else {
@@ -531,6 +533,13 @@ impl Runner<'_> {
         }
     }
 
+    /// Puts back the lease that the thread has kept for the next task.
+    fn put_held(&self) {
+        if let Some(held) = take_held() {
+            self.executor.put_lease(self.runtime, held);
+        }
+    }
+
     /// Claims a task; the running cell is written before the slot is given back.
     fn claim(&self, lane: &LaneConsumer) -> Option<(TaskHeader, TaskBytes)> {
         let cell = &self.runtime.control.cells(self.runtime.me)[self.state.index];
@@ -560,9 +569,7 @@ impl Runner<'_> {
 
     /// Waits until all that this process has submitted is done: it goes with the process.
     fn finish_own_tasks(&self) {
-        if let Some(held) = take_held() {
-            self.executor.put_lease(self.runtime, held);
-        }
+        self.put_held();
         while self.runtime.unfinished() > 0 {
             if !self.runtime.drain() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -620,9 +627,7 @@ impl Runner<'_> {
         if let (0, Some(hooks)) = (self.state.index, crate::hooks::get()) {
             (hooks.idle)();
         }
-        if let Some(held) = take_held() {
-            self.executor.put_lease(self.runtime, held);
-        }
+        self.put_held();
         let bell = self.runtime.control.doorbell();
         self.state.watching.stop(bell);
         let ticket = bell.prepare();
