@@ -499,10 +499,7 @@ impl Runner<'_> {
             }
             other => other,
         };
-        let held = match held {
-            Some(held) => Some(held),
-            None => self.executor.take_lease_for_work(&lanes),
-        };
+        let held = held.or_else(|| self.executor.take_lease_for_work(&lanes));
         let Some(held) = held else { return false };
         for offset in 0..lanes.len() {
             let lane = &lanes[(self.turn + offset) % lanes.len()];
