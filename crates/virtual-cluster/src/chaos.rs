@@ -160,10 +160,15 @@ impl Chaos {
         for program in self.town.bury().into_values() {
             self.unprotected.extend(program.belongings.on_the_way());
         }
+        let unprotected = self.reachable(self.unprotected.iter().copied().collect());
+        for program in self.town.programs.values_mut() {
+            let freed = std::mem::take(&mut program.belongings.freed_while_held);
+            let wrong = freed.iter().find(|object| !unprotected.contains(object));
+            assert_eq!(wrong, None, "an object was freed and is held");
+        }
         if self.town.world.unseen() > 0 {
             return;
         }
-        let unprotected = self.reachable(self.unprotected.iter().copied().collect());
         let held = self.town.programs.values().flat_map(|program| program.belongings.announced()).collect();
         for object in self.reachable(held) {
             let known = self.town.world.node.knows_object(object);

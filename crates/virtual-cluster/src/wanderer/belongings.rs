@@ -37,6 +37,8 @@ pub struct Belongings {
     pins: Vec<EntryRef>,
     /// Values that the node is to tell.
     awaited: BTreeSet<ObjectId>,
+    /// Objects that the node freed while this wanderer referred to them.
+    pub freed_while_held: Vec<ObjectId>,
     /// Contents of the boxes that this wanderer made.
     pub boxes: Vec<(ObjectId, Vec<ObjectId>)>,
 }
@@ -290,8 +292,9 @@ impl Belongings {
                 assert!(self.awaited.remove(&object), "{object} was told and not asked for");
             }
             FromNode::Freed { object, .. } => {
-                let used = self.references.get(&object).is_some_and(|reference| reference.announced);
-                assert!(!used, "{object} was freed and is held");
+                // A reference may have come from a process that died meanwhile; the checker knows which.
+                let is_held = self.references.get(&object).is_some_and(|reference| reference.announced);
+                self.freed_while_held.extend(is_held.then_some(object));
             }
             FromNode::Rebuild { object } => around.tell(ToNode::Resolved { object, value: inline() }),
             other => return Some(other),
