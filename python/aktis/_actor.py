@@ -166,7 +166,7 @@ class ActorClass(Generic[C]):
         )
 
     def __reduce__(self) -> Any:
-        return _class_again, (self._class, self._options)
+        return _class_again, (self._class, self._options, self._shared.export.origin_for_copy())
 
     def __repr__(self) -> str:
         return f"ActorClass({self.__qualname__})"
@@ -179,7 +179,7 @@ class _Shared:
     methods.
     """
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type, origin: tuple[int, int] | None = None) -> None:
         self._class = cls
         name = self._name = short_name(cls.__qualname__)
 
@@ -188,7 +188,7 @@ class _Shared:
 
             return dump_export(cls, "class", name)
 
-        self.export = Export(name, pickled)
+        self.export = Export(name, pickled, cls, origin)
 
     @cached_property
     def constructor(self) -> Signature:
@@ -221,8 +221,10 @@ def _constructor(cls: type, name: str) -> _signature.Parameters:
     return _signature.Parameters(name, (), 0, 0, (), (), False, False)
 
 
-def _class_again(cls: type, options: _options.Options) -> ActorClass[Any]:
-    return ActorClass(cls, options)
+def _class_again(
+    cls: type, options: _options.Options, origin: tuple[int, int] | None = None
+) -> ActorClass[Any]:
+    return ActorClass(cls, options, _Shared(cls, origin))
 
 
 def method(*targets: Any, **options: Any) -> Any:

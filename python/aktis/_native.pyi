@@ -163,7 +163,11 @@ class Export:
 
     name: str
 
-    def __init__(self, name: str, pickle: Callable[[], bytes]) -> None: ...
+    def __init__(
+        self, name: str, pickle: Callable[[], bytes], code: object, origin: tuple[int, int] | None = None
+    ) -> None: ...
+    def origin_for_copy(self) -> tuple[int, int] | None:
+        """While a value for workers is pickled: where the code is, for the copy of it in that value."""
 
 @final
 class Signature:

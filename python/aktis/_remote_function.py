@@ -135,7 +135,8 @@ class RemoteFunction(Generic[P, T]):
         )
 
     def __reduce__(self) -> Any:
-        return _again, (type(self), self._function, self._options)
+        origin = self._export.origin_for_copy()
+        return _again, (type(self), self._function, self._options, origin)
 
     def __repr__(self) -> str:
         return f"RemoteFunction({self.__module__}.{self.__qualname__})"
@@ -177,18 +178,21 @@ def captured(options: _options.Options, group: tuple[bytes, int] | None) -> dict
     return {"capture_group": group[0].hex()}
 
 
-def _export(function: Callable[..., Any], name: str) -> Export:
+def _export(function: Callable[..., Any], name: str, origin: tuple[int, int] | None = None) -> Export:
     def pickled() -> bytes:
         from aktis._serialization import dump_export
 
         return dump_export(function, "function", short_name(name))
 
-    return Export(short_name(name), pickled)
+    return Export(short_name(name), pickled, function, origin)
 
 
-def _again(kind: Any, function: Callable[..., Any], options: _options.Options) -> Any:
+def _again(
+    kind: Any, function: Callable[..., Any], options: _options.Options, origin: tuple[int, int] | None = None
+) -> Any:
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
     # A function that refers to itself is unpickled before it has its defaults.
-    return kind(function, options, is_whole=False)
+    return kind(function, options, _export(function, name, origin), is_whole=False)
 
 
 def _falling_back(options: _options.Options, make: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:

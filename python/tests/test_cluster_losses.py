@@ -2,6 +2,8 @@
 (behaviour 23)."""
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import aktis
 from aktis import exceptions
 from aktis.cluster_utils import Cluster, ClusterNode
+from support import wait_until
 
 NoRetryLeft = exceptions.ObjectReconstructionFailedMaxAttemptsExceededError
 NotOnRecord = exceptions.ObjectReconstructionFailedLineageEvictedError
@@ -254,3 +257,48 @@ def test_what_the_driver_has_put_is_input_again_if_it_is_kept(place: Place, tmp_
     assert (get(refs[0]) == 3).all()
     with pytest.raises(exceptions.ObjectLostError):
         get(refs[1])
+
+
+@aktis.remote(max_retries=-1, resources={"place": 0.1}, num_cpus=0)
+def waits_for_file(folder: Path, number: int) -> int:
+    note(folder, "waits_for_file")
+    while not (folder / "open").exists():
+        time.sleep(0.01)
+    return number + 1000
+
+
+@aktis.remote(resources={"place": 0.1}, num_cpus=0)
+def submits(folder: Path) -> list[Any]:
+    return [waits_for_file.remote(folder, number) for number in range(2)]
+
+
+def test_tasks_of_a_dead_node_find_the_code_that_the_driver_has(place: Place, tmp_path: Path) -> None:
+    """A task exported a function of the driver's again, under an id that died with its node: "its code
+    cannot be fetched"."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    refs = get(submits.remote(folder))
+    wait_until(lambda: runs(folder) == {"waits_for_file": 2}, what="both tasks")
+    place.lose()
+    (folder / "open").touch()
+    assert get(refs) == [1000, 1001]
+
+
+def test_code_of_a_dead_worker_is_kept_by_its_node(place: Place) -> None:
+    """A function that only a task knew was lost with the process of that task."""
+
+    @aktis.remote(max_calls=1, resources={"place": 0.1}, num_cpus=0)
+    def exports_and_ends() -> tuple[int, Any]:
+        @aktis.remote(max_restarts=1, max_task_retries=1, lifetime="detached", name="kept", num_cpus=0)
+        class Kept:
+            def pid(self) -> int:
+                return os.getpid()
+
+        actor = Kept.options(resources={"place": 0.1}).remote()
+        return os.getpid(), aktis.get(actor.pid.remote())
+
+    _, before = get(exports_and_ends.remote())
+    actor = aktis.get_actor("kept")
+    os.kill(before, signal.SIGKILL)
+    assert get(actor.pid.remote()) != before
+    aktis.kill(actor)

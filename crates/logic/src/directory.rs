@@ -1,7 +1,8 @@
 //! Objects that more than one process may know: their values, who holds them, and what they contain.
 //!
 //! Invariants:
-//! 1. An object is known while a process holds it, a container holds it, somebody waits for its value, or it lingers.
+//! 1. An object is known while a process holds it, a container holds it, somebody waits for its value, it lingers, or it
+//!    is code that the node keeps.
 //! 2. The containers of an object are exactly the known objects that list it among their contents.
 //! 3. `held` is the reverse of all holders.
 //! 4. Nobody waits for a value that is there.
@@ -38,6 +39,8 @@ struct Object {
     subscribers: BTreeSet<ProcessSlot>,
     /// Whether it stays for a while though nobody holds it.
     lingers: bool,
+    /// Whether the node keeps it for a program.
+    is_kept: bool,
 }
 
 impl Object {
@@ -52,11 +55,13 @@ impl Object {
             actors: BTreeSet::new(),
             subscribers: BTreeSet::new(),
             lingers: false,
+            is_kept: false,
         }
     }
 
     fn is_unreachable(&self) -> bool {
-        self.holders.is_empty() && self.containers == 0 && self.subscribers.is_empty() && !self.lingers
+        let is_referred_to = !self.holders.is_empty() || self.containers > 0 || !self.subscribers.is_empty();
+        !(is_referred_to || self.lingers || self.is_kept)
     }
 }
 
@@ -237,6 +242,19 @@ impl Directory {
     /// The objects that a process holds.
     pub fn held_by(&self, process: ProcessSlot) -> Vec<ObjectId> {
         self.held.get(&process).into_iter().flatten().copied().collect()
+    }
+
+    /// The node keeps a known object for a program from now on; false if it does already, or the object is unknown.
+    pub fn keep(&mut self, object: ObjectId) -> bool {
+        self.objects.get_mut(&object).is_some_and(|known| !std::mem::replace(&mut known.is_kept, true))
+    }
+
+    /// The node does not keep an object any more.
+    pub fn stop_keeping(&mut self, object: ObjectId) -> Freed {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.is_kept = false;
+        }
+        self.collect(vec![object])
     }
 
     /// A known object stays for a while though nobody holds it, or does so no more: then it is to be collected.

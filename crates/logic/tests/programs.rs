@@ -3,10 +3,13 @@
 mod support;
 
 use aktis_logic::machine::node::{
-    NodeEffect, NodeInput, PROGRAM_KEPT_MICROSECONDS, ProgramConfig, TEMPLATE_IDLE_MICROSECONDS_MAX,
+    Guest, NodeEffect, NodeInput, PROGRAM_KEPT_MICROSECONDS, ProgramConfig, TEMPLATE_IDLE_MICROSECONDS_MAX,
 };
-use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{LaneId, ProcessSlot, ProgramId, Resources, Shape, ShardIndex};
+use aktis_protocol::control::{FromNode, SharedValue, ToNode};
+use aktis_protocol::{
+    DeathCause, LaneId, ObjectId, ProcessSlot, ProgramId, Resources, SessionId, Shape, ShardIndex, TaskId,
+    limits,
+};
 use support::Scene;
 
 const RED: ProgramId = ProgramId::from_hash([7; 16]);
@@ -63,4 +66,63 @@ fn a_template_without_work_ends_and_lanes_of_other_nodes_do_not_keep_its_program
     scene.hear(peer, ToNode::LaneForgotten { lane });
     let effects = pass(&mut scene, 500_000);
     assert!(effects.iter().any(forgets), "{effects:?}");
+}
+
+/// A driver of `RED` attaches.
+fn attach(scene: &mut Scene) -> ProcessSlot {
+    let admitted = scene.step(NodeInput::Attached { guest: Guest::Driver(RED), pid: 9 });
+    let place = admitted.iter().find_map(|effect| match effect {
+        NodeEffect::Admit { process } => Some(*process),
+        _ => None,
+    });
+    let driver = place.expect("there is a place");
+    scene.hear(driver, ToNode::Started);
+    driver
+}
+
+fn code(number: u64) -> (ObjectId, SharedValue) {
+    let object = TaskId::root(SessionId(number)).child(0).returns(0);
+    (object, SharedValue::Inline { bytes: vec![1], contains: false })
+}
+
+/// Exports code as the last thing that a process does.
+fn export_and_die(scene: &mut Scene, object: ObjectId, value: SharedValue) {
+    let exporter = attach(scene);
+    scene.hear(exporter, ToNode::Escaped { object, value: Some(value) });
+    scene.hear(exporter, ToNode::CodeKept { object });
+    scene.step(NodeInput::ProcessLeft { process: exporter, cause: DeathCause::default() });
+}
+
+#[test]
+fn code_outlives_its_exporter_while_its_program_is_in_use() {
+    let (mut scene, ..) = scene();
+    let ((object, value), driver) = (code(1), attach(&mut scene));
+    export_and_die(&mut scene, object, value.clone());
+    let told = scene.hear(driver, ToNode::Subscribed { object });
+    let is_told = |effect: &NodeEffect| match effect {
+        NodeEffect::Send { to, message: FromNode::ObjectResolved { value: told, .. } } => {
+            *to == driver && *told == value
+        }
+        _ => false,
+    };
+    assert!(told.iter().any(is_told), "{told:?}");
+    scene.step(NodeInput::ProcessLeft { process: driver, cause: DeathCause::default() });
+    assert!(scene.node.knows_object(object), "the program has just lost its last driver");
+    pass(&mut scene, 1_000_000);
+    assert!(!scene.node.knows_object(object), "nothing of the program is left");
+}
+
+#[test]
+fn the_oldest_code_of_a_program_is_released_at_the_limit() {
+    let (mut scene, ..) = scene();
+    let driver = attach(&mut scene);
+    for number in 0..=limits::CODE_OBJECTS_MAX as u64 {
+        let (object, value) = code(1 + number);
+        scene.hear(driver, ToNode::Escaped { object, value: Some(value) });
+        scene.hear(driver, ToNode::CodeKept { object });
+        scene.hear(driver, ToNode::Released { object });
+    }
+    assert!(!scene.node.knows_object(code(1).0));
+    assert!(scene.node.knows_object(code(2).0));
+    assert_eq!(scene.node.objects(), limits::CODE_OBJECTS_MAX);
 }

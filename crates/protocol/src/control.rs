@@ -139,6 +139,12 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
+    /// The value of `object` is code of the sender's program: the node keeps it while anything of the program runs or
+    /// waits here, whether or not a process holds a reference.
+    CodeKept {
+        /// The object.
+        object: ObjectId,
+    },
     /// The value of `container` holds these: they live as long as it does.
     Contains {
         /// The object whose value holds references; the node learns of it by this if it did not know it.

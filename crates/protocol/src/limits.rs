@@ -18,6 +18,8 @@ pub const PEER_REFERENCES_MAX: usize = 100_000;
 pub const PROCESSES_MAX: usize = 1024;
 /// Programs that one node serves at the same time.
 pub const PROGRAMS_MAX: usize = 64;
+/// Objects with code that a node keeps for one program; the oldest is released for the next.
+pub const CODE_OBJECTS_MAX: usize = 1024;
 /// Bytes of a program's executable, of which a node keeps a copy.
 pub const PROGRAM_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of the message with which a driver attaches to a node.

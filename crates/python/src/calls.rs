@@ -8,12 +8,13 @@ use crate::strategy::Wanted;
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, retired, session};
-use aktis_protocol::{Amount, FunctionId, GroupId, GroupPlace, Resources, Shape, limits};
+use aktis_protocol::{Amount, FunctionId, GroupId, GroupPlace, ObjectId, Resources, Shape, limits};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,16 @@ use std::time::Duration;
 pub(crate) struct Export {
     name: String,
     pickle: Py<PyAny>,
+    /// The function or class itself.
+    code: Py<PyAny>,
+    /// The object that holds it already, if it came from another process.
+    origin: Option<ObjectId>,
     exported: Mutex<Option<Exported>>,
+}
+
+thread_local! {
+    /// What this thread is about to export: code that refers to itself is not exported within itself.
+    static EXPORTING: RefCell<Vec<*const Export>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where a function or class is in a session.
@@ -47,8 +57,23 @@ impl Exported {
 #[pymethods]
 impl Export {
     #[new]
-    fn new(name: String, pickle: Py<PyAny>) -> Self {
-        Self { name, pickle, exported: Mutex::new(None) }
+    #[pyo3(signature = (name, pickle, code, origin=None))]
+    fn new(name: String, pickle: Py<PyAny>, code: Py<PyAny>, origin: Option<(u64, u64)>) -> Self {
+        let origin = origin.map(|(high, low)| ObjectId::from_words([high, low]));
+        Self { name, pickle, code, origin, exported: Mutex::new(None) }
+    }
+
+    /// While a value for workers is pickled: the object that holds this code, so that the copy of it inside the value
+    /// needs no export of its own, which would die with the copy's process.
+    fn origin_for_copy(&self, py: Python<'_>) -> Option<(u64, u64)> {
+        if !codec::is_encoding() || EXPORTING.with_borrow(|exporting| exporting.contains(&(&raw const *self)))
+        {
+            return None;
+        }
+        let runtime = Runtime::current().ok()?;
+        // Code that cannot be exported says so when it is called.
+        let exported = self.exported(py, &runtime).ok().filter(|exported| exported.closure.is_none())?;
+        Some((exported.object[0], exported.object[1]))
     }
 
     #[getter]
@@ -69,7 +94,28 @@ impl Export {
 
     #[cold]
     fn export(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<Exported> {
+        let exported = match self.found_again(py, runtime) {
+            Some(object) => Exported::new(runtime, object.to_words(), None),
+            None => self.export_anew(py, runtime)?,
+        };
+        *self.exported.lock() = Some(exported.clone());
+        Ok(exported)
+    }
+
+    /// The object from which this process has the code, if its value is still to be had; it is held from now on.
+    fn found_again(&self, py: Python<'_>, runtime: &Runtime) -> Option<ObjectId> {
+        let object = self.origin.or_else(|| worker::origin_of(py, &self.code))?;
+        let handle = runtime.adopt_object(object);
+        py.detach(|| runtime.keeping_cpu(|| handle.get(None))).ok()?;
+        retired::keep(handle);
+        runtime.keep_code(object);
+        Some(object)
+    }
+
+    fn export_anew(&self, py: Python<'_>, runtime: &Runtime) -> PyResult<Exported> {
+        EXPORTING.with_borrow_mut(|exporting| exporting.push(self));
         let (pickled, found) = codec::pickle_for(runtime, || self.pickle.call0(py));
+        EXPORTING.with_borrow_mut(Vec::pop);
         let pickled = pickled?;
         let pickled = pickled.bind(py).cast::<PyBytes>()?.as_bytes();
         let mut body = Vec::with_capacity(pickled.len() + self.name.len() + 2);
@@ -87,11 +133,12 @@ impl Export {
                 retired::note_export(runtime, object);
                 Exported::new(runtime, object, Some(handle))
             }),
-            false => retired::export(runtime, &body, put).map(|object| Exported::new(runtime, object, None)),
+            false => retired::export(runtime, &body, put).map(|object| {
+                runtime.keep_code(ObjectId::from_words(object));
+                Exported::new(runtime, object, None)
+            }),
         });
-        let exported = exported.map_err(|error| failure::to_exception(py, error))?;
-        *self.exported.lock() = Some(exported.clone());
-        Ok(exported)
+        exported.map_err(|error| failure::to_exception(py, error))
     }
 }
 

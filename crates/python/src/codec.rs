@@ -179,6 +179,11 @@ fn attaching<R>(found: Found, pickle: impl FnOnce() -> R) -> (R, Found) {
     (pickled, ENCODING.with_borrow_mut(Vec::pop).unwrap_or_default())
 }
 
+/// Whether a value for workers is being pickled.
+pub(crate) fn is_encoding() -> bool {
+    ENCODING.with_borrow(|stack| !stack.is_empty())
+}
+
 /// Pickles something that is to be an object of a session, and gives what it refers to in that session. Whatever else
 /// it refers to is of an earlier one, and goes by its id.
 pub(crate) fn pickle_for<R>(runtime: &Runtime, pickle: impl FnOnce() -> R) -> (R, Found) {

@@ -53,6 +53,8 @@ functions! {
 struct Loaded {
     name: Box<str>,
     object: Py<PyAny>,
+    /// Whether it refers to objects or actors.
+    is_closure: bool,
     /// How often it was called in this process.
     calls: AtomicU32,
 }
@@ -60,6 +62,14 @@ struct Loaded {
 static LOADED: LazyLock<Mutex<HashMap<ObjectId, Arc<Loaded>>>> = LazyLock::new(Mutex::default);
 /// Functions that are kept; when there are more, all are forgotten and fetched again.
 const LOADED_MAX: usize = 4096;
+
+/// The object from which this process has a function or class. One that refers to objects or actors counts as none: its
+/// calls have to carry its references.
+pub(crate) fn origin_of(py: Python<'_>, code: &Py<PyAny>) -> Option<ObjectId> {
+    let is_it =
+        |(_, loaded): &(&ObjectId, &Arc<Loaded>)| !loaded.is_closure && loaded.object.is(code.bind(py));
+    LOADED.lock().iter().find(is_it).map(|(object, _)| *object)
+}
 
 /// The function or class that was exported as this object.
 fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loaded>, Failure> {
@@ -78,7 +88,12 @@ fn load(py: Python<'_>, runtime: &Runtime, object: ObjectId) -> Result<Arc<Loade
     let name = String::from_utf8_lossy(name);
     let load = || hooks::get(py).and_then(|hooks| hooks.load.call1(py, (PyBytes::new(py, blob),)));
     let object_loaded = codec::reading(runtime, &value, load).map_err(|error| raised(py, &error, &name))?;
-    let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded, calls: AtomicU32::new(0) });
+    let is_closure = value.contains();
+    if !is_closure {
+        runtime.keep_code(object);
+    }
+    let calls = AtomicU32::new(0);
+    let loaded = Arc::new(Loaded { name: name.into(), object: object_loaded, is_closure, calls });
     let mut table = LOADED.lock();
     if table.len() >= LOADED_MAX {
         table.clear();

@@ -434,6 +434,11 @@ impl Runtime {
         self.0.adopt_object(object)
     }
 
+    /// The value of the object is code of this program: the node keeps it while the program is in use there.
+    pub fn keep_code(&self, object: ObjectId) {
+        self.0.send_to_node(ToNode::CodeKept { object });
+    }
+
     /// References to objects that were found inside the value of `container`, in order; it is kept while they are.
     pub fn adopt_objects(&self, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
         self.0.adopt_objects(objects, container)

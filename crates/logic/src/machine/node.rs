@@ -178,6 +178,7 @@ impl Node {
             ToNode::Held { object } => self.on_held(from, object, out),
             ToNode::Released { object } => self.on_released(now, from, object, out),
             ToNode::LeftToOthers { object } => self.on_left_to_others(now, from, object, out),
+            ToNode::CodeKept { object } => self.on_code_kept(now, from, object, out),
             ToNode::Contains { container, holder, objects, actors } => {
                 self.on_contains(now, container, holder, objects, actors, out);
             }

@@ -4,14 +4,15 @@
 //! 1. A program is known while a process, a lane, a lease or an actor is of it.
 //! 2. While it is known, so is its default shape.
 //! 3. A program with a driver here is kept ready; the workers of any other end when they have nothing to do.
+//! 4. Code is kept for a known program, which has a driver here or something that runs, waits or lives.
 
 use super::leases::{IdleWorker, Lane, StartFailures};
 use super::roster::{Role, Stage};
 use super::{Guest, Node, NodeEffect, ProgramConfig, START_FAILURES_FREE, WorkerKind};
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
-use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, Shape, ShapeId, limits};
-use std::collections::{BTreeMap, BTreeSet};
+use aktis_protocol::{DeathCause, ObjectId, ProcessSlot, ProgramId, Shape, ShapeId, limits};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long the shared worker of a program without drivers stays without work.
 pub const PROGRAM_IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
@@ -42,6 +43,8 @@ pub(super) struct Program {
     start_at: Option<Time>,
     /// When it is looked at next; never while a driver of it is here.
     look_at: Option<Time>,
+    /// Its code that the node keeps, the oldest first.
+    code: VecDeque<ObjectId>,
     /// Since when it has had so little to do, as far as it was looked at.
     needed: (Need, Time),
 }
@@ -67,6 +70,7 @@ impl Program {
             ever_started: false,
             start_at: None,
             look_at: Some(look_at),
+            code: VecDeque::new(),
             needed: (Need::Somebody, look_at),
         }
     }
@@ -138,7 +142,7 @@ impl Node {
             return;
         }
         if self.programs.table.len() >= limits::PROGRAMS_MAX {
-            self.forget_unneeded(out);
+            self.forget_unneeded(now, out);
         }
         if self.programs.table.len() >= limits::PROGRAMS_MAX {
             return;
@@ -373,11 +377,45 @@ impl Node {
                 Need::Somebody | Need::Nobody | Need::Nothing => {}
             }
         }
+        if need == Need::Nothing {
+            self.release_code(now, program, out);
+        }
         let unneeded_for = |microseconds: u64| need == Need::Nothing && so_for >= microseconds;
         if unneeded_for(PROGRAM_KEPT_MICROSECONDS) && !self.is_referred_to(program) {
-            self.forget_program(program, out);
+            self.forget_program(now, program, out);
         } else if unneeded_for(TEMPLATE_IDLE_MICROSECONDS_MAX) {
             self.rest_program(program, out);
+        }
+    }
+
+    /// A process has exported or fetched code of its program: calls name it by its id alone, so that no other process
+    /// need hold it.
+    pub(super) fn on_code_kept(
+        &mut self,
+        now: Time,
+        from: ProcessSlot,
+        object: ObjectId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        let Some(program) = self.program_of(from) else { return };
+        let Some(known) = self.programs.table.get_mut(&program) else { return };
+        if !self.directory.keep(object) {
+            return;
+        }
+        known.code.push_back(object);
+        if known.code.len() > limits::CODE_OBJECTS_MAX
+            && let Some(oldest) = known.code.pop_front()
+        {
+            let freed = self.directory.stop_keeping(oldest);
+            self.free(now, freed, out);
+        }
+    }
+
+    fn release_code(&mut self, now: Time, program: ProgramId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.programs.table.get_mut(&program) else { return };
+        for object in std::mem::take(&mut known.code) {
+            let freed = self.directory.stop_keeping(object);
+            self.free(now, freed, out);
         }
     }
 
@@ -445,18 +483,19 @@ impl Node {
     }
 
     /// Makes room for a program: the one goes that nothing was needed of for longest.
-    fn forget_unneeded(&mut self, out: &mut Effects<NodeEffect>) {
+    fn forget_unneeded(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         let unneeded = |(&program, known): (&ProgramId, &Program)| {
             let idle =
                 known.drivers == 0 && self.need_of(program, self.roster.shared(program)) == Need::Nothing;
             (idle && !self.is_referred_to(program)).then_some((known.needed.1, program))
         };
         if let Some((_, program)) = self.programs.table.iter().filter_map(unneeded).min() {
-            self.forget_program(program, out);
+            self.forget_program(now, program, out);
         }
     }
 
-    fn forget_program(&mut self, program: ProgramId, out: &mut Effects<NodeEffect>) {
+    fn forget_program(&mut self, now: Time, program: ProgramId, out: &mut Effects<NodeEffect>) {
+        self.release_code(now, program, out);
         for shape in self.leases.shapes_for(program).collect::<Vec<_>>() {
             self.free_shape(shape, out);
         }
@@ -473,6 +512,8 @@ impl Node {
             assert_eq!(self.leases.shape(known.default_shape).program, *program, "programs invariant 2");
             assert_eq!(known.drivers as usize, self.roster.drivers(*program), "drivers of {program}");
             assert_eq!(known.look_at.is_none(), known.drivers > 0, "programs invariant 3: {program}");
+            assert!(known.code.len() <= limits::CODE_OBJECTS_MAX);
+            assert!(known.code.iter().all(|object| self.directory.knows(*object)), "kept code of {program}");
         }
         let known =
             |program| assert!(self.programs.shares(program).is_some(), "programs invariant 1: {program}");
