@@ -26,7 +26,6 @@ from aktis._ids import (
     FunctionID,
     JobID,
     NodeID,
-    ObjectID,
     PlacementGroupID,
     TaskID,
     UniqueID,
@@ -37,6 +36,9 @@ from aktis._objects import cancel, explain, get, kill, put, wait
 from aktis._remote_function import RemoteFunction
 from aktis._runtime_context import get_runtime_context
 from aktis._session import Session, init, is_initialized, shutdown
+
+ObjectID = ObjectRef
+"""The name that old programs know references by."""
 
 if TYPE_CHECKING:
     from aktis import actor, runtime_context, runtime_env, util
@@ -100,7 +102,9 @@ _MODULES = frozenset(
         "autoscaler",
         "cluster_utils",
         "compat",
+        "dag",
         "experimental",
+        "job_config",
         "runtime_context",
         "runtime_env",
         "util",

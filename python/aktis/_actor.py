@@ -1,6 +1,7 @@
 """Actor classes: what `@remote` makes of a class; and actors by their names."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -25,6 +26,7 @@ class ActorClass(Generic[C]):
             from aktis.exceptions import ActorClassInheritanceException
 
             raise ActorClassInheritanceException(
+                "Inheriting from actor classes is not currently supported.\n"
                 f"{cls!r} cannot inherit from an actor class\n"
                 "hint: keep the plain class, inherit from that, and decorate both"
             )
@@ -52,6 +54,22 @@ class ActorClass(Generic[C]):
             self._caller = self._make_caller(None)
         return ActorHandle(self._caller(*args, **kwargs), self._description, self._packed())
 
+    def _remote(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> "ActorHandle[C]":
+        """`options(**options).remote(*args, **kwargs)`, under the name that old programs use."""
+        return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """An actor in a graph of calls, which `execute()` creates; see `aktis.dag`."""
+        from aktis.dag import ClassNode
+
+        return ClassNode(self, args, kwargs)
+
+    def __dir__(self) -> list[str]:
+        private = [name for name in super().__dir__() if name.startswith("_")]
+        return [*private, *self._shared.description.methods, "remote", "options", "bind"]
+
     def options(self, **options: Any) -> "ActorClass[C]":
         """The same class with other options for its actors."""
         merged = _options.merge(self._options, options, _options.ACTOR, "actors")
@@ -69,9 +87,9 @@ class ActorClass(Generic[C]):
                 return ActorHandle(found[0], Description.unpack(found[1]), found[1])
             try:
                 actor = self._make_caller(full)(*args, **kwargs)
-            except ValueError:
+            except ValueError as error:
                 if not existing or runtime.find_actor(full) is None:
-                    raise
+                    raise _name_taken(error, self._options) from None
                 continue  # another one was faster
             return ActorHandle(actor, self._description, self._packed())
 
@@ -95,6 +113,15 @@ class ActorClass(Generic[C]):
         # says.
         held = _options.resources(options, 0.0)
         placement = _options.resources(options, 1.0)
+        _options.refuse_fractions(placement)
+        if "object_store_memory" in options:
+            import warnings
+
+            warnings.warn(
+                "Setting 'object_store_memory' for actors is deprecated: it has no effect",
+                DeprecationWarning,
+                stacklevel=4,
+            )
         group = _options.group(options, placement)
         more = captured(options, group)
         folders = _runtime_env.folders(options.get("runtime_env") or {})
@@ -161,7 +188,7 @@ class ActorClass(Generic[C]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            f"actors of {self.__name__!r} cannot be made by a call\n"
+            f"Actors cannot be instantiated directly. {self.__name__!r} is an actor class\n"
             f"hint: {self.__name__}.remote(...) creates one, {self.__name__}.__wrapped__(...) a plain object"
         )
 
@@ -205,6 +232,17 @@ class _Shared:
         return {each["concurrency_group"] for each in options if "concurrency_group" in each}
 
 
+def _name_taken(error: ValueError, options: Mapping[str, Any]) -> ValueError:
+    """Ray's sentence first, if it is the name that is taken; programs match on it."""
+    from aktis import _session
+
+    if "there is an actor named" not in str(error) and "is taken" not in str(error):
+        return error
+    namespace = options.get("namespace") or _session.namespace()
+    told = f"The name {options['name']} (namespace={namespace}) is already taken"
+    return type(error)(f"{told}\n{error}")
+
+
 def make(cls: type[C], options: Mapping[str, Any]) -> ActorClass[C]:
     """An actor class, its options checked."""
     return ActorClass(cls, _options.merge({}, options, _options.ACTOR, "actors"))._with_groups()
@@ -228,7 +266,10 @@ def _class_again(
 
 
 def method(*targets: Any, **options: Any) -> Any:
-    """Sets options of one method of an actor: `@aktis.method(num_returns=2)`."""
+    """Sets options of one method of an actor: `@aktis.method(num_returns=2)`; without options it changes
+    nothing."""
+    if len(targets) == 1 and callable(targets[0]) and not options:
+        return targets[0]
     if targets or not options:
         raise TypeError("method takes options by keyword\nhint: @aktis.method(num_returns=2)")
     checked = _options.check(options, _options.METHOD, "methods")
@@ -271,6 +312,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         from aktis.exceptions import ActorHandleNotFoundError
 
         raise ActorHandleNotFoundError(
+            f"Failed to look up actor with name '{name}'\n"
             f"there is no actor with the name {name!r} in the namespace {wanted!r}\n"
             "hint: it may have ended, or live in another namespace; aktis.util.list_named_actors() lists them"
         )
@@ -285,10 +327,21 @@ def exit_actor() -> NoReturn:
     """Ends the actor that the calling code runs in, for good; what called it sees an error."""
     from aktis import _engine
 
-    if _engine.context().actor_id is None:
-        raise TypeError("exit_actor() was called outside of an actor\nhint: call it in a method of an actor")
+    runtime = _engine.current()
+    actor = None if runtime is None else _engine.context().actor_id
+    if actor is None:
+        raise TypeError(
+            "exit_actor API is called on a non-actor worker\n"
+            "exit_actor() was called outside of an actor\nhint: call it in a method of an actor"
+        )
     call = _engine.async_call()
-    if call is not None:
+    asynchronous = sys.modules.get("aktis._async")
+    if asynchronous is not None and not asynchronous.is_in_call():
+        # A coroutine that is no call has nothing to end with it: the actor calls its own end.
+        from aktis._handle import current_handle
+
+        current_handle(actor).__ray_terminate__.remote()
+    elif call is not None:
         call[1].exits()
     else:
         native.exit_actor()

@@ -115,6 +115,18 @@ class Loop(asyncio.SelectorEventLoop):
         self._first_step = callback, args, context or contextvars.copy_context()
 
 
+def run_first(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Runs a constructor that is a coroutine to its end, in a loop of its own: calls wait for it."""
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+        asyncio._set_running_loop(outer)
+
+
 def run_loop() -> None:
     """Runs the event loop on the main thread; does not return."""
     loop = main_loop()
@@ -125,6 +137,9 @@ def run_loop() -> None:
         except KeyboardInterrupt:
             # A call was cancelled while it ran: its task has got the exception already.
             pass
+        except SystemExit as error:
+            if type(error).__name__ != "ActorExit":
+                raise
 
 
 def main_loop() -> "Loop":
@@ -164,6 +179,15 @@ def run_async(
     else:
         loop = _groups.get(group) or _group_loop(group)
         loop.call_soon_threadsafe(_begin, loop, method, args, kwargs, completion, here)
+
+
+def is_in_call() -> bool:
+    """Whether the running coroutine is that of a call, and not one that a call has started."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or getattr(task.get_coro(), "cr_code", None) is _tell.__code__
 
 
 def _begin(

@@ -56,6 +56,8 @@ def remote(*targets: Any, **options: Any) -> Any:
             "remote takes a function or a class, or options by keyword\n"
             "hint: @aktis.remote or @aktis.remote(num_cpus=2)"
         )
+    if not options:
+        raise TypeError("remote() was given nothing\nhint: @aktis.remote or @aktis.remote(num_cpus=2)")
     _check_early(options)
 
     def decorate(target: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from aktis import _signature
 
 METHOD_OPTIONS = "__aktis_method_options__"
+INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 UNPACKED_MAX = 1000
 
 
@@ -17,6 +18,8 @@ class Method(NamedTuple):
     is_generator: bool
     is_async: bool
     options: dict[str, Any]
+    decorator: bytes | None = None
+    """A pickled function that is put around the calls of the method, on the caller's side."""
 
 
 class Description(NamedTuple):
@@ -90,6 +93,11 @@ def own() -> "Description | None":
     return None if _own is None else describe(_own, _runtime_env.applied().get("actor_options", {}))
 
 
+def own_class() -> type | None:
+    """The class of the actor that this process is; None if it is none."""
+    return _own
+
+
 def complete(cls: type) -> None:
     """Gives the class of the actor that this process becomes the methods that every actor has."""
     global _own
@@ -117,12 +125,18 @@ def discover(cls: type) -> dict[str, Method]:
                 continue
             skip = 0 if isinstance(member, staticmethod) else 1
             options = getattr(function, METHOD_OPTIONS, {})
+            decorator = getattr(function, INVOCATION_DECORATOR, None)
+            if decorator is not None:
+                from aktis._serialization import dumps_whole
+
+                decorator = dumps_whole(decorator)
             found[name] = Method(
                 name,
                 tuple(_signature.parameters(function, name, skip)),
                 _signature.is_generator(function),
                 _signature.is_async(function),
                 options,
+                decorator,
             )
     return found
 
@@ -139,6 +153,7 @@ def traits(options: Mapping[str, Any]) -> dict[str, Any]:
 def describe(cls: type, options: Mapping[str, Any]) -> Description:
     """What handles know of a class whose actors have these options."""
     methods = discover(cls)
-    is_async = any(method.is_async for method in methods.values())
+    constructor = vars(cls).get("__init__")
+    is_async = any(method.is_async for method in methods.values()) or _signature.is_async(constructor)
     name = _signature.short_name(cls.__qualname__)
     return Description(name, cls.__module__, methods, is_async, **traits(options))

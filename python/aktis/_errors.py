@@ -67,8 +67,12 @@ def capture(error: BaseException, function: str) -> tuple[str, str, bytes]:
         "traceback": text,
         "type_name": type_name,
         "pickled": pickled,
-        "exit": _exit_code(error) if isinstance(error, SystemExit) else None,
+        "exit": exit_code(error) if isinstance(error, SystemExit) else None,
     }
+    if isinstance(error, SystemExit):
+        from aktis import _engine
+
+        record["actor_id"] = _hex(_engine.context().actor_id) if _engine.current() is not None else None
     return type_name, _sentence(error), pickle.dumps(record, protocol=5)
 
 
@@ -161,7 +165,8 @@ def _type_name(cls: type) -> str:
     )
 
 
-def _exit_code(error: SystemExit) -> int:
+def exit_code(error: SystemExit) -> int:
+    """The code that a process ends with for this exception."""
     code = error.code
     if code is None:
         return 0
@@ -193,7 +198,10 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         cls = exceptions.OutOfMemoryError if failure.out_of_memory else exceptions.WorkerCrashedError
         return cls(text, pid=failure.pid, signal=failure.signal, exit_code=failure.exit_code)
     if kind == "cancelled":
-        return exceptions.TaskCancelledError(text, task_id=_hex(failure.task_id))
+        return exceptions.TaskCancelledError(
+            text.replace("it was cancelled", "it was cancelled (TaskCancelledError)"),
+            task_id=_hex(failure.task_id),
+        )
     if kind == "deadline":
         return exceptions.TaskDeadlineError(text, task_id=_hex(failure.task_id))
     if kind == "store":
@@ -206,7 +214,33 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     known = _KINDS.get(kind, exceptions.AktisSystemError)
     if issubclass(known, exceptions.ObjectLostError):
         return known(text, object_ref_hex=_hex(failure.object_id))
+    if issubclass(known, exceptions.ActorDiedError):
+        return _actor_died(known, failure, text)
     return known(text)
+
+
+def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text: str) -> BaseException:
+    """The exception for a call whose actor is gone: Ray's phrase first, then our sentence."""
+    message = failure.message
+    cause = failure.cause
+    init_failed = "could not be constructed" in message
+    phrase = None
+    if failure.is_crash:
+        phrase = "The actor is dead because its worker process has died"
+    elif cause is not None and init_failed and "its actor exited" in cause.message:
+        phrase, init_failed = _EXITED, False
+    elif message in ("the actor was killed", "its actor was killed", "killed", "the actor was ended"):
+        phrase = "The actor is dead because it was killed by `ray.kill`"
+    elif "its actor exited" in message:
+        phrase = _EXITED
+    elif known is exceptions.ActorDiedError and "node" in message and "died" in message:
+        phrase = "The actor died because its node has died."
+    if phrase is not None:
+        text = f"{phrase}\n{text}"
+    return known(text, actor_id=_hex(failure.actor_id), actor_init_failed=init_failed)
+
+
+_EXITED = "The actor is dead because its worker process has died: INTENDED_USER_EXIT"
 
 
 def _raised(failure: "Failure", context: list[str]) -> BaseException:
@@ -229,12 +263,16 @@ def _raised(failure: "Failure", context: list[str]) -> BaseException:
             exit_code=code,
         )
     if record["type_name"] == "KeyboardInterrupt":
-        return exceptions.TaskCancelledError(
-            f"{record['function']}() was interrupted (KeyboardInterrupt) in process {record['pid']}",
+        return exceptions.CancelledTaskError(
+            f"TaskCancelledError: {record['function']}() was cancelled, or interrupted by a "
+            f"KeyboardInterrupt, in process {record['pid']}",
             task_id=record["task_id"],
         )
     if record["type_name"] == "aktis._actor.ActorExit":
-        return exceptions.ActorDiedError(f"{record['function']}() ended its actor with exit_actor()")
+        return exceptions.ActorDiedError(
+            f"{_EXITED}\n{record['function']}() ended its actor with exit_actor()",
+            actor_id=record.get("actor_id"),
+        )
     return from_record(record)
 
 
@@ -277,8 +315,23 @@ def from_record(record: dict[str, Any]) -> BaseException:
             cause = None
     record["cause"] = cause
     if cause is None or twin is None:
+        name = record.get("type_name") or "The exception"
+        record["cause"] = exceptions.UnserializableException(
+            f"{name} isn't serializable, so that only its text has come\n"
+            "hint: leave out of the exception what cannot be pickled, or give its class a __reduce__"
+        )
         return _plain(record)
-    return _as_dual(twin, record) or _plain(record)
+    made = _as_dual(twin, record)
+    if made is not None:
+        return made
+    import logging
+
+    logging.getLogger("aktis").warning(
+        "%s cannot be subclassed. This exception is raised as RayTaskError only. You can use "
+        "`ray_task_error.cause` to access the user exception.",
+        type(cause).__qualname__,
+    )
+    return _plain(record)
 
 
 def dual(error: TaskError) -> BaseException:
@@ -296,7 +349,11 @@ def reduce_task_error(error: TaskError) -> Any:
     """How a `TaskError` is pickled: as its record, from which it is made again."""
     record = dict(error.__dict__.get("_aktis_record", {}))
     cause = record.pop("cause", None)
-    if cause is not None and not record.get("pickled"):
+    if (
+        cause is not None
+        and not isinstance(cause, exceptions.UnserializableException)
+        and not record.get("pickled")
+    ):
         record["pickled"] = _pickled(cause)
     return from_record, (record,)
 

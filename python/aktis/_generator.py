@@ -1,5 +1,6 @@
 """What a generator task gives its caller: references, one for each item, while the task still runs."""
 
+import os
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -7,24 +8,19 @@ from aktis._engine import ObjectRef, Stream, native
 
 T = TypeVar("T")
 
-NOTHING: Any = object()
-
 
 class ObjectRefGenerator(Generic[T]):
     """An iterator of references, also for `async for`. An exception of the task is one more reference."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        # An item, or None for the end, that was looked at (by `wait`) and not taken.
-        self._seen: Any = NOTHING
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ObjectRef[T]:
-        found = self._stream.next(None) if self._seen is NOTHING else self._take()
+        found = self._stream.next(None)
         if found is None:
-            self._seen = None
             raise StopIteration
         return found
 
@@ -37,47 +33,45 @@ class ObjectRefGenerator(Generic[T]):
         loop = asyncio.get_running_loop()
         while True:
             arrival = loop.create_future()
-            if self.peek(_waker(loop, arrival)):
-                found = self._take()
-                if found is None:
-                    self._seen = None
-                    raise StopAsyncIteration
-                return found  # type: ignore[no-any-return]
+            found = self._stream.poll(_waker(loop, arrival))
+            if found is None:
+                raise StopAsyncIteration
+            if isinstance(found, ObjectRef):
+                return found
             await arrival
 
     def peek(self, callback: Callable[[], None]) -> bool:
-        """Whether there is an item or the end; if not, `callback` is called when it is worth asking again."""
-        if self._seen is NOTHING:
-            found = self._stream.poll(callback)
-            if found is True:
-                return False
-            self._seen = None if found is False else found
-        return True
-
-    def _take(self) -> Any:
-        found, self._seen = self._seen, NOTHING
-        return found
+        """Whether there is an item or the end; if not, `callback` is called when it is worth asking again.
+        Nothing is taken: a task that back-pressure holds stays where it is."""
+        return self._stream.watch(callback)
 
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef[T]:
         """The next item; GetTimeoutError if it is not there in time."""
-        found = self._stream.next(timeout_s) if self._seen is NOTHING else self._take()
+        found = self._stream.next(timeout_s)
         if found is None:
-            self._seen = None
             raise StopIteration
         return found
 
     def next_ready(self) -> bool:
-        """Whether the next item, or the end, is there already."""
-        return self.peek(_ignore)
+        """Whether the next item is there already; False once all were taken."""
+        return not self.is_finished() and self.peek(_ignore)
 
     def is_finished(self) -> bool:
         """Whether all items were taken and the task has ended."""
-        return self._seen is None or (self._seen is NOTHING and self._stream.is_finished())
+        return self._stream.is_finished()
 
     def completed(self) -> ObjectRef[None]:
         """A reference that is resolved once the task has ended, and fails if it did."""
-        done: Callable[[], ObjectRef[None]] = getattr(self._stream, "completed")  # noqa: B009
-        return done()
+        return self._stream.completed()
+
+    @property
+    def _generator_ref(self) -> ObjectRef[None]:
+        return self.completed()
+
+    def __del__(self) -> None:
+        # Ray lets a task whose generator was dropped run to its end; Aktis ends it at its next item.
+        if os.environ.get("AKTIS_COMPAT") == "1":
+            drain(self._stream)
 
     def task_id(self) -> Any:
         """The id of the task."""
@@ -125,6 +119,15 @@ class DynamicObjectRefGenerator(Generic[T]):
 def dynamic(items: Any) -> DynamicObjectRefGenerator[Any]:
     """Makes an object of each item. For the worker."""
     return DynamicObjectRefGenerator([native.put(item) for item in items])
+
+
+def drain(stream: Stream) -> None:
+    """Takes items that nobody wants until the task is done, so that back-pressure does not hold it."""
+    try:
+        while isinstance(stream.poll(lambda: drain(stream)), ObjectRef):
+            pass
+    except Exception:
+        pass  # the session is over
 
 
 def _waker(loop: Any, arrival: Any) -> Callable[[], None]:

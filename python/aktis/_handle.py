@@ -7,7 +7,7 @@
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aktis import _options, _signature
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from aktis._ids import ActorID
 
 C = TypeVar("C")
+
+
+_EVERY_HANDLES = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 
 
 def signature(parameters: _signature.Parameters) -> Signature:
@@ -58,7 +61,7 @@ class ActorHandle(Generic[C]):
         return sorted(self._description.methods)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._description.methods]
+        return ["__init__", *self._description.methods, *_EVERY_HANDLES]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActorHandle) and other._actor.binary() == self._actor.binary()
@@ -102,10 +105,28 @@ class ActorMethod:
             stream_ahead=_options.stream_ahead(options),
             is_async=description.is_async,
             deadline=options.get("deadline"),
+            shown=options.get("name", ""),
         )
         if description.max_pending_calls > 0 and returns > 0:
             caller = _limited(caller, actor.binary(), description.max_pending_calls)
         self.remote = _streaming(caller) if returns < 0 else caller
+        if known.decorator is not None:
+            self.remote = _decorated(self.remote, known)
+
+    def _remote(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> Any:
+        """`options(**options).remote(*args, **kwargs)`, under the name that old programs use."""
+        return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A call in a graph of calls, which `execute()` runs; see `aktis.dag`."""
+        from aktis.dag import ClassMethodNode
+
+        return ClassMethodNode(self, args, kwargs)
+
+    def __dir__(self) -> list[str]:
+        return [*(name for name in super().__dir__() if name.startswith("_")), "remote", "options", "bind"]
 
     def options(self, **options: Any) -> "ActorMethod":
         """The same method with other options."""
@@ -123,6 +144,19 @@ class ActorMethod:
 
     def __repr__(self) -> str:
         return f"ActorMethod({self._description.class_name}.{self._method.name}, {self._actor.hex()})"
+
+
+def _decorated(remote: Callable[..., Any], known: Method) -> Callable[..., Any]:
+    """What a method's decorator of invocations makes of its calls; it is given the arguments as they are."""
+    import pickle
+
+    decorator = pickle.loads(known.decorator or b"")
+
+    def invoke(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return remote(*args, **kwargs)
+
+    wrapped = decorator(invoke)
+    return lambda *args, **kwargs: wrapped(args, kwargs)
 
 
 def handle_again(actor: Actor, details: bytes) -> ActorHandle[Any]:

@@ -153,6 +153,30 @@ def exits() -> None:
     _worker.exits()
 
 
+def class_method(instance: Any, name: str, found: Any) -> Any:
+    """The method of an instance's class, bound to it, where an attribute of the instance may hide it."""
+    for cls in type(instance).__mro__:
+        member = vars(cls).get(name)
+        if member is not None:
+            bind = getattr(type(member), "__get__", None)
+            return found if bind is None else bind(member, instance, type(instance))
+    return found
+
+
+def construct(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """The instance that the actor of this process is."""
+    from aktis import _worker
+
+    return _worker.construct(cls, args, kwargs or {})
+
+
+def leave_process(error: SystemExit) -> None:
+    """A method called `sys.exit`: the process of its actor ends."""
+    from aktis import _worker
+
+    _worker.leave_process(error)
+
+
 # --- what references can do in Python ---------------------------------------------------------
 
 

@@ -86,12 +86,6 @@ class UniqueID(BaseID):
     __slots__ = ()
 
 
-class ObjectID(BaseID):
-    """Names an object, without keeping it alive; an `ObjectRef` does that."""
-
-    __slots__ = ()
-
-
 class TaskID(BaseID):
     """Names a task."""
 

@@ -11,6 +11,11 @@ STORE_BYTES_MAX = 200 << 30
 STORE_BYTES_MIN = 64 << 20
 
 
+class DefaultResourceError(AssertionError, ValueError):
+    """A default resource was given among the custom ones. Ray's programs expect the one class, others the
+    other."""
+
+
 def cpus() -> int:
     """CPUs that this process may use: by its affinity and the limit of its control group."""
     count = len(os.sched_getaffinity(0))
@@ -71,11 +76,20 @@ def hidden_gpus(resources: Mapping[str, float]) -> dict[str, str]:
 
 
 def offered(
-    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: Mapping[str, float] | None
+    num_cpus: float | None,
+    num_gpus: float | None,
+    memory: float | None,
+    resources: Mapping[str, float] | None,
 ) -> dict[str, float]:
     """The resources of the node, by name."""
     if num_gpus is None:
         num_gpus = gpus()
+    for name in resources or ():
+        if name in ("CPU", "GPU", "memory", "object_store_memory"):
+            raise DefaultResourceError(
+                f"`{name}` cannot be a custom resource because it is one of the default resources\n"
+                "hint: init() has num_cpus, num_gpus, memory and object_store_memory for them"
+            )
     offered = {
         "CPU": _options.amount("num_cpus", cpus() if num_cpus is None else num_cpus),
         "GPU": _allowed(_options.amount("num_gpus", num_gpus)),

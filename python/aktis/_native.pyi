@@ -110,6 +110,9 @@ def current() -> Runtime | None:
 class ObjectRef(Generic[T_co]):
     """A counted reference to an object. Hashable, comparable, picklable, awaitable."""
 
+    def __init__(self, binary: bytes, *_more: Any) -> None:
+        """A reference to an object that is known by its id."""
+
     def binary(self) -> bytes: ...
     def hex(self) -> str: ...
     def is_nil(self) -> bool: ...
@@ -148,6 +151,9 @@ class Stream:
         """The next item, waiting for it; None at the end. An exception of the task is one extra reference."""
     def poll(self, callback: Callable[[], None]) -> ObjectRef[Any] | None | bool:
         """The next item, None at the end, or True if `callback` is called when it is worth asking again."""
+    def watch(self, callback: Callable[[], None]) -> bool:
+        """Whether the next item, or the end, is there; if not, `callback` is called when it is worth asking
+        again. Nothing is taken."""
     def is_ready(self) -> bool:
         """Whether the next item, or the end, is there."""
     def is_finished(self) -> bool: ...
@@ -260,7 +266,9 @@ class MethodCaller:
         stream_ahead: int,
         is_async: bool = False,
         deadline: float | None = None,
-    ) -> None: ...
+        shown: str = "",
+    ) -> None:
+        """`shown` is what people call its calls, if not by the class and the method."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 # --- inside a task ----------------------------------------------------------------------------
@@ -287,6 +295,9 @@ class Context:
         """The actor that this is, and the details that it was created with."""
 
 def context() -> Context: ...
+def running_function() -> Any:
+    """The function of the task that the calling thread runs; None if it runs none."""
+
 def is_cancelled() -> bool: ...
 def is_interrupted() -> bool: ...
 def exit_actor() -> None: ...
@@ -304,6 +315,10 @@ class Failure:
     message: str
     function: str
     task_id: bytes | None
+    actor_id: bytes | None
+    """The actor, if it is the reason that its call failed."""
+    is_crash: bool
+    """Whether the actor died with its process."""
     object_id: bytes | None
     pid: int | None
     signal: int | None

@@ -24,7 +24,36 @@ Checker = Callable[[str, Any], Any]
 
 
 def _type_error(name: str, value: object, wanted: str) -> TypeError:
-    return TypeError(f"the option {name!r} must be {wanted}, not {value!r:.80} ({type(value).__name__})")
+    sentence = f"the option {name!r} must be {wanted}, not {value!r:.80} ({type(value).__name__})"
+    known = _RAY_TYPES.get(name)
+    if known is not None:
+        sentence = (
+            f"The type of keyword '{name}' must be {known}, but received type {type(value)}\n{sentence}"
+        )
+    return TypeError(sentence)
+
+
+# Ray's names for the types, in the order of its own sentence, which programs match on.
+_RAY_TYPES = {
+    **dict.fromkeys(
+        ("max_retries", "max_calls", "max_restarts", "max_task_retries"),
+        "(<class 'int'>, <class 'NoneType'>)",
+    ),
+    "num_returns": "(<class 'int'>, <class 'str'>, <class 'NoneType'>)",
+}
+
+_UNLIMITED = "only accepts None, 0, -1 or a positive integer, where -1 represents infinity."
+_RAY_RANGES = {
+    **dict.fromkeys(("max_retries", "max_restarts", "max_task_retries"), _UNLIMITED),
+    "max_calls": "only accepts None, 0 or a positive integer",
+    "num_returns": "only accepts None, a non-negative integer, 'streaming' (for generators), or 'dynamic'",
+}
+
+
+def _range_error(name: str, sentence: str) -> ValueError:
+    """Ray's sentence first where it has one, then ours."""
+    known = _RAY_RANGES.get(name)
+    return ValueError(f"The keyword '{name}' {known}\n{sentence}" if known else sentence)
 
 
 def amount(name: str, value: Any) -> float:
@@ -37,25 +66,22 @@ def amount(name: str, value: Any) -> float:
     rounded = round(number, 4)
     if number and not rounded:
         raise ValueError(
+            f"The precision of the fractional quantity of resource {_resource(name)} cannot go beyond "
+            f"{RESOURCE_PRECISION}\n"
             f"the option {name!r} is {value!r}, and the finest amount of a resource is {RESOURCE_PRECISION}"
         )
     return rounded
 
 
-def gpu_amount(name: str, value: Any) -> float:
-    """A number of GPUs: a fraction of one, or a whole number."""
-    number = amount(name, value)
-    if number > 1 and not number.is_integer():
-        raise ValueError(f"the option {name!r} must be a whole number above 1, but is {value!r}")
-    return number
+def _resource(name: str) -> str:
+    """The name of a resource as the user wrote it: the key in `resources`, else the option."""
+    return name.partition("['")[2].removesuffix("']") or name
 
 
 def byte_amount(name: str, value: Any) -> float:
-    """A number of bytes."""
+    """A number of bytes; what is below one byte does not count."""
     number = amount(name, value)
-    if not number.is_integer():
-        raise ValueError(f"the option {name!r} is a number of bytes, but is {value!r}")
-    return number
+    return float(int(number))
 
 
 def resource_map(name: str, value: Any) -> dict[str, float]:
@@ -81,7 +107,7 @@ def whole(minimum: int) -> Checker:
             raise _type_error(name, value, "a whole number")
         number = int(value.__index__())
         if number < minimum:
-            raise ValueError(f"the option {name!r} must be at least {minimum}, but is {number}")
+            raise _range_error(name, f"the option {name!r} must be at least {minimum}, but is {number}")
         return number
 
     return check
@@ -92,6 +118,17 @@ def priority(name: str, value: Any) -> int:
     number: int = whole(-(1 << 31))(name, value)
     if number >= 1 << 31:
         raise ValueError(f"the option {name!r} must be less than {1 << 31}, but is {number}")
+    return number
+
+
+def items_ahead(name: str, value: Any) -> int:
+    """How many items a generator may be ahead of its consumer: -1, or at least 1."""
+    if not isinstance(value, bool) and value == 0:
+        raise ValueError(
+            "backpressure_num_objects=0 is not allowed\n"
+            f"the option {name!r} must be -1 (no limit) or at least 1, but is 0"
+        )
+    number: int = limit(1)(name, value)
     return number
 
 
@@ -142,9 +179,10 @@ def return_count(name: str, value: Any) -> int | str:
     """How many values a call gives."""
     if isinstance(value, str):
         if value not in ("streaming", "dynamic"):
-            raise ValueError(
+            sentence = (
                 f"the option {name!r} must be a whole number, 'streaming' or 'dynamic', but is {value!r}"
             )
+            raise _range_error(name, sentence)
         return value
     number: int = whole(0)(name, value)
     if number > RETURNS_MAX:
@@ -235,7 +273,7 @@ def anything(name: str, value: Any) -> Any:
 
 _COMMON: dict[str, Checker] = {
     "num_cpus": amount,
-    "num_gpus": gpu_amount,
+    "num_gpus": amount,
     "memory": byte_amount,
     "object_store_memory": byte_amount,
     "resources": resource_map,
@@ -261,7 +299,7 @@ TASK: dict[str, Checker] = {
     "retry_exceptions": exception_types,
     "max_calls": whole(0),
     "deadline": seconds,
-    "_generator_backpressure_num_objects": limit(1),
+    "_generator_backpressure_num_objects": items_ahead,
 }
 
 ACTOR: dict[str, Checker] = {
@@ -287,7 +325,7 @@ METHOD: dict[str, Checker] = {
     "deadline": seconds,
     "name": short_text,
     "enable_task_events": flag,
-    "_generator_backpressure_num_objects": limit(1),
+    "_generator_backpressure_num_objects": items_ahead,
 }
 
 
@@ -331,6 +369,19 @@ def resources(options: Options, cpus: float) -> dict[str, float]:
     if "accelerator_type" in options:
         wanted[f"accelerator_type:{options['accelerator_type']}"] = 0.001
     return {name: value for name, value in wanted.items() if value}
+
+
+# Accelerators are handed out by index: a fraction of one, or whole ones.
+_ACCELERATORS = ("GPU", "TPU", "neuron_cores", "NPU", "HPU")
+
+
+def refuse_fractions(needs: Mapping[str, float]) -> None:
+    """ValueError if more than one of an accelerator is asked for, and not a whole number of them."""
+    for name in _ACCELERATORS:
+        number = needs.get(name, 0.0)
+        if number > 1 and not float(number).is_integer():
+            option = "num_gpus" if name == "GPU" else f"resources[{name!r}]"
+            raise ValueError(f"the option {option!r} must be a whole number above 1, but is {number:g}")
 
 
 def return_number(options: Options, is_generator: bool) -> int:

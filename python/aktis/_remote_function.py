@@ -5,7 +5,7 @@ code. Python has a part only when a function is decorated, gets other options, o
 call.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
@@ -74,13 +74,32 @@ class RemoteFunction(Generic[P, T]):
         merged = _options.merge(self._options, options, _options.TASK, "tasks")
         return type(self)(self._function, merged, self._export)
 
+    def _remote(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> Any:
+        """`options(**options).remote(*args, **kwargs)`, under the name that old programs use."""
+        chosen: Any = self.options(**options) if options else self
+        return chosen.remote(*(args or ()), **(kwargs or {}))
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A task in a graph of tasks, which `execute()` runs; see `aktis.dag`."""
+        from aktis.dag import FunctionNode
+
+        return FunctionNode(self, args, kwargs)
+
     def _caller(self) -> Callable[..., Any]:
         """What `remote` is: the native caller, or steps around it where a call needs some."""
         options = self._options
+        try:
+            _options.refuse_fractions(_options.resources(options, 1.0))
+        except ValueError as error:
+            return _refusing(error)
         environment = options.get("runtime_env") or {}
         refusal = _runtime_env.refusal(environment)
         if refusal is not None:
-            return _refusing(refusal)
+            from aktis.exceptions import RuntimeEnvSetupError
+
+            return _refusing(RuntimeEnvSetupError(refusal))
         returns = _options.return_number(options, _signature.is_generator(self._function))
         if _runtime_env.has_folders(environment):
             caller = _with_folders(environment, lambda folders: self._placed_caller(returns, folders))
@@ -245,11 +264,9 @@ def _beginning_packages(caller: Callable[..., Any], environment: Mapping[str, An
     return remote
 
 
-def _refusing(reason: str) -> Callable[..., Any]:
+def _refusing(error: Exception) -> Callable[..., Any]:
     def remote(*args: Any, **kwargs: Any) -> NoReturn:
-        from aktis.exceptions import RuntimeEnvSetupError
-
-        raise RuntimeEnvSetupError(reason)
+        raise type(error)(*error.args)
 
     return remote
 

@@ -53,8 +53,23 @@ class RuntimeContext:
         return here.function if here.is_worker else None
 
     def get_task_function_name(self) -> str | None:
-        """The name of the function that runs; None in the driver."""
-        return self.get_task_name()
+        """The name of the function or method that runs, with its module and class; None in the driver."""
+        here = self._here()
+        if not here.is_worker:
+            return None
+        if here.actor_id is None:
+            function = native.running_function()
+            return _full_name(function, function.__qualname__) if function is not None else here.function
+        from aktis import _description
+
+        cls = _description.own_class()
+        if cls is None:
+            return here.function
+        method = here.function.rpartition(".")[2]
+        own = _description.own()
+        if own is not None and own.is_async:
+            return f"{cls.__module__}.{cls.__qualname__}.{method}"
+        return _full_name(cls, f"{cls.__qualname__}.{method}")
 
     def get_actor_name(self) -> str | None:
         """The name of the actor that this is; "" if it has none, None outside of actors."""
@@ -131,7 +146,8 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The accelerators that the running task or actor may use, by kind."""
-        return {"GPU": [str(number) for number in _nodes.get_gpu_ids()]}
+        found: dict[str, list[str]] = {"GPU": [str(number) for number in _nodes.get_gpu_ids()]}
+        return found | {kind: [] for kind in ("TPU", "neuron_cores", "NPU", "HPU")}
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""
@@ -215,6 +231,13 @@ class RuntimeContext:
 
     def __repr__(self) -> str:
         return f"RuntimeContext({self.get()})"
+
+
+def _full_name(thing: Any, qualified: str) -> str:
+    """The name with the module, without the functions around."""
+    from aktis._signature import short_name
+
+    return f"{thing.__module__}.{short_name(qualified)}"
 
 
 _context = RuntimeContext()

@@ -115,7 +115,9 @@ def dump_export(value: Any, kind: str, name: str) -> bytes:
     except TypeError as error:
         raise TypeError(f"the {kind} {name!r} cannot be sent to workers: {error}") from error.__cause__
     if len(blob) > EXPORT_BYTES_MAX:
+        told = f"The actor {name}" if kind == "class" else f"The remote function {value.__module__}.{name}"
         raise ValueError(
+            f"{told} is too large\n"
             f"the {kind} {name!r} is too large to be sent to workers: {len(blob) >> 20} MiB, and the limit "
             f"is {EXPORT_BYTES_MAX >> 20} MiB\n"
             "hint: it uses a large value from outside; put() that value and pass the reference as an argument"

@@ -75,7 +75,7 @@ class Session:
         *,
         num_cpus: float | None = None,
         num_gpus: float | None = None,
-        memory: int | None = None,
+        memory: float | None = None,
         resources: Mapping[str, float] | None = None,
         labels: Mapping[str, str] | None = None,
         object_store_memory: int | None = None,
@@ -85,9 +85,10 @@ class Session:
         namespace: str | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         _system_config: Mapping[str, Any] | None = None,
-        _memory: int | None = None,
+        _memory: float | None = None,
         **more: Any,
     ) -> None:
+        _check_ignored(more)
         unknown = sorted(set(more) - IGNORED)
         if unknown:
             raise UnknownKeywordError(
@@ -96,6 +97,10 @@ class Session:
                 "runtime_env, log_to_driver, logging_level, ignore_reinit_error, address"
             )
         defaults = _defaults()
+        job_config = more.get("job_config")
+        if job_config is not None:
+            namespace = namespace if namespace is not None else job_config.ray_namespace
+            runtime_env = runtime_env if runtime_env is not None else job_config.runtime_env
         namespace = namespace if namespace is not None else defaults.get("namespace")
         self.address = _address(address)
         configuration = {
@@ -530,6 +535,16 @@ def _config_of_cluster(address: str | None) -> dict[str, Any]:
     """What was said to the head, if the node belongs to a `Cluster` of this process."""
     clusters = sys.modules.get("aktis.cluster_utils")
     return clusters.system_config(address) if clusters is not None and address is not None else {}
+
+
+def _check_ignored(options: Mapping[str, Any]) -> None:
+    """Options without an effect are checked all the same, where a wrong value tells of a mistake."""
+    folder = options.get("_temp_dir")
+    if folder is not None and not os.path.isabs(folder):
+        raise ValueError(f"`_temp_dir` must be an absolute path, but is {folder!r}\nhint: os.path.abspath")
+    job_config = options.get("job_config")
+    if job_config is not None and not hasattr(job_config, "ray_namespace"):
+        raise TypeError(f"`job_config` must be an aktis.job_config.JobConfig, not {job_config!r:.80}")
 
 
 def _switch(variable: str) -> bool:

@@ -5,11 +5,13 @@ makes no sense is refused. The others, and why, are in docs/coming-from-ray.md.
 """
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
 SPILL_BYTES_MAX = (1 << 63) - 1
 SPILL_ABOVE_PERCENT = 80
+RETRY_DELAY_MILLISECONDS = 10
 MILLISECONDS_MAX = 1 << 40
 
 
@@ -30,6 +32,13 @@ class Settings:
         ):
             if key in given:
                 self.tuning[name] = min(_amount(key, given[key]), largest)
+        if "task_retry_delay_ms" not in given:
+            # Ten milliseconds at first, and twice as long each time, so that a passing trouble can pass.
+            self.tuning["retry_delay_milliseconds"] = RETRY_DELAY_MILLISECONDS
+            self.tuning["retry_doubles"] = 1
+        if os.environ.get("AKTIS_COMPAT") == "1":
+            # As in Ray, a task that is cancelled while it runs may go on and give a value after all.
+            self.tuning["cancel_asks"] = 1
         if not _switch(given, "locality_aware_leasing_enabled"):
             self.tuning["locality"] = 0
         if not _switch(given, "lineage_pinning_enabled"):

@@ -4,7 +4,9 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 
 def preload() -> None:
@@ -59,8 +61,61 @@ def flush() -> None:
             pass
 
 
+_instance: Callable[[], Any] | None = None
+"""A weak reference to the instance that the actor of this process is."""
+
+
+def construct(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The instance that the actor of this process is; its constructor may be a coroutine."""
+    global _instance
+    if inspect_async(cls.__init__):
+        from aktis import _async
+
+        made = cls.__new__(cls, *args, **kwargs) if cls.__new__ is not object.__new__ else cls.__new__(cls)
+        _async.run_first(made.__init__(*args, **kwargs))
+    else:
+        made = cls(*args, **kwargs)
+    try:
+        import weakref
+
+        _instance = weakref.ref(made)
+    except TypeError:
+        _instance = lambda: made  # noqa: E731
+    return made
+
+
+def inspect_async(function: Any) -> bool:
+    """Whether a function is an `async def`."""
+    code = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & 0x80)  # CO_COROUTINE, without the import of inspect
+
+
+def leave_process(error: SystemExit) -> None:
+    """Ends the process with the code that `sys.exit` was given, after its exit handlers."""
+    from aktis import _errors
+
+    code = _errors.exit_code(error)
+    if isinstance(error.code, str):
+        print(error.code, file=sys.stderr)
+    _run_exit_functions()
+    os._exit(code)
+
+
 def exits() -> None:
-    """The actor of this process ended by itself: what it left to be done at the end is done."""
+    """The actor of this process ends gracefully: what it left to be done at the end is done."""
+    instance = _instance() if _instance is not None else None
+    shut_down = getattr(type(instance), "__ray_shutdown__", None)
+    if shut_down is not None:
+        try:
+            shut_down(instance)
+        except BaseException:
+            import logging
+
+            logging.getLogger("aktis").exception("__ray_shutdown__ of %s failed", type(instance).__name__)
+    _run_exit_functions()
+
+
+def _run_exit_functions() -> None:
     import atexit
 
     atexit._run_exitfuncs()

@@ -45,6 +45,7 @@ IGNORED = frozenset(
     {
         "dashboard_host",
         "dashboard_port",
+        "enable_object_reconstruction",
         "include_dashboard",
         "include_log_monitor",
         "node_ip_address",
@@ -195,9 +196,10 @@ class Cluster:
             self.connect()
 
     @property
-    def address(self) -> str:
-        """For `aktis.init(address=cluster.address)`: this process becomes a driver on the head's node."""
-        return self._head().address
+    def address(self) -> str | None:
+        """For `aktis.init(address=cluster.address)`: this process becomes a driver on the head's node. None
+        before the first node."""
+        return None if self.head_node is None else self.head_node.address
 
     gcs_address = address
 
@@ -221,6 +223,13 @@ class Cluster:
             known = ", ".join(sorted(_OPTIONS.keys() | _OTHERS))
             raise TypeError(f"a node has no argument {unknown[0]!r}\nhint: it has {known}")
         arguments = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": STORE_BYTES, **node_args}
+        own = {"node:127.0.0.1": 1.0}
+        if self.head_node is None:
+            own["node:__internal_head__"] = 1.0
+        arguments["resources"] = {**own, **(arguments.get("resources") or {})}
+        if node_args.get("enable_object_reconstruction") is False:
+            given = arguments.get("_system_config") or {}
+            arguments["_system_config"] = {"lineage_pinning_enabled": False, **given}
         if self.head_node is not None:
             arguments["_system_config"] = self.head_node.arguments.get("_system_config")
         node = ClusterNode(self._new_directory(), self.head_node is None, arguments)

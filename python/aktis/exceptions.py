@@ -20,6 +20,7 @@ __all__ = [
     "AktisSystemError",
     "AsyncioActorExit",
     "AuthenticationError",
+    "CancelledTaskError",
     "CrossLanguageError",
     "GetTimeoutError",
     "LimitExceededError",
@@ -32,6 +33,7 @@ __all__ = [
     "ObjectReconstructionFailedLineageEvictedError",
     "ObjectReconstructionFailedMaxAttemptsExceededError",
     "ObjectStoreFullError",
+    "OufOfBandObjectRefSerializationException",
     "OutOfDiskError",
     "OutOfMemoryError",
     "OwnerDiedError",
@@ -155,6 +157,19 @@ class TaskCancelledError(AktisError):
         return _again, (type(self), self.args, self.__dict__)
 
 
+class CancelledTaskError(TaskError, TaskCancelledError):
+    """The task was cancelled while it ran."""
+
+    def __init__(self, message: str = "", task_id: Any = None) -> None:
+        TaskCancelledError.__init__(self, message, task_id)
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args, self.__dict__)
+
+
 class TaskDeadlineError(TaskCancelledError, TimeoutError):
     """The task was not done by its deadline, and was cancelled."""
 
@@ -188,11 +203,18 @@ class NodeDiedError(AktisError):
 
 
 class ActorError(AktisError):
-    """A call of an actor's method could not be completed because of the actor."""
+    """A call of an actor's method could not be completed because of the actor.
 
-    def __init__(self, message: str = "", actor_id: str | None = None) -> None:
+    `actor_id` is the actor's id in hexadecimal digits; `actor_init_failed` tells whether its constructor
+    failed.
+    """
+
+    def __init__(
+        self, message: str = "", actor_id: str | None = None, actor_init_failed: bool = False
+    ) -> None:
         super().__init__(message or "the actor died")
         self.actor_id = actor_id
+        self.actor_init_failed = actor_init_failed
 
     def __reduce__(self) -> Any:
         return _again, (type(self), self.args, self.__dict__)
@@ -327,6 +349,11 @@ class UserCodeException(AktisError):
 
 class AsyncioActorExit(AktisError):
     """Raised by `exit_actor()` in an asynchronous actor; ends it."""
+
+
+class OufOfBandObjectRefSerializationException(AktisError):
+    """A reference was pickled outside of calls and values, which the program has forbidden
+    (`RAY_allow_out_of_band_object_ref_serialization=0`). The name is spelt as in Ray."""
 
 
 class RpcError(AktisError):

@@ -16,8 +16,19 @@ from aktis.exceptions import TaskError
 
 def failure(**fields: Any) -> Any:
     """A failure as the native part gives it."""
-    names = ["kind", "task_id", "object_id", "pid", "signal", "exit_code", "type_name", "payload", "cause"]
-    plain = {"message": "", "function": "", "out_of_memory": False}
+    names = [
+        "actor_id",
+        "kind",
+        "task_id",
+        "object_id",
+        "pid",
+        "signal",
+        "exit_code",
+        "type_name",
+        "payload",
+        "cause",
+    ]
+    plain = {"message": "", "function": "", "out_of_memory": False, "is_crash": False}
     return SimpleNamespace(**{**dict.fromkeys(names), **plain, **fields})
 
 
@@ -200,9 +211,11 @@ def test_what_cannot_be_pickled_arrives_as_text() -> None:
 
     found = through(Locked())
     assert type(found) is TaskError
-    assert found.cause is None
+    assert type(found.cause) is exceptions.UnserializableException
+    assert "isn't serializable" in str(found.cause)
     assert "Locked: with a lock" in str(found)
-    assert pickle.loads(pickle.dumps(found)).type_name == found.type_name
+    again = pickle.loads(pickle.dumps(found))
+    assert (type(again), again.type_name) == (TaskError, found.type_name)
 
 
 def test_what_cannot_be_unpickled_arrives_as_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import aktis
 from aktis import _serialization
-from aktis._ids import ActorID, JobID, ObjectID, TaskID
+from aktis._ids import ActorID, JobID, NodeID, TaskID
 
 lock = threading.Lock()
 
@@ -201,7 +201,7 @@ def test_actor_classes_travel(no_session: None) -> None:
 def test_ids() -> None:
     task = TaskID(b"\1" * 16)
     assert TaskID.from_hex(task.hex()) == task == pickle.loads(pickle.dumps(task))
-    assert task != ObjectID(b"\1" * 16)
+    assert task != NodeID(b"\1" * 16)
     assert len({task, TaskID(b"\1" * 16), ActorID(b"\1" * 16)}) == 2
     assert TaskID.nil().is_nil()
     assert not task.is_nil()

@@ -53,7 +53,8 @@ def test_values_that_make_no_sense_are_refused(
 
 def test_what_the_settings_mean() -> None:
     usual = _system_config.Settings({"no_such_key": object(), "health_check_period_ms": 5})
-    assert (usual.tuning, usual.spill_above_percent, usual.spill_bytes_max > 1 << 40) == ({}, 80, True)
+    tuning = {"retry_delay_milliseconds": 10, "retry_doubles": 1}
+    assert (usual.tuning, usual.spill_above_percent, usual.spill_bytes_max > 1 << 40) == (tuning, 80, True)
     settings = _system_config.Settings(
         {
             "automatic_object_spilling_enabled": False,
@@ -69,7 +70,8 @@ def test_what_the_settings_mean() -> None:
         "lineage_bytes_max": 1 << 20,
         "retry_delay_milliseconds": 10,
     }
-    assert _system_config.Settings({"lineage_pinning_enabled": "0"}).tuning == {"lineage_bytes_max": 0}
+    unpinned = _system_config.Settings({"lineage_pinning_enabled": "0"})
+    assert unpinned.tuning == {**tuning, "lineage_bytes_max": 0}
 
 
 @pytest.mark.parametrize("limit", [None, 100])

@@ -119,8 +119,11 @@ pub(crate) fn node(row: &NodeRow) -> Record {
         found.map_or(String::new(), usage_text)
     };
     let resources = row.resources.iter().map(|resource| (resource.name.clone(), usage(resource)));
-    let labels = row.labels.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
-    let labels_text: Vec<String> = row.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    // That every node has its id as a label is nothing to tell people of.
+    let shown =
+        || row.labels.iter().filter(|(name, _)| name.as_str() != aktis_protocol::placement::NODE_ID_LABEL);
+    let labels = shown().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    let labels_text: Vec<String> = shown().map(|(name, value)| format!("{name}={value}")).collect();
     Record::default()
         .field("id", row.node.to_string())
         .column("ID", short(row.node))

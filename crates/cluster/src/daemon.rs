@@ -279,7 +279,8 @@ impl Daemon {
         neighbours.set_endpoint(&endpoint);
         elsewhere.set_endpoint(&endpoint);
         let address = reached_at(endpoint.address(), from);
-        let about = About { address, labels: config.labels.clone(), resources: offered(&config) };
+        let labels = aktis_daemon::host::with_own_label(config.labels.clone(), node);
+        let about = About { address, labels, resources: offered(&config) };
         let member =
             Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone(), renewal);
         let parts = Arc::new(Parts {

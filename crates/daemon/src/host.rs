@@ -143,6 +143,15 @@ pub struct Host {
     forwarder: Option<Forwarder>,
 }
 
+/// The labels of a node with the one that every node has: its id.
+pub fn with_own_label(mut labels: Labels, node: NodeId) -> Labels {
+    labels.insert(
+        aktis_protocol::placement::NODE_ID_LABEL.to_owned(),
+        node.to_words().map(|word| format!("{word:016x}")).concat(),
+    );
+    labels
+}
+
 impl Host {
     /// Starts a node to which drivers can attach when this returns.
     pub fn start(config: HostConfig) -> Result<Arc<Self>, StartError> {
@@ -179,9 +188,10 @@ impl Host {
             program: ProgramId::default(),
             shared_worker: matches!(launch, Launch::ThisProgram),
         });
+        let node = NodeId::of_session(session);
         let config = NodeConfig {
-            node: NodeId::of_session(session),
-            labels: beginning.labels,
+            node,
+            labels: with_own_label(beginning.labels, node),
             resources: beginning.resources,
             store_bytes: beginning.store_bytes,
             entries_max: limits::STORED_OBJECTS_MAX,

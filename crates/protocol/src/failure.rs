@@ -1,6 +1,6 @@
 //! Why something did not give a value: the failure that takes the place of a task's result.
 
-use crate::ids::{ObjectId, TaskId};
+use crate::ids::{ActorId, ObjectId, TaskId};
 use serde::{Deserialize, Serialize};
 
 /// How a process ended.
@@ -168,6 +168,8 @@ pub struct Failure {
     pub function: String,
     /// The task that failed.
     pub task: Option<TaskId>,
+    /// The actor whose call failed, if the actor is the reason.
+    pub actor: Option<ActorId>,
     /// The process in which it ran, if it ran.
     pub pid: Option<u32>,
     /// Whether the task may be run again, if it has retries left.
@@ -184,6 +186,7 @@ impl Failure {
             message: message.into(),
             function: String::new(),
             task: None,
+            actor: None,
             pid: None,
             retriable: false,
             cause: None,
@@ -194,6 +197,12 @@ impl Failure {
     pub fn at(mut self, function: &str, task: TaskId) -> Self {
         self.function = function.to_owned();
         self.task = Some(task);
+        self
+    }
+
+    /// The same failure, saying which actor it is about.
+    pub fn of_actor(mut self, actor: ActorId) -> Self {
+        self.actor = Some(actor);
         self
     }
 

@@ -12,6 +12,9 @@ use std::net::SocketAddr;
 /// What its operator says about a node, by name.
 pub type Labels = BTreeMap<String, String>;
 
+/// The label that every node has, with its id as the value.
+pub const NODE_ID_LABEL: &str = "ray.io/node-id";
+
 /// On which nodes a task or an actor may run, and which of them it prefers. One that names a placement group chooses
 /// among the nodes of that group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

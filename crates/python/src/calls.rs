@@ -122,6 +122,9 @@ impl Export {
         head::write_text(&mut body, self.name.as_bytes());
         body.extend_from_slice(pickled);
         let is_closure = !found.is_empty();
+        if !found.handles.is_empty() {
+            crate::object_ref::check_out_of_band(py)?;
+        }
         let put = || {
             let handle = runtime.put(Encoded::from_raw(&body, Vec::new(), found.handles, found.actors))?;
             handle.escape();
@@ -342,8 +345,14 @@ impl Heading<'_> {
             let pushed = detached(args.py(), || arguments.push_encoded(runtime, encoded));
             return pushed.map_err(|error| failure::to_exception(args.py(), error));
         }
-        let fits = arguments.push_raw(limits::INLINE_BYTES_MAX, write);
-        if fits { Ok(()) } else { Err(PyValueError::new_err("the names of the arguments are too long")) }
+        if arguments.push_raw(limits::INLINE_BYTES_MAX, write) {
+            return Ok(());
+        }
+        let mut body = Vec::new();
+        write(&mut body);
+        let encoded = Encoded::from_raw(&body, Vec::new(), Vec::new(), Vec::new());
+        let pushed = detached(args.py(), || arguments.push_encoded(runtime, encoded));
+        pushed.map_err(|error| failure::to_exception(args.py(), error))
     }
 }
 
@@ -576,13 +585,15 @@ pub(crate) struct MethodCaller {
     returns: Returned,
     retry: Retry,
     is_async: bool,
+    /// What people call its calls, if not by the class and the method.
+    shown: String,
 }
 
 #[pymethods]
 impl MethodCaller {
     #[new]
     #[pyo3(signature = (actor, method, signature, *, name, num_returns, max_task_retries, retry_exceptions,
-                        concurrency_group, stream_ahead, is_async=false, deadline=None))]
+                        concurrency_group, stream_ahead, is_async=false, deadline=None, shown=String::new()))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         actor: Py<Actor>,
@@ -596,6 +607,7 @@ impl MethodCaller {
         stream_ahead: u32,
         is_async: bool,
         deadline: Option<f64>,
+        shown: String,
     ) -> PyResult<Self> {
         let options = CallOptions {
             group: concurrency_group.as_deref().map_or(0, group_number),
@@ -616,6 +628,7 @@ impl MethodCaller {
             returns,
             retry: Retry::new(retry_exceptions)?,
             is_async,
+            shown,
         })
     }
 
@@ -634,7 +647,8 @@ impl MethodCaller {
             max_calls: 0,
             name: &self.method,
             retry: &self.retry.types,
-            assigned: &[],
+            // A call has no resources of its own.
+            assigned: self.shown.as_bytes(),
         };
         let mut arguments = Arguments::new();
         heading.push(&mut arguments, &runtime, args, kwargs)?;

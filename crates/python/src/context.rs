@@ -14,6 +14,8 @@ use std::cell::RefCell;
 thread_local! {
     /// What the task that the thread runs may use; nothing if it is the usual.
     static ASSIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The function of the task that the thread runs, or ran last.
+    static RUNNING: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
 }
 
 /// What this process is there for: its actor, or the task that it runs if that may use more than is usual. Threads that
@@ -35,6 +37,21 @@ pub(crate) fn set_assigned(runtime: &Runtime, assigned: &[u8]) {
             *PURPOSE.lock() = (!assigned.is_empty()).then(purpose);
         }
     });
+}
+
+/// A task begins that calls this function.
+pub(crate) fn set_running(py: Python<'_>, function: &Py<PyAny>) {
+    RUNNING.with_borrow_mut(|running| {
+        if !running.as_ref().is_some_and(|before| before.is(function)) {
+            *running = Some(function.clone_ref(py));
+        }
+    });
+}
+
+/// The function of the task that the calling thread runs; None if it runs none.
+#[pyfunction]
+pub(crate) fn running_function(py: Python<'_>) -> Option<Py<PyAny>> {
+    RUNNING.with_borrow(|running| running.as_ref().map(|function| function.clone_ref(py)))
 }
 
 /// An actor begins that may use this.

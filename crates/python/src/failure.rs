@@ -92,6 +92,18 @@ impl Failure {
         Some(PyBytes::new(py, &crate::object_ref::id_bytes(self.failure.task?.to_words())))
     }
 
+    /// The actor whose call failed, if the actor is the reason.
+    #[getter]
+    fn actor_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        Some(PyBytes::new(py, &crate::object_ref::id_bytes(self.failure.actor?.to_words())))
+    }
+
+    /// Whether the actor died with its process.
+    #[getter]
+    fn is_crash(&self) -> bool {
+        matches!(self.failure.kind, FailureKind::ActorCrashed(_))
+    }
+
     #[getter]
     fn object_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         Some(PyBytes::new(py, &self.object?))

@@ -25,6 +25,9 @@ pub(crate) struct Hooks {
     pub(crate) flush: Py<PyAny>,
     pub(crate) write_output: Py<PyAny>,
     pub(crate) exits: Py<PyAny>,
+    pub(crate) class_method: Py<PyAny>,
+    pub(crate) construct: Py<PyAny>,
+    pub(crate) leave_process: Py<PyAny>,
 }
 
 static HOOKS: PyOnceLock<Hooks> = PyOnceLock::new();
@@ -55,6 +58,9 @@ pub(crate) fn set_hooks(hooks: &Bound<'_, PyAny>) -> PyResult<()> {
         flush: named("flush")?,
         write_output: named("write_output")?,
         exits: named("exits")?,
+        class_method: named("class_method")?,
+        construct: named("construct")?,
+        leave_process: named("leave_process")?,
     };
     let _ = HOOKS.set(hooks.py(), found);
     Ok(())

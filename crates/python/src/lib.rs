@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::command::{cli, cluster_nodes};
     #[pymodule_export]
-    use crate::context::{Context, context, exit_actor, is_cancelled};
+    use crate::context::{Context, context, exit_actor, is_cancelled, running_function};
     #[pymodule_export]
     use crate::detached::begin_exit;
     #[pymodule_export]

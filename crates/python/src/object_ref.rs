@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -55,6 +56,22 @@ pub(crate) fn id_hex(words: [u64; 2]) -> String {
 
 #[pymethods]
 impl ObjectRef {
+    /// A reference to an object that is known by its id.
+    #[new]
+    #[pyo3(signature = (binary, *_more))]
+    fn new(py: Python<'_>, binary: &[u8], _more: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let object = ObjectId::from_words(id_words(binary)?);
+        Ok(Self { handle: session::current_or_start(py)?.adopt_object(object) })
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> PyResult<Py<Self>> {
+        Self::create(py, self.handle.clone())
+    }
+
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        Self::create(py, self.handle.clone())
+    }
+
     fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &id_bytes(self.handle.id().to_words()))
     }
@@ -100,6 +117,7 @@ impl ObjectRef {
         match codec::attach_handle(&self.handle) {
             Some(number) => (module.getattr("load_ref")?, (number,)).into_pyobject(py),
             None => {
+                check_out_of_band(py)?;
                 // Nobody knows how long the bytes live: the object stays until the session ends.
                 self.handle.escape();
                 crate::retired::keep(self.handle.clone());
@@ -107,6 +125,24 @@ impl ObjectRef {
             }
         }
     }
+}
+
+/// Refuses a reference outside of values and arguments, if the program has forbidden that.
+pub(crate) fn check_out_of_band(py: Python<'_>) -> PyResult<()> {
+    static FORBIDDEN: OnceLock<bool> = OnceLock::new();
+    let read = || {
+        let given = std::env::var("RAY_allow_out_of_band_object_ref_serialization");
+        given.is_ok_and(|value| matches!(value.as_str(), "0" | "false"))
+    };
+    if !*FORBIDDEN.get_or_init(read) {
+        return Ok(());
+    }
+    let class = py.import("aktis.exceptions")?.getattr("OufOfBandObjectRefSerializationException")?;
+    Err(PyErr::from_value(class.call1((
+        "a reference was pickled outside of values and arguments, or captured by a function\n\
+         hint: pass the reference as an argument, or allow it with \
+         RAY_allow_out_of_band_object_ref_serialization=1",
+    ))?))
 }
 
 /// The reference with this number in the value that is being unpickled.

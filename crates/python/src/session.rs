@@ -49,6 +49,8 @@ pub(crate) fn tuning_from(wanted: &BTreeMap<String, u64>) -> PyResult<Tuning> {
             "lineage_bytes_max" => tuning.lineage_bytes_max = amount,
             "queued_tasks_max" => tuning.queued_tasks_max = amount,
             "locality" => tuning.locality = number != 0,
+            "cancel_asks" => tuning.cancel_asks = number != 0,
+            "retry_doubles" => tuning.retry_doubles = number != 0,
             "retry_delay_milliseconds" => tuning.retry_delay = Duration::from_millis(number),
             other => return Err(PyValueError::new_err(format!("{other:?} cannot be tuned"))),
         }

@@ -45,6 +45,13 @@ impl Stream {
         }
     }
 
+    /// Whether the next item, or the end, is there; if not, the callback is called when it is worth asking again.
+    /// Nothing is taken.
+    fn watch(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
+        let waker = callbacks::waker(py, callback)?;
+        detached(py, || self.stream.poll_ready(&waker)).map_err(|error| failure::to_exception(py, error))
+    }
+
     /// A reference that is resolved when the last item was given.
     fn completed(&self, py: Python<'_>) -> PyResult<Py<ObjectRef>> {
         let ready = crate::codec::encode(py.None().bind(py))?;

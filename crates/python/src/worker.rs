@@ -9,7 +9,7 @@ use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns
 use aktis_runtime::{Call, Encoded, Function, FunctionBody, Runtime};
 use aktis_store::RunKind;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::exceptions::{PyStopIteration, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::collections::HashMap;
@@ -190,6 +190,22 @@ fn invoke<'py>(
     result.map_err(|error| raised_by(py, head, &error, name))
 }
 
+/// Calls a method of an actor.
+fn invoke_method<'py>(
+    py: Python<'py>,
+    runtime: &Runtime,
+    head: &Head<'_>,
+    call: &mut Call,
+    method: &Bound<'py, PyAny>,
+    name: &str,
+) -> Result<Bound<'py, PyAny>, Failure> {
+    let prepared = arguments(py, runtime, head, call, false).map_err(|error| raised(py, &error, name))?;
+    method.call(&prepared.args, prepared.kwargs.as_ref()).map_err(|error| {
+        end_if_exit(py, &error);
+        raised_by(py, head, &error, name)
+    })
+}
+
 /// The failure that an exception of user code is; the head says whether it is worth another attempt.
 fn raised_by(py: Python<'_>, head: &Head<'_>, error: &PyErr, name: &str) -> Failure {
     let mut failure = raised(py, error, name);
@@ -238,6 +254,7 @@ fn with_task<R>(
                 output::set_name(name);
             }
             context::set_assigned(&runtime, head.assigned);
+            context::set_running(py, &loaded.object);
             let _span = spans(head).then(|| Span::new(&runtime, RunKind::Task, name));
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
             let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -289,7 +306,7 @@ fn run_several(call: &mut Call) -> Returns {
 }
 
 fn run_stream(call: &mut Call) -> Result<Items, Failure> {
-    with_task(call, |py, _, result, name| Generator::items(py, &result, RunKind::Task, name))
+    with_task(call, |py, head, result, name| Generator::items(py, head, &result, RunKind::Task, name))
 }
 
 /// Whether a call is over when its function has returned. A generator runs on: its span is its own.
@@ -303,10 +320,19 @@ struct Generator {
     kind: RunKind,
     name: String,
     begin: u64,
+    /// What exceptions are worth another attempt.
+    flags: u8,
+    retry: Vec<u8>,
 }
 
 impl Generator {
-    fn items(py: Python<'_>, result: &Bound<'_, PyAny>, kind: RunKind, name: &str) -> Result<Items, Failure> {
+    fn items(
+        py: Python<'_>,
+        head: &Head<'_>,
+        result: &Bound<'_, PyAny>,
+        kind: RunKind,
+        name: &str,
+    ) -> Result<Items, Failure> {
         let begin = Runtime::clock();
         let iterator = match result.hasattr("__anext__") {
             Ok(true) => hooks::get(py)
@@ -315,7 +341,9 @@ impl Generator {
             _ => result.try_iter(),
         };
         let iterator = iterator.map_err(|error| raised(py, &error, name))?;
-        Ok(Box::new(Self { iterator: iterator.into_any().unbind(), kind, name: name.to_owned(), begin }))
+        let (iterator, name) = (iterator.into_any().unbind(), name.to_owned());
+        let (flags, retry) = (head.flags, head.retry.to_vec());
+        Ok(Box::new(Self { iterator, kind, name, begin, flags, retry }))
     }
 }
 
@@ -326,7 +354,14 @@ impl Iterator for Generator {
         Python::attach(|py| match self.iterator.call_method0(py, "__next__") {
             Ok(item) => Some(encoded(py, item.bind(py), &self.name)),
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => None,
-            Err(error) => Some(Err(raised(py, &error, &self.name))),
+            Err(error) => {
+                if self.kind == RunKind::Call {
+                    end_if_exit(py, &error);
+                }
+                let mut failure = raised(py, &error, &self.name);
+                failure.retriable = is_retriable(py, self.flags, &self.retry, &error);
+                Some(Err(failure))
+            }
         })
     }
 }
@@ -383,13 +418,42 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
-            let instance = class.call(&prepared.args, prepared.kwargs.as_ref()).map_err(failed)?;
+            let made = hooks::get(py)
+                .and_then(|hooks| hooks.construct.call1(py, (class, prepared.args, prepared.kwargs)));
+            let instance = match made {
+                Ok(instance) => instance.into_bound(py),
+                Err(error) => return Err(not_constructed(py, &error, &name)),
+            };
             output::set_actor(&instance);
             let _ = ACTOR_CLASS.set(loaded.name.clone());
             let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone() };
             Ok(Arc::new(actor) as ActorState)
         })
     })
+}
+
+/// The failure that an exception of a constructor is. An actor that exits there ends as in a method: what it left to be
+/// done at the end is done.
+fn not_constructed(py: Python<'_>, error: &PyErr, name: &str) -> Failure {
+    if is_actor_exit(py, error) {
+        call_hook(|hooks| &hooks.exits);
+        return Failure::new(FailureKind::ActorDied, "its actor exited");
+    }
+    raised(py, error, name)
+}
+
+fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
+    error.get_type(py).name().is_ok_and(|name| name == "ActorExit")
+}
+
+/// `sys.exit()` in a method ends the process of its actor, whose restarts and retries follow from that.
+fn end_if_exit(py: Python<'_>, error: &PyErr) {
+    if error.is_instance_of::<PySystemExit>(py) && !is_actor_exit(py, error) {
+        let left = hooks::get(py).and_then(|hooks| hooks.leave_process.call1(py, (error.value(py),)));
+        if let Err(error) = left {
+            error.write_unraisable(py, None);
+        }
+    }
 }
 
 fn python_actor(state: &ActorState) -> Result<&PythonActor, Failure> {
@@ -403,11 +467,30 @@ fn method<'py>(
     head: &Head<'_>,
 ) -> Result<(Bound<'py, PyAny>, String), Failure> {
     let name = format!("{}.{}", actor.class, head.name);
-    let found = actor.instance.bind(py).getattr(head.name);
+    let instance = actor.instance.bind(py);
+    let found = instance.getattr(head.name).and_then(|found| {
+        if is_own_method(&found, instance) {
+            return Ok(found);
+        }
+        // An attribute of the instance must not hide the method of the class.
+        let hooks = hooks::get(py)?;
+        Ok(hooks.class_method.call1(py, (instance, head.name, found))?.into_bound(py))
+    });
     match found {
         Ok(method) => Ok((method, name)),
         Err(error) => Err(raised(py, &error, &name)),
     }
+}
+
+/// Whether it is a method that is bound to this very instance.
+fn is_own_method(found: &Bound<'_, PyAny>, instance: &Bound<'_, PyAny>) -> bool {
+    let bound_to = found.getattr_opt(pyo3::intern!(found.py(), "__self__"));
+    bound_to.is_ok_and(|bound_to| bound_to.is_some_and(|bound_to| bound_to.is(instance)))
+}
+
+/// What people call a call: what its caller says, else the class and the method.
+fn shown<'a>(head: &Head<'a>, name: &'a str) -> &'a str {
+    std::str::from_utf8(head.assigned).ok().filter(|shown| !shown.is_empty()).unwrap_or(name)
 }
 
 fn with_method<R>(
@@ -421,10 +504,11 @@ fn with_method<R>(
         Python::attach(|py| {
             call.begins();
             let (method, name) = method(py, actor, head)?;
-            runtime.set_function_name(&name);
-            title::show(&name);
-            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Call, &name));
-            let result = invoke(py, &runtime, head, call, &method, &name)?;
+            let shown = shown(head, &name);
+            runtime.set_function_name(shown);
+            title::show(shown);
+            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Call, shown));
+            let result = invoke_method(py, &runtime, head, call, &method, &name)?;
             then(py, head, result, &name)
         })
     })
@@ -439,7 +523,9 @@ fn run_several_method(call: &mut Call, state: &ActorState) -> Returns {
 }
 
 fn run_stream_method(call: &mut Call, state: &ActorState) -> Result<Items, Failure> {
-    with_method(call, state, |py, _, result, name| Generator::items(py, &result, RunKind::Call, name))
+    with_method(call, state, |py, head, result, name| {
+        Generator::items(py, head, &result, RunKind::Call, name)
+    })
 }
 
 /// What the event loop has to say about a call.
@@ -491,6 +577,7 @@ impl Completion {
     /// The call raised this.
     fn raised(&self, error: &Bound<'_, PyAny>) {
         let (py, error) = (error.py(), PyErr::from_value(error.clone()));
+        end_if_exit(py, &error);
         let mut failure = raised(py, &error, &self.name);
         failure.retriable = is_retriable(py, self.flags, &self.retry, &error);
         self.tell(Err(failure));

@@ -6,7 +6,8 @@
 //! Invariant: of the alarms, no more than half, or `SWEEP_MIN`, belong to tasks that were finished when they were last looked at.
 
 use crate::entry::Later;
-use crate::runtime::Inner;
+use crate::options::Tuning;
+use crate::runtime::{IdMap, Inner};
 use aktis_protocol::TaskKey;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cmp::Reverse;
@@ -25,10 +26,17 @@ enum Alarm {
     Deadline(TaskKey, Duration),
 }
 
+/// The longest pause of a task that rests longer each time.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// Tasks whose number of rests is known; when there are more, all are forgotten.
+const RESTS_MAX: usize = 1 << 16;
+
 /// The alarms of a process. There are at most twice as many as tasks that are not finished, and a few.
 pub(crate) struct Alarms {
-    /// How long a task rests.
+    /// How long a task rests, at first.
     rest: Duration,
+    /// How often tasks have rested, if each rest is twice as long as the one before.
+    rests: Option<Mutex<IdMap<TaskKey, u32>>>,
     clock: Arc<Clock>,
 }
 
@@ -48,13 +56,25 @@ struct State {
 }
 
 impl Alarms {
-    pub(crate) fn new(rest: Duration) -> Self {
-        Self { rest, clock: Arc::default() }
+    pub(crate) fn new(tuning: &Tuning) -> Self {
+        let rests = tuning.retry_doubles.then(Mutex::default);
+        Self { rest: tuning.retry_delay, rests, clock: Arc::default() }
+    }
+
+    fn rest_of(&self, key: TaskKey) -> Duration {
+        let Some(rests) = &self.rests else { return self.rest };
+        let mut rests = rests.lock();
+        if rests.len() >= RESTS_MAX {
+            rests.clear();
+        }
+        let count = rests.entry(key).or_default();
+        *count += 1;
+        self.rest.saturating_mul(1 << (*count - 1).min(16)).min(REST_MAX)
     }
 
     /// The task is to be tried again in a while. The caller may hold the lock of a shard.
     pub(crate) fn add_rest(&self, runtime: &Arc<Inner>, key: TaskKey) {
-        self.add(runtime, Instant::now() + self.rest, Alarm::Rested(key));
+        self.add(runtime, Instant::now() + self.rest_of(key), Alarm::Rested(key));
     }
 
     /// How many there are.

@@ -352,6 +352,19 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Whether the next item, or the end, is there; if not, the waker is woken when it is worth asking again. Takes nothing.
+    pub fn poll_ready(&self, waker: &Waker) -> Result<bool, Error> {
+        self.state.runtime().check_usable()?;
+        if !self.state.add_waker(waker) {
+            return Ok(true);
+        }
+        self.state.runtime().pay();
+        self.state.runtime().pump.want_now();
+        Ok(false)
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.state.close();

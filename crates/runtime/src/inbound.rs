@@ -206,7 +206,7 @@ impl Inner {
         }
         if let Outcome::Failed(failure) = &outcome
             && failure.retriable
-            && kind == MessageKind::Returned
+            && kind != MessageKind::StreamItem
             && shell.step(self, later, |machine, out| machine.on_attempt_failed(key, out))
         {
             return;
@@ -414,6 +414,14 @@ impl Inner {
         force: bool,
         recursive: bool,
     ) -> Option<ProcessSlot> {
+        if self.tuning.cancel_asks
+            && !force
+            && let Some(process) = self.who_runs(key)
+        {
+            // The task is told, and what it makes of that is its outcome.
+            let told = self.send_cancel(process, key, cancel_index(force, recursive));
+            return (!told).then_some(process);
+        }
         self.end_early(key, force, recursive, |machine, out| machine.on_cancelled(key, out))
     }
 

@@ -115,6 +115,10 @@ pub struct Tuning {
     pub queued_tasks_max: usize,
     /// How long a task waits before it is tried again.
     pub retry_delay: Duration,
+    /// Whether each wait of a task is twice as long as the one before, up to a second.
+    pub retry_doubles: bool,
+    /// Whether a running task that is cancelled is only told, so that it may go on and give a value after all.
+    pub cancel_asks: bool,
     /// Whether tasks go where most of what they read lies.
     pub locality: bool,
 }
@@ -126,6 +130,8 @@ impl Default for Tuning {
             lineage_bytes_max: limits::LINEAGE_BYTES_MAX,
             queued_tasks_max: limits::QUEUED_TASKS_MAX,
             retry_delay: Duration::ZERO,
+            retry_doubles: false,
+            cancel_asks: false,
             locality: true,
         }
     }

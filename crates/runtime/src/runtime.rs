@@ -135,7 +135,7 @@ impl Inner {
             link: OnceLock::new(),
             fork,
             submitter: Shards::new(shards, &parts.tuning),
-            alarms: Alarms::new(parts.tuning.retry_delay),
+            alarms: Alarms::new(&parts.tuning),
             inbound: Mutex::default(),
             senders: (0..limits::PROCESSES_MAX).map(|_| Mutex::new(None)).collect(),
             known: Mutex::default(),

@@ -30,6 +30,8 @@ pub(crate) struct StreamState {
 struct Queue {
     items: VecDeque<Arc<Entry>>,
     ended: bool,
+    /// Why it ended before its last item.
+    failure: Option<Arc<Failure>>,
     /// How many have come, taken or not.
     received: u32,
     consumed: u32,
@@ -99,6 +101,7 @@ impl StreamState {
         let entry = Entry::with_outcome(id, self.runtime.clone(), Outcome::Failed(failure.clone()));
         queue.items.push_back(Arc::new(entry));
         queue.ended = true;
+        queue.failure = Some(failure.clone());
         for (entry, _) in std::mem::take(&mut queue.completed) {
             if let Some(entry) = entry.upgrade() {
                 entry.resolve(Outcome::Failed(failure.clone()), later);
@@ -281,13 +284,14 @@ impl Stream {
         self.state.task
     }
 
-    /// An object that has the value `ready` when the task has given its last item.
+    /// An object that has the value `ready` when the task has given its last item, and the failure if the task failed.
     pub fn completed(&self, ready: Encoded) -> Handle {
         let (runtime, value) = (self.state.runtime.clone(), ready.into_value());
         let id = runtime.next_task().returns(0);
         let mut queue = self.state.queue.lock();
         let entry = if queue.ended {
-            Arc::new(Entry::with_outcome(id, runtime, Outcome::Inline(value)))
+            let outcome = queue.failure.clone().map_or(Outcome::Inline(value), Outcome::Failed);
+            Arc::new(Entry::with_outcome(id, runtime, outcome))
         } else {
             let entry = Arc::new(Entry::new(id, runtime));
             queue.completed.push((Arc::downgrade(&entry), value));

@@ -122,7 +122,10 @@ impl Shell {
                             // The actor is dead, so that its farewell is never sent.
                             self.machine.close_actor(actor, &mut self.out);
                         }
-                        let failure = failure.at(payload.name(), task);
+                        let mut failure = failure.at(payload.name(), task);
+                        if let Route::Actor(actor) = route {
+                            failure.actor = self.actors.get(actor.0 as usize).map(|slot| slot.id);
+                        }
                         payload.returns.fail(&Arc::new(failure), later);
                         later.payloads.push(payload);
                     }

@@ -70,7 +70,7 @@ class ActorPool:
 
         Raises `TimeoutError` if it is not there after `timeout` seconds. The result can be asked for again
         then, unless `ignore_if_timedout` is set: that one is skipped. If the call failed, its exception is
-        raised, and the actor goes on to the next item.
+        raised, and the actor goes on to the next item; an actor that died leaves the pool.
         """
         self._require_next()
         if not self._sorted:
@@ -113,6 +113,16 @@ class ActorPool:
             raise ValueError(f"the actor {actor!r} is in this pool already")
         self._give_back(actor)
 
+    @property
+    def _idle_actors(self) -> list[Any]:
+        """The actors that have nothing to do, under the name that programs look for."""
+        return self._idle
+
+    @property
+    def _pending_submits(self) -> list[tuple[Submit, Any]]:
+        """What waits for an actor, under the name that programs look for."""
+        return list(self._waiting)
+
     def _restart(self, fn: Submit, values: Iterable[Any]) -> None:
         self._waiting.clear()
         while self._calls:
@@ -150,10 +160,20 @@ class ActorPool:
             raise TimeoutError(f"no result after {timeout} s")
         number, actor = self._calls[key]
         self._forget(key, number)
-        self._give_back(actor)
         if late:
+            self._give_back(actor)
             raise TimeoutError(f"no result after {timeout} s; call {number} of this pool is skipped")
-        return aktis.get(list(key) if isinstance(key, tuple) else key)
+        try:
+            result = aktis.get(list(key) if isinstance(key, tuple) else key)
+        except aktis.exceptions.ActorError:
+            # The actor is dead: it is not in the pool any more, and the others go on.
+            self._serve_waiting()
+            raise
+        except BaseException:
+            self._give_back(actor)
+            raise
+        self._give_back(actor)
+        return result
 
     def _forget(self, key: Any, number: int) -> None:
         del self._calls[key]
@@ -166,6 +186,9 @@ class ActorPool:
 
     def _give_back(self, actor: Any) -> None:
         self._idle.append(actor)
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
         while self._idle and self._waiting:
             fn, value = self._waiting.popleft()
             self._start(self._idle.pop(), fn, value)

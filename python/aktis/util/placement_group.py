@@ -16,12 +16,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from aktis import _labels
+from aktis.exceptions import AktisSystemError
 from aktis.util._runtime import runtime, text_of
 
 if TYPE_CHECKING:
     from aktis import ObjectRef
 
 __all__ = [
+    "NODE_ID_LABEL_KEY",
     "VALID_PLACEMENT_GROUP_STRATEGIES",
     "PlacementGroup",
     "get_current_placement_group",
@@ -29,9 +31,13 @@ __all__ = [
     "placement_group",
     "placement_group_table",
     "remove_placement_group",
+    "validate_placement_group",
 ]
 
 VALID_PLACEMENT_GROUP_STRATEGIES = {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
+
+NODE_ID_LABEL_KEY = "ray.io/node-id"
+"""The label that every node has, with its id as value."""
 
 # The engine counts resources in steps of this size.
 _PRECISION = 0.0001
@@ -126,9 +132,7 @@ def placement_group(
     Raises ValueError if the request can never make sense; what no node can hold today stays pending.
     """
     wanted = _checked_bundles(bundles)
-    if strategy not in VALID_PLACEMENT_GROUP_STRATEGIES:
-        known = ", ".join(sorted(VALID_PLACEMENT_GROUP_STRATEGIES))
-        raise ValueError(f"the strategy {strategy!r} is not known\nhint: use one of {known}")
+    _check_strategy(strategy)
     if lifetime not in (None, "detached"):
         raise ValueError(
             f'`lifetime` is {lifetime!r}\nhint: use None (it ends with this program) or "detached"'
@@ -143,7 +147,7 @@ def placement_group(
         )
     full = _full_name(name)
     if name and _find_by_name(full) is not None:
-        raise ValueError(
+        raise PlacementGroupNameTakenError(
             f"there is a placement group named {name!r} already\nhint: get_placement_group({name!r})"
         )
     found = runtime()
@@ -152,12 +156,80 @@ def placement_group(
     return PlacementGroup(identity, wanted, ready)
 
 
+class PlacementGroupNameTakenError(AktisSystemError, ValueError):
+    """Another placement group of the namespace has the name. Ray's programs expect the one class, others the
+    other."""
+
+
+def validate_placement_group(
+    bundles: list[dict[str, float]],
+    strategy: str | None = None,
+    lifetime: str | None = None,
+    _max_cpu_fraction_per_node: float = 1.0,
+    _soft_target_node_id: str | None = None,
+    bundle_label_selector: list[dict[str, str]] | None = None,
+    *,
+    topology_strategy: dict[str, str] | None = None,
+) -> bool:
+    """The check that `placement_group` makes, without a cluster; True, or ValueError.
+
+    `topology_strategy` says for a label of nodes how bundles lie: `{"ray.io/node-id": "SPREAD"}`, and for
+    at most one other label `"STRICT_PACK"`, which means nodes with one value of that label.
+    """
+    if strategy is not None and topology_strategy is not None:
+        raise ValueError("`strategy` and `topology_strategy` cannot both be given")
+    if topology_strategy is not None:
+        _check_topology(topology_strategy)
+    else:
+        _check_strategy("PACK" if strategy is None else strategy)
+    wanted = _checked_bundles(bundles)
+    if lifetime not in (None, "detached"):
+        raise ValueError(f'`lifetime` is {lifetime!r}\nhint: use None or "detached"')
+    if not 0 < _max_cpu_fraction_per_node <= 1:
+        raise ValueError(f"`_max_cpu_fraction_per_node` is {_max_cpu_fraction_per_node}, not in (0, 1]")
+    if bundle_label_selector is not None and len(bundle_label_selector) != len(wanted):
+        raise ValueError(
+            f"`bundle_label_selector` has {len(bundle_label_selector)} items for {len(wanted)} bundles"
+        )
+    return True
+
+
+def _check_strategy(strategy: Any) -> None:
+    if strategy not in VALID_PLACEMENT_GROUP_STRATEGIES:
+        known = ", ".join(sorted(VALID_PLACEMENT_GROUP_STRATEGIES))
+        raise ValueError(f"Invalid placement group strategy {strategy!r}\nhint: use one of {known}")
+
+
+def _check_topology(topology: Any) -> None:
+    if not isinstance(topology, dict):
+        raise ValueError(f"`topology_strategy` must be a dict from labels to strategies, not {topology!r}")
+    others = []
+    for label, strategy in topology.items():
+        if not isinstance(label, str) or not label:
+            raise ValueError(f"`topology_strategy` keys must be non-empty strings, not {label!r}")
+        if strategy not in VALID_PLACEMENT_GROUP_STRATEGIES:
+            known = ", ".join(sorted(VALID_PLACEMENT_GROUP_STRATEGIES))
+            raise ValueError(
+                f"Invalid topology strategy {strategy!r} for {label!r}\nhint: use one of {known}"
+            )
+        if label == NODE_ID_LABEL_KEY:
+            continue
+        others.append(label)
+        if strategy != "STRICT_PACK":
+            raise ValueError(f"for the label {label!r} only 'STRICT_PACK' is supported, not {strategy!r}")
+    if len(others) > 1:
+        raise ValueError(f"there can be at most one topology label besides the node's id, not {others}")
+
+
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Gives the resources back. Actors in the group are killed and its tasks fail. Removing twice does no
     harm."""
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(f"{placement_group!r} is no PlacementGroup")
+    row = _row(placement_group.id.hex())
     runtime().remove_group(placement_group.id.binary())
+    if row is not None:
+        _note_removed(row)
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
@@ -179,12 +251,14 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
         {"placement_group_id": "a4..", "name": "", "strategy": "PACK", "state": "CREATED",
          "bundles": {0: {"CPU": 1.0}}, "bundles_to_node_id": {0: "c0.."}, "stats": {}}
 
-    `state` is "PENDING", "CREATED" or "REMOVED". Of a group that is long gone the table is empty.
+    `state` is "PENDING", "CREATED" or "REMOVED". Of groups that were removed the last thousand are known.
     """
     if placement_group is None:
-        return {text_of(row["id"]): _table(row) for row in _rows()}
+        return {**_all_removed(), **{text_of(row["id"]): _table(row) for row in _rows()}}
     row = _row(placement_group.id.hex())
-    return _table(row) if row is not None else {}
+    if row is not None:
+        return _table(row)
+    return _removed(placement_group.id.hex())
 
 
 def get_current_placement_group() -> PlacementGroup | None:
@@ -214,6 +288,17 @@ def _checked_bundle(index: int, bundle: Any) -> dict[str, float]:
     for name, amount in bundle.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"bundle {index} has the resource {name!r}, which is no text")
+        if name == "bundle":
+            raise ValueError(f"bundle {index} has the resource 'bundle', which is reserved\nhint: rename it")
+        if name == "object_store_memory":
+            import warnings
+
+            warnings.warn(
+                "Setting 'object_store_memory' for bundles is deprecated: it has no effect",
+                DeprecationWarning,
+                stacklevel=4,
+            )
+            continue
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not math.isfinite(amount):
             raise ValueError(f"bundle {index} has {amount!r} of {name!r}, which is no number")
         if amount < 0:
@@ -227,6 +312,42 @@ def _checked_bundle(index: int, bundle: Any) -> dict[str, float]:
             f"bundle {index} reserves nothing: {bundle!r}\nhint: leave it out, or ask for something"
         )
     return checked
+
+
+# Removed groups are kept in the key-value space, for all processes of the session.
+_REMOVED = b"aktis.removed-group/"
+_REMOVED_MAX = 1000
+
+
+def _note_removed(row: dict[str, Any]) -> None:
+    import json
+    import time
+
+    session = runtime()
+    table = {**_table(row), "state": "REMOVED", "removed": time.time()}
+    session.key_put(_REMOVED + text_of(row["id"]).encode(), json.dumps(table).encode(), False)
+    known = session.key_list(_REMOVED)
+    if len(known) > _REMOVED_MAX:
+        oldest = sorted(_all_removed().items(), key=lambda item: float(item[1].get("removed", 0.0)))
+        for identity, _ in oldest[: len(known) - _REMOVED_MAX]:
+            session.key_delete(_REMOVED + identity.encode())
+
+
+def _removed(identity: str) -> dict[str, Any]:
+    import json
+
+    found = runtime().key_get(_REMOVED + identity.encode())
+    if found is None:
+        return {}
+    table: dict[str, Any] = json.loads(found)
+    for name in ("bundles", "bundles_to_node_id"):
+        table[name] = {int(index): item for index, item in table[name].items()}
+    return table
+
+
+def _all_removed() -> dict[str, dict[str, Any]]:
+    names = [key.removeprefix(_REMOVED).decode() for key in runtime().key_list(_REMOVED)]
+    return {name: _removed(name) for name in names}
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -49,9 +49,18 @@ class Queue(Generic[T]):
     def __repr__(self) -> str:
         return f"Queue(maxsize={self.maxsize}, actor={self.actor!r})"
 
+    def _actor(self) -> Any:
+        if self.actor is None:
+            from aktis.exceptions import ActorDiedError
+
+            raise ActorDiedError(
+                "the queue was shut down\nhint: nothing can be put or taken after shutdown()"
+            )
+        return self.actor
+
     def size(self) -> int:
         """The number of items now."""
-        return int(_get(self.actor.qsize.remote()))
+        return int(_get(self._actor().qsize.remote()))
 
     def qsize(self) -> int:
         """The number of items now."""
@@ -72,23 +81,23 @@ class Queue(Generic[T]):
         A reference is replaced by its value, as in every call of an actor; inside a container it stays a
         reference.
         """
-        if not _get(self.actor.put.remote(item, _patience(block, timeout))):
+        if not _get(self._actor().put.remote(item, _patience(block, timeout))):
             raise Full
 
     async def put_async(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """`put` for coroutines."""
-        if not await self.actor.put.remote(item, _patience(block, timeout)):
+        if not await self._actor().put.remote(item, _patience(block, timeout)):
             raise Full
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
         """Takes the oldest item. Waits for one if `block` is set, for ever or for `timeout` seconds; then
         raises `Empty`."""
-        item: T = _one(_get(self.actor.get.remote(_patience(block, timeout))))
+        item: T = _one(_get(self._actor().get.remote(_patience(block, timeout))))
         return item
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> T:
         """`get` for coroutines."""
-        item: T = _one(await self.actor.get.remote(_patience(block, timeout)))
+        item: T = _one(await self._actor().get.remote(_patience(block, timeout)))
         return item
 
     def put_nowait(self, item: T) -> None:
@@ -104,7 +113,7 @@ class Queue(Generic[T]):
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise TypeError(f"`items` is {items!r}, not an iterable of items")
         batch = list(items)
-        room = _get(self.actor.put_batch.remote(batch))
+        room = _get(self._actor().put_batch.remote(batch))
         if room is not None:
             raise Full(f"{len(batch)} items do not fit, there is room for {room} (maxsize is {self.maxsize})")
 
@@ -114,7 +123,7 @@ class Queue(Generic[T]):
             raise TypeError(f"`num_items` is {num_items!r}, not an int")
         if num_items < 0:
             raise ValueError(f"`num_items` is {num_items}, which is negative")
-        enough, found = _get(self.actor.get_batch.remote(num_items))
+        enough, found = _get(self._actor().get_batch.remote(num_items))
         if not enough:
             raise Empty(f"{num_items} items are wanted, there are {found}")
         items: list[T] = found
@@ -128,9 +137,12 @@ class Queue(Generic[T]):
         """
         import aktis
 
+        if self.actor is None:
+            return
         if not force:
             aktis.wait([self.actor.settle.remote()], num_returns=1, timeout=grace_period_s)
         aktis.kill(self.actor, no_restart=True)
+        self.actor = None
 
 
 class _Items:
@@ -146,6 +158,12 @@ class _Items:
 
     async def qsize(self) -> int:
         return self._queue.qsize()
+
+    async def empty(self) -> bool:
+        return self._queue.empty()
+
+    async def full(self) -> bool:
+        return self._queue.full()
 
     async def put(self, item: Any, patience: float | None) -> bool:
         if not self._queue.full():

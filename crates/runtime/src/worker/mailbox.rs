@@ -86,7 +86,7 @@ pub(crate) struct Item {
 pub(crate) fn see_to_strays(runtime: &Arc<Inner>, executor: &Executor, actor: ActorId) {
     runtime.drain_fully();
     for item in executor.hosted.take_strays(actor) {
-        let failure = Failure::new(FailureKind::ActorDied, "its actor is gone");
+        let failure = Failure::new(FailureKind::ActorDied, "its actor is gone").of_actor(actor);
         let answer = Answer::failed(item.task.returns(0), failure.at("", item.task));
         answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
     }
@@ -534,7 +534,8 @@ impl Mailbox {
             _ => Failure::new(FailureKind::ActorDied, "its actor is gone"),
         };
         let function = item.function.map_or("", |function| function.name);
-        let answer = Answer::failed(item.task.returns(0), failure.at(function, item.task));
+        let failure = failure.at(function, item.task).of_actor(self.actor);
+        let answer = Answer::failed(item.task.returns(0), failure);
         answer.send(runtime, item.from, MessageKind::Returned, item.key, 0);
     }
 
