@@ -25,11 +25,8 @@
 mod answers;
 mod clock;
 mod files;
-mod members;
-mod names;
-mod questions;
 mod renewal;
-mod state;
+mod shell;
 mod tables;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
@@ -39,6 +36,8 @@ use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
     IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token, random_node_id,
 };
+use aktis_logic::LinkId;
+use aktis_logic::machine::head::HeadInput;
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::member::{FromControl, ToControl};
@@ -47,7 +46,7 @@ use clock::Clock;
 use files::Files;
 use parking_lot::Mutex;
 use renewal::Renewal;
-use state::State;
+use shell::HeadShell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -152,7 +151,8 @@ pub struct Control {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    /// The head; nothing else is locked while it decides.
+    shell: Mutex<HeadShell>,
     clock: Arc<Clock>,
 }
 
@@ -170,8 +170,8 @@ impl Control {
         let authority = Arc::new(authority);
         let identity = files.identity(&authority)?;
         let clock = Arc::new(Clock::default());
-        let state = State::load(&files, &authority, identity.node(), &clock)?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), clock });
+        let shell = HeadShell::load(&files, &authority, identity.node(), &clock)?;
+        let shared = Arc::new(Shared { shell: Mutex::new(shell), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
         let bind = |listen| {
             let door = Door { authority: authority.clone(), admission: Arc::new(AdmitAll) };
@@ -220,8 +220,8 @@ impl Control {
     /// How long tasks run that have this in common, as the placer believes.
     #[cfg(test)]
     pub(crate) fn expectation(&self, likeness: aktis_protocol::FunctionId) -> Option<u64> {
-        let state = self.shared.state.lock();
-        let sketch = state.placer.estimates().sketch(likeness)?;
+        let shell = self.shared.shell.lock();
+        let sketch = shell.head().placer().estimates().sketch(likeness)?;
         sketch.expectation().map(|expected| expected.mean_microseconds)
     }
 
@@ -252,7 +252,7 @@ impl Drop for Control {
             let _ = clock.join();
         }
         // What is still to be written is written before anybody is told of the end.
-        self.shared.state.lock().close();
+        self.shared.shell.lock().close();
         drop(self.server.take());
     }
 }
@@ -268,10 +268,14 @@ impl EndpointEvents for Events {
         let shared = self.0.upgrade().ok_or("the control process ends")?;
         if let Some(public_key) = greeting.strip_prefix(RETURN_GREETING) {
             let public_key = public_key.try_into().map_err(|_| "this is no public key")?;
-            shared.state.lock().on_certificate_wanted(random_node_id(), link, public_key);
+            let (now, id, mut shell) = (shared.clock.now(), random_node_id(), shared.shell.lock());
+            let link = shell.open_link(link);
+            shell.step(now, HeadInput::ReturnWanted { link, id, public_key });
+            shell.forget_link(link);
             return Ok(Box::new(Answered));
         }
-        Ok(Box::new(FromNodes { shared, node: peer.node, link: link.clone() }))
+        let id = shared.shell.lock().open_link(link);
+        Ok(Box::new(FromNodes { shared, node: peer.node, link: link.clone(), id }))
     }
 }
 
@@ -288,27 +292,33 @@ struct FromNodes {
     shared: Arc<Shared>,
     node: NodeId,
     link: Link,
+    id: LinkId,
 }
 
 impl LinkEvents for FromNodes {
     fn on_frames(&mut self, frames: Frames<'_>) {
         let now = self.shared.clock.now();
-        let mut state = self.shared.state.lock();
+        let mut shell = self.shared.shell.lock();
         for frame in frames {
             match decode::<ToControl>(frame) {
-                Ok(message) => state.on_message(now, self.node, &self.link, message),
+                Ok(message) => {
+                    shell.step(now, HeadInput::Received { from: self.node, link: self.id, message });
+                }
                 Err(error) => self.link.close(&format!("a message could not be decoded: {error}")),
             }
         }
-        drop(state);
+        drop(shell);
         self.shared.clock.ring();
     }
 
     fn on_closed(&mut self, end: &LinkEnd) {
         let now = self.shared.clock.now();
-        // Who says so leaves. All others have their leases: the fault may be the network's, or this process's own.
+        // A node that says so leaves. All others have their leases: the fault may be the network's, or this process's own.
         let leaves = matches!(end, LinkEnd::ClosedByPeer(why) if why == LEAVING);
-        self.shared.state.lock().on_link_closed(now, self.node, &self.link, leaves);
+        let mut shell = self.shared.shell.lock();
+        shell.forget_link(self.id);
+        shell.step(now, HeadInput::LinkEnded { node: self.node, link: self.id, leaves });
+        drop(shell);
         self.shared.clock.ring();
     }
 }
@@ -319,10 +329,10 @@ impl Shared {
         while let Some(said) = self.clock.wait(due) {
             renewal.on_time(SystemTime::now());
             let now = self.clock.now();
-            let mut state = self.state.lock();
-            said.into_iter().for_each(|said| state.on_tables(now, said));
-            state.on_time(now);
-            due = state.next_wakeup();
+            let mut shell = self.shell.lock();
+            said.into_iter().for_each(|input| shell.step(now, input));
+            shell.step(now, HeadInput::Ticked);
+            due = shell.next_wakeup();
         }
     }
 }

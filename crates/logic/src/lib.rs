@@ -17,6 +17,10 @@ pub mod slab;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
+/// One link between a node and the control process, as the shell numbers it. A number is never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub u64);
+
 /// What a machine orders, in order.
 pub type Effects<E> = Vec<E>;
 

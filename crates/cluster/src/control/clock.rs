@@ -5,8 +5,7 @@
 
 use super::ControlError;
 use aktis_logic::Time;
-use aktis_protocol::GroupId;
-use aktis_protocol::tables::Notice;
+use aktis_logic::machine::head::HeadInput;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,18 +26,10 @@ pub(super) struct Clock {
     ended: Condvar,
 }
 
-/// What the tables say, for the thread to act on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FromTables {
-    /// How something is now.
-    Published(Notice),
-    /// How a group is, is on disk, or why it cannot be.
-    GroupWritten { group: GroupId, write: u64, outcome: Result<(), String> },
-}
-
 #[derive(Default)]
 struct News {
-    from_tables: Vec<FromTables>,
+    /// What the tables have told the head, for the thread to pass on.
+    from_tables: Vec<HeadInput>,
     /// Something may be due earlier.
     rung: bool,
     closed: bool,
@@ -76,7 +67,7 @@ impl Clock {
     }
 
     /// The tables have said something.
-    pub(super) fn tell(&self, said: FromTables) {
+    pub(super) fn tell(&self, said: HeadInput) {
         self.news.lock().from_tables.push(said);
         self.changed.notify_one();
     }
@@ -87,7 +78,7 @@ impl Clock {
     }
 
     /// Waits until something is due or has happened; gives what the tables have said, or `None` at the end.
-    pub(super) fn wait(&self, due: Option<Time>) -> Option<Vec<FromTables>> {
+    pub(super) fn wait(&self, due: Option<Time>) -> Option<Vec<HeadInput>> {
         let pause = due.map_or(TICK_MAX, |due| Duration::from_micros(due.0.saturating_sub(self.now().0)));
         let pause = pause.clamp(Duration::from_millis(1), TICK_MAX);
         let began = Instant::now();
@@ -132,14 +123,12 @@ mod tests {
     #[test]
     fn what_happened_before_the_wait_is_not_missed() {
         let clock = Clock::default();
-        let notice =
-            Notice::Row { table: aktis_protocol::tables::Table::Nodes, key: "n".into(), value: None };
-        let said = FromTables::Published(notice);
-        clock.tell(said.clone());
-        assert_eq!(clock.wait(None), Some(vec![said]));
+        let node = aktis_protocol::NodeId::from_words([1, 0]);
+        clock.tell(HeadInput::NodeWritten { node, info: None });
+        assert_eq!(clock.wait(None).map(|inputs| inputs.len()), Some(1));
         clock.ring();
-        assert_eq!(clock.wait(None), Some(vec![]));
+        assert_eq!(clock.wait(None).map(|inputs| inputs.len()), Some(0));
         clock.close();
-        assert_eq!((clock.wait(None), clock.wait(None)), (None, None));
+        assert!(clock.wait(None).is_none() && clock.wait(None).is_none());
     }
 }

@@ -329,7 +329,7 @@ fn only_the_link_over_which_a_member_has_joined_speaks_for_it() {
     let (line, second) = (node.dial(&control), node.dial(&control));
     let epoch = line.join(vec![named("a", 1)]);
 
-    let lapses = || control.shared.state.lock().membership.next_wakeup();
+    let lapses = || control.shared.shell.lock().head().membership().next_wakeup();
     let before = lapses();
     second.say(&ToControl::Heartbeat { epoch });
     let spec = GroupSpec {

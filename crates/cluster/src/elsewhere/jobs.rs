@@ -5,16 +5,16 @@
 //! | jobs | the job's number | [`Job`] |
 
 use super::Elsewhere;
+use aktis_logic::machine::head::job_key;
 use aktis_protocol::admin::{JobRow, JobState, OnNode};
-use aktis_protocol::control::{decode, encode};
-use aktis_protocol::limits::{JOBS_KEPT, JOBS_OF_LEFT_NODES_KEPT};
-use aktis_protocol::tables::{Change, Key, Table};
-use aktis_protocol::{NodeId, ProcessSlot, ProgramId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use aktis_protocol::control::encode;
+use aktis_protocol::limits::JOBS_KEPT;
+use aktis_protocol::tables::{Change, Table};
+use aktis_protocol::{ProcessSlot, ProgramId};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A row of the table.
-pub(crate) type Job = OnNode<JobRow>;
+pub(crate) use aktis_logic::machine::head::Job;
 
 /// Bytes of a command that are kept.
 const COMMAND_BYTES_MAX: usize = 200;
@@ -29,11 +29,6 @@ pub(super) struct Jobs {
     /// The numbers of those that have left, the oldest first.
     ended: VecDeque<u64>,
     last: u64,
-}
-
-/// The key of a job.
-pub(crate) fn job_key(job: u64) -> Key {
-    Key(job.to_be_bytes().to_vec())
 }
 
 pub(super) fn since_1970() -> Duration {
@@ -110,83 +105,5 @@ impl Elsewhere {
             }
         }
         Some(all)
-    }
-}
-
-/// What becomes of the rows when nodes have left: their programs are lost with them, and of all that are nobody's any more
-/// the oldest go.
-pub(crate) struct NodesLeft {
-    left: BTreeSet<NodeId>,
-    members: BTreeSet<NodeId>,
-    /// The rows of nodes that are no members, the oldest first.
-    kept: VecDeque<Key>,
-}
-
-impl NodesLeft {
-    /// `left` have left, and `members` are there now.
-    pub(crate) fn new(left: BTreeSet<NodeId>, members: BTreeSet<NodeId>) -> Self {
-        Self { left, members, kept: VecDeque::new() }
-    }
-
-    /// The next rows, in the order of their keys.
-    pub(crate) fn on_rows(&mut self, rows: Vec<(Key, Vec<u8>)>) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for (key, value) in rows {
-            let Ok(mut job) = decode::<Job>(&value) else { continue };
-            if self.left.contains(&job.node) && job.row.state == JobState::Running {
-                job.row.ended_unix_milliseconds = Some(since_1970().as_millis() as u64);
-                job.row.state = JobState::Lost;
-                let (key, value) = (key.clone(), encode(&job));
-                changes.push(Change::RowPut { table: Table::Jobs, key, value, overwrite: true });
-            }
-            if job.row.state != JobState::Running && !self.members.contains(&job.node) {
-                self.kept.push_back(key);
-            }
-            // Nobody else takes them away.
-            if self.kept.len() > JOBS_OF_LEFT_NODES_KEPT {
-                let gone = self.kept.pop_front();
-                changes.extend(gone.map(|key| Change::RowDeleted { table: Table::Jobs, key }));
-            }
-        }
-        changes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(number: u64) -> NodeId {
-        NodeId::from_words([number, 0])
-    }
-
-    fn row(job: u64, on: u64, state: JobState) -> (Key, Vec<u8>) {
-        let row = JobRow {
-            job,
-            program: ProgramId::from_hash([1; 16]),
-            command: String::new(),
-            pid: 1,
-            began_unix_milliseconds: 1,
-            ended_unix_milliseconds: None,
-            state,
-        };
-        (job_key(job), encode(&OnNode { node: node(on), row }))
-    }
-
-    #[test]
-    fn of_all_nodes_that_are_gone_together_the_last_programs_are_kept() {
-        let kept = JOBS_OF_LEFT_NODES_KEPT as u64;
-        let mut left = NodesLeft::new(BTreeSet::from([node(2)]), BTreeSet::from([node(1)]));
-        // One ended on each of many nodes that left long ago; a member has as many.
-        let old = (1..=kept).map(|job| row(2 * job, 100 + job, JobState::Ended));
-        let members = (1..=kept).map(|job| row(2 * job + 1, 1, JobState::Ended));
-        assert_eq!(left.on_rows(old.collect()), [], "as many as may be");
-        assert_eq!(left.on_rows(members.collect()), []);
-        let (lost, running) = (row(3 * kept, 2, JobState::Running), row(3 * kept + 1, 1, JobState::Running));
-        let changes = left.on_rows(vec![lost, running]);
-        let [Change::RowPut { key, value, .. }, gone] = changes.as_slice() else { panic!("{changes:?}") };
-        let job: Job = decode(value).expect("a job");
-        assert!(*key == job_key(3 * kept) && job.row.state == JobState::Lost, "{job:?}");
-        assert_eq!(*gone, Change::RowDeleted { table: Table::Jobs, key: job_key(2) }, "the oldest");
     }
 }

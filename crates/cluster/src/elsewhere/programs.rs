@@ -7,6 +7,7 @@
 use super::Elsewhere;
 use super::jobs::since_1970;
 use crate::peer::Programs;
+use aktis_logic::machine::head::programs_of;
 use aktis_protocol::admin::{Language, OnNode, ProgramRow};
 use aktis_protocol::control::encode;
 use aktis_protocol::tables::{Change, Key, Table};
@@ -19,11 +20,6 @@ pub(crate) type ServedProgram = OnNode<ProgramRow>;
 
 /// See the module.
 pub(super) type Served = BTreeMap<ProgramId, ProgramRow>;
-
-/// What the keys of a node's programs begin with.
-pub(crate) fn programs_of(node: NodeId) -> Key {
-    node.into()
-}
 
 fn program_key(node: NodeId, program: ProgramId) -> Key {
     Key([programs_of(node).0, Key::from(program.to_words()).0].concat())

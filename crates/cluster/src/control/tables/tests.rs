@@ -1,9 +1,11 @@
 //! What is on disk after a crash at which some shards were further than others.
 
 use super::*;
-use crate::control::state::State;
-use crate::elsewhere::jobs::job_key;
+use crate::control::shell::HeadShell;
+use aktis_logic::machine::head::job_key;
 use aktis_protocol::admin::{JobRow, JobState, OnNode};
+use aktis_protocol::control::encode;
+use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Labels, ProgramId, Resources};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,7 +20,7 @@ fn info(node: u64, epoch: u64) -> NodeInfo {
     NodeInfo { node, epoch: Epoch(epoch), address, labels, resources }
 }
 
-fn open(files: &Files) -> (Tables, Found) {
+fn open(files: &Files) -> (Tables, Restored) {
     Tables::open(files, OWN, &Arc::default()).expect("opened")
 }
 
@@ -34,6 +36,10 @@ fn ask(tables: &Tables, query: Query) -> Answer {
     let (sender, receiver) = channel();
     tables.query(query, move |answer| drop(sender.send(answer)));
     receiver.recv().expect("an answer").expect("the store goes on")
+}
+
+fn keep_node(tables: &Tables, info: NodeInfo, next_epoch: Epoch) {
+    tables.write(&HeadWrite::NodeJoined { info, next_epoch });
 }
 
 /// All that was changed is on disk.
@@ -59,7 +65,7 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// What the next life finds if one shard was killed early and the others late, for each of them.
-fn mixed(files: &Files, early: &Path, late: &Path) -> Vec<Found> {
+fn mixed(files: &Files, early: &Path, late: &Path) -> Vec<Restored> {
     let mix = |shard: u16| {
         std::fs::remove_dir_all(files.store()).expect("removed");
         copy_folder(late, &files.store());
@@ -78,12 +84,12 @@ fn a_shard_that_lags_at_a_crash_takes_no_epoch_back() {
     let (tables, found) = open(&files);
     let first = found.next_epoch.0;
     for number in 0..4 {
-        tables.keep_node(&info(number, first + number), Epoch(first + number + 1));
+        keep_node(&tables, info(number, first + number), Epoch(first + number + 1));
     }
     settle(&tables);
     let early = copy(&files, directory.path().join("early"));
     for number in 4..8 {
-        tables.keep_node(&info(number, first + number), Epoch(first + number + 1));
+        keep_node(&tables, info(number, first + number), Epoch(first + number + 1));
     }
     settle(&tables);
     let late = copy(&files, directory.path().join("late"));
@@ -99,18 +105,23 @@ fn a_shard_that_lags_at_a_crash_does_not_halve_the_end_of_a_membership() {
     let directory = tempfile::tempdir().expect("a directory");
     let files = files(&directory.path().join("head"));
     let (tables, _) = open(&files);
-    (0..4).for_each(|number| tables.keep_node(&info(number, 10 + number), Epoch(11 + number)));
+    (0..4).for_each(|number| keep_node(&tables, info(number, 10 + number), Epoch(11 + number)));
     settle(&tables);
     let early = copy(&files, directory.path().join("early"));
     let sender = |info: NodeInfo| Sender { node: info.node, epoch: info.epoch.0 };
-    (0..4).for_each(|number| tables.forget_node(sender(info(number, 10 + number))));
+    (0..4)
+        .for_each(|number| tables.write(&HeadWrite::NodeLeft { sender: sender(info(number, 10 + number)) }));
     settle(&tables);
     let late = copy(&files, directory.path().join("late"));
     drop(tables);
     for found in mixed(&files, &early, &late) {
         let members: Vec<Sender> = found.nodes.into_iter().map(sender).collect();
-        assert_eq!(members.len() + found.left.len(), 4, "{members:?} {:?}", found.left);
-        assert!(!members.iter().any(|member| found.left.contains(member)), "{members:?} {:?}", found.left);
+        assert_eq!(members.len() + found.departed.len(), 4, "{members:?} {:?}", found.departed);
+        assert!(
+            !members.iter().any(|member| found.departed.contains(member)),
+            "{members:?} {:?}",
+            found.departed
+        );
     }
 }
 
@@ -152,8 +163,8 @@ fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
     let (tables, found) = open(&files);
     let first = found.next_epoch.0;
     let (left, member) = (info(1, first), info(2, first + 1));
-    tables.keep_node(&left, Epoch(first + 1));
-    tables.keep_node(&member, Epoch(first + 2));
+    keep_node(&tables, left.clone(), Epoch(first + 1));
+    keep_node(&tables, member.clone(), Epoch(first + 2));
     let last = u64::from(limits::ANSWER_ROWS_MAX) + 1;
     let mut changes: Vec<_> = (1..last).map(|number| job(number, member.node, JobState::Ended)).collect();
     changes.push(job(last, left.node, JobState::Running));
@@ -161,13 +172,13 @@ fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
     changes.push(Change::RowPut { table, key: key.clone(), value: Vec::new(), overwrite: true });
     let sender = Sender { node: left.node, epoch: first };
     tables.apply(Batch { sender, sequence: 1, changes }, |answer| drop(answer.expect("made")));
-    tables.forget_node(sender);
+    tables.write(&HeadWrite::NodeLeft { sender });
     settle(&tables);
     drop(tables);
 
     let authority = Arc::new(files.authority().expect("made"));
-    let state = State::load(&files, &authority, OWN, &Arc::default()).expect("loaded");
-    let tables = state.tables.as_ref().expect("open");
+    let shell = HeadShell::load(&files, &authority, OWN, &Arc::default()).expect("loaded");
+    let tables = shell.tables();
     let row_of = |table, key| match ask(tables, Query::Row { table, key }) {
         Answer::Row(row) => row,
         other => panic!("{other:?}"),

@@ -1,0 +1,135 @@
+//! The shell of the [`Head`]: it gives the head what nodes and the tables say, and carries out what the head orders.
+
+use super::clock::Clock;
+use super::files::Files;
+use super::tables::Tables;
+use super::{ControlError, send};
+use aktis_io::{Authority, Link, Role};
+use aktis_logic::machine::head::{Head, HeadEffect, HeadInput};
+use aktis_logic::{LinkId, Machine, Time};
+use aktis_protocol::NodeId;
+use aktis_protocol::member::FromControl;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The invariants of the head are checked after one of so many steps; in debug builds after each.
+const CHECKED_STEPS: u64 = 4096;
+
+/// See the module.
+pub(super) struct HeadShell {
+    head: Head,
+    steps: u64,
+    links_by_id: BTreeMap<LinkId, Link>,
+    links_opened: u64,
+    /// `None` at the end.
+    tables: Option<Tables>,
+    /// Signs the certificates of members.
+    authority: Arc<Authority>,
+}
+
+impl HeadShell {
+    /// The head as it was left on disk.
+    pub(super) fn load(
+        files: &Files,
+        authority: &Arc<Authority>,
+        own: NodeId,
+        clock: &Arc<Clock>,
+    ) -> Result<Self, ControlError> {
+        let (tables, restored) = Tables::open(files, own, clock)?;
+        let mut effects = Vec::new();
+        let head = Head::new(clock.now(), restored, &mut effects);
+        let shell = Self {
+            head,
+            steps: 0,
+            links_by_id: BTreeMap::new(),
+            links_opened: 0,
+            tables: Some(tables),
+            authority: authority.clone(),
+        };
+        effects.into_iter().for_each(|effect| shell.carry_out(effect));
+        Ok(shell)
+    }
+
+    /// Has everything written that was changed; nothing is changed any more.
+    pub(super) fn close(&mut self) {
+        self.tables.take();
+    }
+
+    /// A node, or a machine that was one, has opened a link.
+    pub(super) fn open_link(&mut self, link: &Link) -> LinkId {
+        self.links_opened += 1;
+        let id = LinkId(self.links_opened);
+        self.links_by_id.insert(id, link.clone());
+        id
+    }
+
+    /// Nothing more comes or goes over a link.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
+        self.links_by_id.remove(&link);
+    }
+
+    pub(super) fn step(&mut self, now: Time, input: HeadInput) {
+        let mut effects = Vec::new();
+        self.head.step(now, input, &mut effects);
+        self.steps += 1;
+        if cfg!(debug_assertions) || self.steps.is_multiple_of(CHECKED_STEPS) {
+            self.head.check();
+        }
+        effects.into_iter().for_each(|effect| self.carry_out(effect));
+    }
+
+    pub(super) fn next_wakeup(&self) -> Option<Time> {
+        self.head.next_wakeup()
+    }
+
+    #[cfg(test)]
+    pub(super) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    #[cfg(test)]
+    pub(super) fn tables(&self) -> &Tables {
+        self.tables.as_ref().expect("open until closed")
+    }
+
+    fn carry_out(&self, effect: HeadEffect) {
+        match effect {
+            HeadEffect::Send { link, message } => self.with_link(link, |link| send(link, &message)),
+            HeadEffect::Close { link, why } => self.with_link(link, |link| link.close(&why)),
+            HeadEffect::Certify { link, node, public_key } => {
+                self.with_link(link, |link| self.certify(link, node, public_key));
+            }
+            HeadEffect::Write(write) => self.tables.iter().for_each(|tables| tables.write(&write)),
+            HeadEffect::AskTables { link, number, request } => {
+                let (Some(tables), Some(link)) = (&self.tables, self.links_by_id.get(&link)) else { return };
+                let link = link.clone();
+                // On the thread of the store: a reply decides nothing, and waits for nothing here.
+                let reply = move |reply| send(&link, &FromControl::Answered { number, reply });
+                tables.ask(request, reply);
+            }
+            HeadEffect::EndPrograms { left, members } => {
+                self.tables.iter().for_each(|tables| tables.end_programs(&left, members.clone()));
+            }
+            HeadEffect::ForgetRecords { sender } => {
+                self.tables.iter().for_each(|tables| tables.forget_records(sender));
+            }
+        }
+    }
+
+    fn with_link(&self, link: LinkId, act: impl FnOnce(&Link)) {
+        // A link that is over takes nothing any more; its node dials again.
+        if let Some(link) = self.links_by_id.get(&link) {
+            act(link);
+        }
+    }
+
+    fn certify(&self, link: &Link, node: NodeId, public_key: [u8; 32]) {
+        match self.authority.certify(node, Role::Node, public_key) {
+            Ok(certificate) => {
+                let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;
+                send(link, &FromControl::Certified { certificate, lifetime_milliseconds });
+            }
+            Err(error) => eprintln!("aktis: the certificate of node {node} was not renewed: {error}"),
+        }
+    }
+}
