@@ -21,6 +21,7 @@ mod object_ref;
 mod output;
 mod retired;
 mod session;
+mod simulate;
 mod state;
 mod strategy;
 mod stream;
@@ -60,6 +61,8 @@ mod _native {
     use crate::output::output_mark;
     #[pymodule_export]
     use crate::session::{Runtime, current, version};
+    #[pymodule_export]
+    use crate::simulate::{Rollouts, SimulatedBatch, builtin_environments, evaluate_population};
     #[pymodule_export]
     use crate::stream::Stream;
     #[pymodule_export]

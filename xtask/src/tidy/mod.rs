@@ -27,7 +27,7 @@ usage: cargo xtask tidy
   - `unsafe` only in `store`
   - no unfinished code, no ignored test, no file that is too long
   - every Rust and Python file says in its first line what it is for
-  - only `_engine.py` imports the native module of the Python package
+  - only `_engine.py`, and one file of a library with a part in Rust, import the native module
   - no path of somebody's own machine, no space at the end of a line
   - links between the documents lead somewhere";
 
