@@ -33,6 +33,7 @@ KNOWN = (
     "conda",
     "py_executable",
     "worker_process_setup_hook",
+    "preload",
     "config",
     "container",
     "image_uri",
@@ -146,6 +147,12 @@ def _setup_hook(value: Any) -> str:
     return "pickle:" + base64.b64encode(dump_export(value, "setup hook", repr(value))).decode()
 
 
+def _preload(value: Any) -> list[str]:
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"runtime_env['preload'] is a list of names of modules, not {value!r}")
+    return list(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -158,6 +165,7 @@ _VALIDATORS: dict[str, Callable[[Any], Any]] = {
     "uv": _uv,
     "config": _config,
     "worker_process_setup_hook": _setup_hook,
+    "preload": _preload,
 }
 
 
@@ -265,6 +273,33 @@ def job() -> dict[str, Any]:
     return _job
 
 
+def preload() -> None:
+    """In the template: imports what the driver wants all its workers to be forked with.
+
+    Libraries for linear algebra start their threads when they are loaded, and a fork takes none along. So
+    they are loaded with one thread; torch gets more in the worker.
+    """
+    wanted = (job().get("runtime_env") or {}).get("preload") or ()
+    if not wanted:
+        return
+    import importlib
+
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    sys.path += [entry for entry in job().get("sys_path", ()) if entry not in sys.path]
+    for module in wanted:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            print(f"aktis: {module!r} could not be preloaded: {error!r}", file=sys.stderr, flush=True)
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
 def prepare(environment: str) -> str | None:
     """Applies the environment; gives the reason if that cannot be done."""
     from aktis import _session
@@ -304,7 +339,10 @@ def apply(environment: str) -> None:
     installed = _packages.enter(_packages.ensure(*_split(wanted))) if wanted else []
     _set_path(base, common, settings, installed)
     if base.get("sets_omp", True) and "OMP_NUM_THREADS" not in variables:
-        os.environ["OMP_NUM_THREADS"] = str(settings.get("omp_num_threads", 1))
+        threads = settings.get("omp_num_threads", 1)
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        if "torch" in sys.modules:  # preloaded, so it has read the variable already
+            sys.modules["torch"].set_num_threads(int(threads))
     _applied = settings
     hook = settings.get("setup_hook") or common.get("worker_process_setup_hook")
     if hook:
