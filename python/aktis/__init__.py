@@ -107,6 +107,8 @@ _MODULES = frozenset(
         "job_config",
         "runtime_context",
         "runtime_env",
+        "train",
+        "tune",
         "util",
     )
 )

@@ -1,4 +1,4 @@
-"""Runs the programs of docs/python.md and docs/coming-from-ray.md, and the examples.
+"""Runs the programs of the guides for Python, and the examples.
 
 The blocks of one section are one program. A comment behind a `print` is what it prints; `...` in it stands
 for anything.
@@ -97,7 +97,8 @@ def check_output(output: str, expected: list[str]) -> None:
         assert any(pattern.fullmatch(other) for other in lines), f"not printed: {line}\n{output}"
 
 
-SECTIONS = sections("python.md") + sections("coming-from-ray.md")
+DOCUMENTS = ["python.md", "coming-from-ray.md", "train.md"]
+SECTIONS = [section for document in DOCUMENTS for section in sections(document)]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=str)

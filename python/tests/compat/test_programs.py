@@ -126,18 +126,18 @@ def test_what_is_missing_is_named_in_a_worker_too(ray_program: Run) -> None:
     done = ray_program(
         """
         import ray
-        from ray.train import report
+        from ray.serve import run
         from ray.data import Dataset
 
         @ray.remote
         def train():
-            report({"loss": 1})
+            run({"loss": 1})
 
         ray.init(num_cpus=1)
         try:
             ray.get(train.remote())
         except ray.exceptions.RayTaskError as error:
-            print("ray.train.report is not supported" in str(error), type(error.cause).__name__)
+            print("ray.serve.run is not supported" in str(error), type(error.cause).__name__)
         """
     )
     assert done.stdout.endswith("True NotSupported\n")
