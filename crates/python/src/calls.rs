@@ -7,7 +7,7 @@ use crate::object_ref::{ObjectRef, id_bytes};
 use crate::strategy::Wanted;
 use crate::stream::Stream;
 use crate::worker;
-use crate::{codec, failure, retired, session};
+use crate::{codec, failure, fetched, retired, session};
 use aktis_protocol::{Amount, FunctionId, GroupId, GroupPlace, ObjectId, Resources, Shape, limits};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
@@ -104,7 +104,7 @@ impl Export {
 
     /// The object from which this process has the code, if its value is still to be had; it is held from now on.
     fn found_again(&self, py: Python<'_>, runtime: &Runtime) -> Option<ObjectId> {
-        let object = self.origin.or_else(|| worker::origin_of(py, &self.code))?;
+        let object = self.origin.or_else(|| fetched::origin_of(py, &self.code))?;
         let handle = runtime.adopt_object(object);
         py.detach(|| runtime.keeping_cpu(|| handle.get(None))).ok()?;
         retired::keep(handle);

@@ -15,6 +15,7 @@ mod command;
 mod context;
 mod detached;
 mod failure;
+mod fetched;
 mod head;
 mod hooks;
 mod object_ref;
