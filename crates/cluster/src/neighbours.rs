@@ -8,7 +8,7 @@ mod admission;
 
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
-use crate::peer::{Attention, Doorway, Peer, Wire, gone};
+use crate::peer::{LinkPoller, Proxy, Wire, gone};
 use crate::printing::Printing;
 use aktis_daemon::OpenedCopy;
 use aktis_io::{
@@ -127,8 +127,7 @@ struct Linked {
     slot: ProcessSlot,
     /// The membership of the other node when the link began.
     epoch: Epoch,
-    bridge: Bridge,
-    doorway: Arc<Doorway>,
+    proxy: Arc<Proxy>,
     link: Link,
 }
 
@@ -230,7 +229,7 @@ impl Neighbours {
         }
         if let Some(linked) = &neighbour.linked {
             linked.link.close("the node is no member of the cluster any more");
-            linked.doorway.end("it is no member of the cluster any more");
+            linked.proxy.end("it is no member of the cluster any more");
         }
         let has_left = neighbour.has_left(None);
         if neighbour.linked.is_none() {
@@ -251,7 +250,7 @@ impl Neighbours {
         for neighbour in table.nodes.values() {
             if let Some(linked) = &neighbour.linked {
                 linked.link.close("this node has to join again");
-                linked.doorway.end("this node was taken for dead, and joins again");
+                linked.proxy.end("this node was taken for dead, and joins again");
             }
         }
     }
@@ -261,7 +260,7 @@ impl Neighbours {
         table.closing = true;
         for linked in table.nodes.values().filter_map(|neighbour| neighbour.linked.as_ref()) {
             linked.link.close("the node ends");
-            linked.doorway.end("this node ends");
+            linked.proxy.end("this node ends");
         }
         self.changed.notify_all();
         // Their threads use the node.
@@ -301,7 +300,7 @@ impl Neighbours {
     pub(crate) fn runtimes(&self) -> Vec<Runtime> {
         let table = self.table.lock();
         let linked = table.nodes.values().filter_map(|neighbour| neighbour.linked.as_ref());
-        linked.map(|linked| linked.bridge.runtime().clone()).collect()
+        linked.map(|linked| linked.proxy.bridge().runtime().clone()).collect()
     }
 
     /// The process that stands for a node, if there is a link to it.
@@ -343,7 +342,7 @@ impl Neighbours {
     /// Has an actor of another node known here, and then does something; false if there is no link to that node.
     pub(crate) fn seek_actor(&self, node: NodeId, actor: ActorId, then: Box<dyn FnOnce() + Send>) -> bool {
         let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
-        linked.map(|linked| linked.doorway.seek_actor(actor, then)).is_some()
+        linked.map(|linked| linked.proxy.seek_actor(actor, then)).is_some()
     }
 
     /// An object that a node copies. It is served as it lies here, in memory or on disk; of one that only yet another node
@@ -368,9 +367,11 @@ impl Neighbours {
     fn open_held(&self, node: NodeId, object: ObjectId) -> Result<Value, String> {
         let linked = self.table.lock().nodes.get(&node).and_then(|neighbour| neighbour.linked.clone());
         let Some(linked) = linked else { return Err(format!("there is no link to node {node}")) };
-        let handle = linked.doorway.lent.lock().get(object).cloned();
-        let handle = handle.ok_or_else(|| format!("object {object} is not known to node {node}"))?;
-        linked.bridge.open(&handle).map_err(|error| error.to_string())
+        let handle = linked
+            .proxy
+            .exported(object)
+            .ok_or_else(|| format!("object {object} is not known to node {node}"))?;
+        linked.proxy.bridge().open(&handle).map_err(|error| error.to_string())
     }
 
     fn dial(self: &Arc<Self>, node: NodeId) {
@@ -425,9 +426,9 @@ impl Neighbours {
     ) -> Result<Box<dyn LinkEvents>, String> {
         let runtime = self.host.open_peer(node).map_err(|error| error.to_string())?;
         let slot = runtime.process();
-        let (bridge, doorway) = (Bridge::new(runtime), Arc::new(Doorway::default()));
-        let linked =
-            Linked { slot, epoch, bridge: bridge.clone(), doorway: doorway.clone(), link: link.clone() };
+        let (wire, programs) = (Arc::new(LinkWire(link.clone())), Arc::new(self.host.clone()));
+        let proxy = Proxy::new(Bridge::new(runtime), wire, programs);
+        let linked = Linked { slot, epoch, proxy: proxy.clone(), link: link.clone() };
         let mut table = self.table.lock();
         if table.closing {
             drop(table);
@@ -450,23 +451,16 @@ impl Neighbours {
             self.host.feed(NodeInput::NodeBack { node });
         }
         self.asides.printing.on_linked(link);
-        let peer = Peer::new(
-            bridge.clone(),
-            Arc::new(LinkWire(link.clone())),
-            doorway.clone(),
-            Arc::new(self.host.clone()),
-        );
-        let attention = Attention::new(doorway.clone(), bridge.clone());
-        let neighbours = self.clone();
-        let link_of_peer = link.clone();
+        let poller = LinkPoller::new(proxy.clone());
+        let (neighbours, running, link_of_proxy) = (self.clone(), proxy.clone(), link.clone());
         let run = move || {
             // If it panics, the node goes on without this link, as if the other node had died.
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| peer.run()));
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| running.run()));
             let why = ended.unwrap_or_else(|_| "its thread on this node panicked".to_owned());
-            link_of_peer.close(&why);
+            link_of_proxy.close(&why);
             neighbours.host.close_peer(slot, gone(&why));
-            bridge.runtime().shutdown();
-            drop(bridge);
+            running.bridge().runtime().shutdown();
+            drop(running);
             neighbours.forget(node);
         };
         let spawned = std::thread::Builder::new().name("aktis-peer".into()).spawn(run);
@@ -475,7 +469,7 @@ impl Neighbours {
             self.forget(node);
             return Err(format!("a thread could not be started: {error}"));
         }
-        Ok(Box::new(PeerLink { node, attention, doorway, link: link.clone(), asides: self.asides.clone() }))
+        Ok(Box::new(PeerLink { node, poller, proxy, link: link.clone(), asides: self.asides.clone() }))
     }
 
     /// The link to a node, and the process that stood for it, are gone. A member is dialled again.
@@ -586,8 +580,8 @@ impl Wire for LinkWire {
 
 struct PeerLink {
     node: NodeId,
-    attention: Attention,
-    doorway: Arc<Doorway>,
+    poller: LinkPoller,
+    proxy: Arc<Proxy>,
     link: Link,
     asides: Asides,
 }
@@ -610,22 +604,22 @@ impl LinkEvents for PeerLink {
                 }
             }
         }
-        self.attention.on_frames(decoded);
+        self.poller.on_frames(decoded);
     }
 
     fn on_quiet(&mut self) -> bool {
-        self.attention.on_quiet()
+        self.poller.on_quiet()
     }
 
     fn on_closed(&mut self, end: &LinkEnd) {
-        self.doorway.end(&end.to_string());
+        self.proxy.end(&end.to_string());
     }
 }
 
 impl Drop for PeerLink {
     /// Also if the link's thread panicked, which then says nothing else.
     fn drop(&mut self) {
-        self.doorway.end("its link's thread on this node panicked");
+        self.proxy.end("its link's thread on this node panicked");
     }
 }
 

@@ -111,6 +111,16 @@ impl LeasePool {
         self.shapes.values_mut().flat_map(|of_shape| of_shape.idle.drain(..)).collect()
     }
 
+    /// Takes the idle leases of one shape, to be given back to the node.
+    pub fn take_idle(&mut self, shape: ShapeId) -> Vec<HeldLease> {
+        self.shapes.get_mut(&shape).map(|of_shape| std::mem::take(&mut of_shape.idle)).unwrap_or_default()
+    }
+
+    /// How many leases are in use.
+    pub fn in_use(&self) -> usize {
+        self.shapes.values().map(|of_shape| of_shape.in_use as usize).sum()
+    }
+
     /// A thread takes an idle lease of this shape.
     pub fn take(&mut self, shape: ShapeId) -> Option<HeldLease> {
         let of_shape = self.shapes.get_mut(&shape)?;

@@ -157,3 +157,25 @@ pub struct Stored {
     /// Its entry in the shared index.
     pub entry: EntryRef,
 }
+
+impl Stored {
+    /// The payload of a message that says where a value is.
+    pub fn payload(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    /// Reads such a payload.
+    pub fn from_payload(payload: &[u8]) -> Option<Self> {
+        Self::read_from_bytes(payload).ok()
+    }
+}
+
+/// The payload of a message with an encoded value that has references inside: the object comes first.
+pub fn payload_with_references(object: ObjectId, bytes: &[u8]) -> Vec<u8> {
+    [object.as_bytes(), bytes].concat()
+}
+
+/// Reads such a payload: the object, and the encoded value.
+pub fn split_references(payload: &[u8]) -> Option<(ObjectId, &[u8])> {
+    ObjectId::read_from_prefix(payload).ok()
+}

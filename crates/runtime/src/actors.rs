@@ -4,7 +4,6 @@
 //! same channel as its calls. It becomes *managed*, known to the node, when it has a name, a resource,
 //! restarts or a process of its own, or when a handle of it travels inside a value.
 
-use crate::bridge::BridgeEvent;
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later};
 use crate::error::Error;
@@ -14,6 +13,7 @@ use crate::payload::{Payload, Returns, Verb};
 use crate::registry::Function;
 use crate::runtime::Inner;
 use crate::submit::{ActorSlot, Shell};
+use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::{ActorIndex, Place, Record, Route, Stage, Submitter};
 use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
 use aktis_protocol::admin::IdPrefix;
@@ -541,7 +541,7 @@ impl Inner {
             self.drain_process(process);
         }
         if let Some(queue) = self.bridge.get() {
-            queue.push(BridgeEvent::ActorChanged { actor, place: place.clone() });
+            queue.push(LocalEvent::ActorChanged { actor, place: place.clone() });
             queue.wake();
         }
         let mut later = Later::default();

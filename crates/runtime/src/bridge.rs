@@ -1,8 +1,8 @@
-//! A process that stands for another node: what local processes send it is put into a queue, and forwarded by whoever
-//! owns that queue.
+//! The runtime of a proxy for another node: what local processes send it is put into a queue, which the shell of the
+//! proxy's machine reads (`logic::machine::remote_node`).
 //!
 //! To the others it is a process like any other. It claims tasks, but runs none; it hosts actors that live elsewhere;
-//! it submits tasks and calls that others have submitted elsewhere, and their answers go into the queue as well.
+//! it submits tasks and calls of another node, and their answers go into the queue as well.
 //!
 //! Invariant: nothing is done about an event where it happens, since locks of the runtime may be held there.
 
@@ -16,10 +16,11 @@ use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
 use crate::runtime::{Inner, Runtime};
 use crate::wait::{Found, value_of};
+use aktis_logic::machine::remote_node::{Claimed, LocalAnswer, LocalEvent, answer_message};
 use aktis_logic::machine::submitter::Route;
-use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
-use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, TaskHeader, ValueForm};
+use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{
     ActorId, EntryRef, Failure, FailureKind, FunctionId, LeaseId, ObjectId, ProcessSlot, Shape, ShapeId,
@@ -34,98 +35,22 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// Something that a process which stands for another node has to deal with.
-#[derive(Debug)]
-pub enum BridgeEvent {
-    /// A local process sends something to an actor that lives on the other node.
-    Call {
-        /// Who.
-        from: ProcessSlot,
-        /// What for.
-        kind: MessageKind,
-        /// The call, in the caller's table.
-        key: TaskKey,
-        /// What is called.
-        header: CallHeader,
-        /// The encoded arguments.
-        arguments: Vec<u8>,
-    },
-    /// A local process says something about a task or call that was forwarded.
-    TaskMessage {
-        /// Who.
-        from: ProcessSlot,
-        /// What.
-        kind: MessageKind,
-        /// The task, in the submitter's table.
-        key: TaskKey,
-        /// A number that belongs to it.
-        index: u32,
-    },
-    /// An answer for a task or call that the other node has sent.
-    Answer {
-        /// The task.
-        ticket: Ticket,
-        /// Who ran it.
-        from: ProcessSlot,
-        /// What the answer is.
-        kind: MessageKind,
-        /// Which return value or item.
-        index: u32,
-        /// The value.
-        answer: BridgeAnswer,
-    },
-    /// A task or call that the other node has sent ended without an answer.
-    Failed {
-        /// The task.
-        ticket: Ticket,
-        /// Why.
-        failure: Failure,
-    },
-    /// Something that the node wants, or says.
-    Order(FromNode),
-    /// An actor that is known here has moved, is pending, or died.
-    ActorChanged {
-        /// The actor.
-        actor: ActorId,
-        /// Where it is.
-        place: ActorPlace,
-    },
-    /// An object that the other node asked for has an outcome.
-    Ready {
-        /// The object.
-        object: ObjectId,
-    },
-    /// A process of this node died.
-    ProcessDied(ProcessSlot),
-}
-
-/// A value as a worker gives it.
-#[derive(Debug)]
-pub enum BridgeAnswer {
-    /// The encoded value, and the object if the node counts this process as its holder.
-    Inline(Vec<u8>, Option<ObjectId>),
-    /// In the object store; this process is counted as its holder.
-    Stored(Stored, bool),
-    /// There is none.
-    Failed(Failure),
-}
-
-/// The events of one process that stands for another node.
+/// The events of one proxy.
 #[derive(Default)]
 pub struct BridgeQueue {
-    events: Mutex<VecDeque<BridgeEvent>>,
+    events: Mutex<VecDeque<LocalEvent>>,
     waiting: AtomicBool,
     runtime: Mutex<Weak<Inner>>,
 }
 
 impl BridgeQueue {
-    pub(crate) fn push(&self, event: BridgeEvent) {
+    pub(crate) fn push(&self, event: LocalEvent) {
         self.events.lock().push_back(event);
         self.waiting.store(true, Ordering::SeqCst);
     }
 
     /// What happened since the last look.
-    pub fn take(&self) -> VecDeque<BridgeEvent> {
+    pub fn take(&self) -> VecDeque<LocalEvent> {
         self.waiting.store(false, Ordering::SeqCst);
         std::mem::take(&mut self.events.lock())
     }
@@ -143,18 +68,7 @@ impl BridgeQueue {
     }
 }
 
-/// A task that was claimed in order to be forwarded.
-#[derive(Debug)]
-pub struct Claimed {
-    /// Who submitted it.
-    pub submitter: ProcessSlot,
-    /// What it is.
-    pub header: TaskHeader,
-    /// Its arguments.
-    pub arguments: Vec<u8>,
-}
-
-/// The end of a runtime that stands for another node. See the module.
+/// The runtime of a proxy. See the module.
 #[derive(Clone)]
 pub struct Bridge {
     runtime: Runtime,
@@ -163,7 +77,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Makes a runtime stand for another node, before anybody can have sent it anything.
+    /// Makes a runtime the one of a proxy, before a process can have sent it anything.
     pub fn new(runtime: Runtime) -> Self {
         let queue =
             Arc::new(BridgeQueue { runtime: Mutex::new(Arc::downgrade(&runtime.0)), ..Default::default() });
@@ -183,7 +97,7 @@ impl Bridge {
     }
 
     /// Takes in what local processes have sent; gives what happened.
-    pub fn take(&self) -> VecDeque<BridgeEvent> {
+    pub fn take(&self) -> VecDeque<LocalEvent> {
         self.runtime.0.drain();
         self.runtime.0.run_deferred();
         self.queue.take()
@@ -373,7 +287,7 @@ impl Bridge {
     pub fn cancel(&self, key: TaskKey, force: bool, recursive: bool) -> Option<(ProcessSlot, Message)> {
         let untold = self.runtime.0.cancel(key, force, recursive)?;
         let (form, index) = (ValueForm::Inline, cancel_index(force, recursive));
-        Some((untold, Self::answer_message(MessageKind::Cancel, form, false, index, key)))
+        Some((untold, answer_message(MessageKind::Cancel, form, false, index, key)))
     }
 
     /// Ends those of these tasks that have this shape and that nobody has begun; gives which.
@@ -424,13 +338,13 @@ impl Bridge {
     }
 
     /// The result of a task, which a worker has given to this process to hold.
-    pub fn take_result(&self, object: ObjectId, answer: &BridgeAnswer) -> Handle {
+    pub fn take_result(&self, object: ObjectId, answer: &LocalAnswer) -> Handle {
         let outcome = match answer {
-            BridgeAnswer::Inline(bytes, _) => Outcome::Inline(Value::inline(bytes)),
-            BridgeAnswer::Stored(stored, contains) => {
+            LocalAnswer::Inline(bytes, _) => Outcome::Inline(Value::inline(bytes)),
+            LocalAnswer::Stored(stored, contains) => {
                 Outcome::Stored { place: StoredAt::new(stored.entry), contains: *contains }
             }
-            BridgeAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
+            LocalAnswer::Failed(failure) => Outcome::Failed(Arc::new(failure.clone())),
         };
         let inner = &self.runtime.0;
         let mut known = inner.known.lock();
@@ -450,7 +364,7 @@ impl Bridge {
         Handle { entry }
     }
 
-    /// The value of an object, if it has one; else there will be a [`BridgeEvent::Ready`].
+    /// The value of an object, if it has one; else there will be a [`LocalEvent::Ready`].
     pub fn value_of(&self, handle: &Handle) -> Option<SharedValue> {
         self.runtime.0.announce(&handle.entry);
         let waker = Waker::from(Arc::new(Ready { queue: self.queue.clone(), object: handle.id() }));
@@ -527,22 +441,11 @@ impl Bridge {
         self.runtime.0.adopt_actor(actor)
     }
 
-    /// Has it said, by [`BridgeEvent::ActorChanged`], how an actor is; what becomes of it is said anyway.
+    /// Has it said, by [`LocalEvent::ActorChanged`], how an actor is; what becomes of it is said anyway.
     pub fn look_at(&self, actor: &ActorHandle) {
         let place = self.runtime.0.place_of(&actor.entry);
-        self.queue.push(BridgeEvent::ActorChanged { actor: actor.entry.id, place });
+        self.queue.push(LocalEvent::ActorChanged { actor: actor.entry.id, place });
         self.queue.wake();
-    }
-
-    /// Says how a forwarded task or call came out.
-    pub fn answer_message(
-        kind: MessageKind,
-        form: ValueForm,
-        contains: bool,
-        index: u32,
-        key: TaskKey,
-    ) -> Message {
-        Message { kind: kind as u8, form: form as u8, contains: u8::from(contains), reserved: 0, index, key }
     }
 }
 
@@ -553,7 +456,7 @@ struct Ready {
 
 impl Wake for Ready {
     fn wake(self: Arc<Self>) {
-        self.queue.push(BridgeEvent::Ready { object: self.object });
+        self.queue.push(LocalEvent::Ready { object: self.object });
         self.queue.wake();
     }
 }
@@ -577,23 +480,22 @@ pub fn inside_of(bytes: &[u8]) -> Result<Inside, String> {
     inside(bytes)
 }
 
-impl BridgeAnswer {
-    pub(crate) fn new(form: ValueForm, contains: bool, payload: &[u8]) -> Self {
-        match form {
-            ValueForm::Inline if contains => {
-                let (object, bytes) = ObjectId::read_from_prefix(payload).expect("the id comes first");
-                Self::Inline(bytes.to_vec(), Some(object))
-            }
-            ValueForm::Inline => Self::Inline(payload.to_vec(), None),
-            ValueForm::Stored => {
-                Self::Stored(Stored::read_from_bytes(payload).expect("a stored value"), contains)
-            }
-            ValueForm::Failed => {
-                Self::Failed(aktis_protocol::control::decode(payload).unwrap_or_else(|error| {
-                    let text = format!("its failure could not be decoded: {error}");
-                    Failure::new(FailureKind::Codec, text)
-                }))
-            }
+/// A worker's answer, as it lies in a channel.
+pub(crate) fn read_answer(form: ValueForm, contains: bool, payload: &[u8]) -> LocalAnswer {
+    match form {
+        ValueForm::Inline if contains => {
+            let (object, bytes) = ObjectId::read_from_prefix(payload).expect("the id comes first");
+            LocalAnswer::Inline(bytes.to_vec(), Some(object))
+        }
+        ValueForm::Inline => LocalAnswer::Inline(payload.to_vec(), None),
+        ValueForm::Stored => {
+            LocalAnswer::Stored(Stored::read_from_bytes(payload).expect("a stored value"), contains)
+        }
+        ValueForm::Failed => {
+            LocalAnswer::Failed(aktis_protocol::control::decode(payload).unwrap_or_else(|error| {
+                let text = format!("its failure could not be decoded: {error}");
+                Failure::new(FailureKind::Codec, text)
+            }))
         }
     }
 }
@@ -610,7 +512,7 @@ fn foreign_function(id: FunctionId) -> &'static Function {
 
 impl Inner {
     /// Gives an event to whoever owns the bridge; false if this process is none.
-    pub(crate) fn tell_bridge(&self, event: impl FnOnce() -> BridgeEvent) -> bool {
+    pub(crate) fn tell_bridge(&self, event: impl FnOnce() -> LocalEvent) -> bool {
         let Some(queue) = self.bridge.get() else { return false };
         queue.push(event());
         true
@@ -626,12 +528,12 @@ impl Inner {
     ) {
         self.tell_bridge(|| match kind {
             MessageKind::StreamCredit | MessageKind::StreamClosed | MessageKind::Cancel => {
-                BridgeEvent::TaskMessage { from, kind, key: message.key, index: message.index }
+                LocalEvent::TaskMessage { from, kind, key: message.key, index: message.index }
             }
             _ => {
                 let (header, arguments) =
                     CallHeader::read_from_prefix(payload).expect("a call begins with its header");
-                BridgeEvent::Call { from, kind, key: message.key, header, arguments: arguments.to_vec() }
+                LocalEvent::Call { from, kind, key: message.key, header, arguments: arguments.to_vec() }
             }
         });
     }

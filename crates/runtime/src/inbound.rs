@@ -1,12 +1,13 @@
 //! What other processes send here: completions, stream items, calls of actors that live here.
 
-use crate::bridge::{BridgeAnswer, BridgeEvent};
+use crate::bridge::read_answer;
 use crate::codec::Value;
 use crate::entry::{Entry, Later, Outcome, StoredAt};
 use crate::payload::{Payload, Returns};
 use crate::runtime::Inner;
 use crate::submit::Shell;
 use crate::worker::context::TaskContext;
+use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::{Cancelled, Place, Route, Stage, Submitter, SubmitterEffect};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{
@@ -214,8 +215,8 @@ impl Inner {
         let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) else { return };
         let entry = match (&payload.returns, kind) {
             (Returns::Foreign(queue, ticket, _), _) => {
-                let answer = BridgeAnswer::new(arrived.form, arrived.contains, arrived.payload);
-                queue.push(BridgeEvent::Answer { ticket: *ticket, from, kind, index, answer });
+                let answer = read_answer(arrived.form, arrived.contains, arrived.payload);
+                queue.push(LocalEvent::Answer { ticket: *ticket, from, kind, index, answer });
                 if kind != MessageKind::StreamItem {
                     shell.on_returned(self, key, outcome.is_failed(), later);
                 }
@@ -320,7 +321,7 @@ impl Inner {
         // Who stands for another node has to see to what it has forwarded for the dead one first.
         match self.bridge.get() {
             Some(queue) => {
-                queue.push(BridgeEvent::ProcessDied(dead));
+                queue.push(LocalEvent::ProcessDied(dead));
                 queue.wake();
             }
             None => later.messages.push(ToNode::DeathHandled { process: dead }),

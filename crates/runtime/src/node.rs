@@ -6,12 +6,12 @@
 //!    after (a completion, say) is seen by others only after it.
 //! 3. Sending may deliver answers on the same thread: nobody flushes while holding a lock of the runtime.
 
-use crate::bridge::BridgeEvent;
 use crate::entry::{Later, Outcome};
 use crate::error::Error;
 use crate::runtime::Inner;
 use crate::wait::LOOK_UP;
 use aktis_daemon::{DriverLink, EmbeddedNode, LinkError, LocalLink, WorkerLink};
+use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::LaneIndex;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::{ObjectId, ProcessSlot, Shape, ShardIndex};
@@ -280,7 +280,7 @@ impl Inner {
             | FromNode::ShapeTold { .. }
             | FromNode::Shutdown => match self.bridge.get() {
                 Some(queue) => {
-                    queue.push(BridgeEvent::Order(message));
+                    queue.push(LocalEvent::Order(message));
                     queue.wake();
                 }
                 None => self.on_worker_order(message),

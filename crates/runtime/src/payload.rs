@@ -1,12 +1,13 @@
 //! What a task is, for the runtime: what to run, with what, and where its values go.
 
-use crate::bridge::{BridgeEvent, BridgeQueue};
+use crate::bridge::BridgeQueue;
 use crate::codec::{Arguments, Resolved};
 use crate::entry::{Entry, Later, Outcome};
 use crate::handle::Handle;
 use crate::registry::Function;
 use crate::standing::Failures;
 use crate::stream::StreamState;
+use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::Record;
 use aktis_protocol::hot::{Stored, TaskHeader};
 use aktis_protocol::peer::Ticket;
@@ -193,7 +194,7 @@ impl Returns {
             }
             Self::Foreign(queue, ticket, _) => {
                 let failure = (**failure).clone();
-                queue.push(BridgeEvent::Failed { ticket: *ticket, failure });
+                queue.push(LocalEvent::Failed { ticket: *ticket, failure });
             }
             Self::Nothing => {}
         }

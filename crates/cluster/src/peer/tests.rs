@@ -2,13 +2,16 @@
 
 mod actors;
 mod forwarding;
+mod one_side;
 mod releases;
 mod run_times;
 
-use super::{Doorway, Peer, Programs, Wire};
+use super::{Machine, Programs, Proxy, Wire};
 use aktis::prelude::*;
 use aktis_daemon::LocalRole;
+use aktis_logic::Time;
 use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
+use aktis_logic::machine::remote_node::{LocalEvent, RemoteNode};
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::{FromNode, SharedValue, ToNode, decode, encode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerCall, PeerValue, Ticket};
@@ -17,20 +20,22 @@ use aktis_protocol::{
     ActorId, Amount, DeathCause, Failure, FailureKind, FunctionId, NodeId, ProcessSlot, ProgramId,
     ProgramKind, ProgramSpec, Resources, SessionId, Shape, ShapeId, TaskId, limits, resources,
 };
-use aktis_runtime::bridge::{Bridge, BridgeEvent};
+use aktis_runtime::bridge::Bridge;
 use aktis_runtime::{ActorHandle, Config, Runtime};
+use one_side::{NOW, OneSide};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A wire that ends in the doorway of the other side.
+/// A wire that ends in the proxy of the other side.
+#[derive(Default)]
 struct Pipe {
-    to: Arc<Doorway>,
+    to: OnceLock<Weak<Proxy>>,
     waiting: Mutex<Vec<Frame>>,
 }
 
@@ -42,7 +47,9 @@ impl Wire for Pipe {
 
     fn flush(&self) {
         let frames = std::mem::take(&mut *self.waiting.lock());
-        self.to.receive(frames);
+        if let Some(to) = self.to.get().and_then(Weak::upgrade) {
+            to.receive(frames);
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -70,16 +77,16 @@ impl Programs for OneProgram {
 struct Side {
     runtime: Runtime,
     slot: ProcessSlot,
-    doorway: Arc<Doorway>,
+    proxy: Arc<Proxy>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Side {
-    /// Looks at the peer, once it is there.
-    fn with_peer<T>(&self, look: impl FnOnce(&mut Peer) -> T) -> T {
+    /// Looks at the machine, once it is there.
+    fn with_machine<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
         loop {
-            if let Some(peer) = self.doorway.peer.lock().as_mut() {
-                return look(peer);
+            if let Some(machine) = self.proxy.machine.lock().as_mut() {
+                return look(machine);
             }
             std::thread::yield_now();
         }
@@ -103,27 +110,27 @@ impl Pair {
         programs_there: Arc<dyn Programs>,
     ) -> Self {
         let (here, there) = (node(0), node(cpus_there));
-        let (peer_here, peer_there) = (open_peer(&here), open_peer(&there));
-        let (door_here, door_there) = (Arc::new(Doorway::default()), Arc::new(Doorway::default()));
-        let slot = peer_here.process();
-        let sides = [
-            (here, peer_here, door_here.clone(), door_there.clone(), programs_here),
-            (there, peer_there, door_there, door_here, programs_there),
-        ];
-        let [here, there] = sides.map(|(runtime, peer, doorway, other, programs)| {
-            let slot = peer.process();
-            let wire = Arc::new(Pipe { to: other, waiting: Mutex::default() });
-            let peer = Peer::new(Bridge::new(peer), wire, doorway.clone(), programs);
-            let node = runtime.node().unwrap();
+        let pipes = [Arc::new(Pipe::default()), Arc::new(Pipe::default())];
+        let proxy = |runtime: &Runtime, pipe: &Arc<Pipe>, programs| {
+            Proxy::new(Bridge::new(open_peer(runtime)), pipe.clone(), programs)
+        };
+        let proxies = [proxy(&here, &pipes[0], programs_here), proxy(&there, &pipes[1], programs_there)];
+        for (pipe, to) in pipes.iter().zip(proxies.iter().rev()) {
+            pipe.to.set(Arc::downgrade(to)).expect("it is set once");
+        }
+        let [proxy_here, proxy_there] = proxies;
+        let [here, there] = [(here, proxy_here), (there, proxy_there)].map(|(runtime, proxy)| {
+            let slot = proxy.bridge().runtime().process();
+            let (node, running) = (runtime.node().unwrap(), proxy.clone());
             let thread = std::thread::spawn(move || {
-                let why = peer.run();
+                let why = running.run();
                 let cause = DeathCause { stderr_tail: vec![why], ..DeathCause::default() };
                 node.host().close_local(slot, cause);
             });
-            Side { runtime, slot, doorway, thread: Some(thread) }
+            Side { runtime, slot, proxy, thread: Some(thread) }
         });
-        hand_up(&here.runtime, slot, there.doorway.clone());
-        hand_up(&there.runtime, there.slot, here.doorway.clone());
+        hand_up(&here.runtime, here.slot, there.proxy.clone());
+        hand_up(&there.runtime, there.slot, here.proxy.clone());
         Self { here, there }
     }
 }
@@ -152,7 +159,7 @@ fn objects(runtime: &Runtime) -> u64 {
 impl Drop for Pair {
     fn drop(&mut self) {
         for side in [&mut self.here, &mut self.there] {
-            side.doorway.end("the test is over");
+            side.proxy.end("the test is over");
             if let Some(thread) = side.thread.take() {
                 thread.join().unwrap();
             }
@@ -180,7 +187,7 @@ fn node(cpus: u64) -> Runtime {
 }
 
 /// Whatever this node has no place for goes to the other one.
-fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Doorway>) {
+fn hand_up(runtime: &Runtime, peer: ProcessSlot, other: Arc<Proxy>) {
     let node = runtime.node().unwrap();
     let (effects, orders) = channel();
     node.host().set_elsewhere(Box::new(move |effect| {
@@ -218,15 +225,14 @@ static COPYING: Mutex<()> = Mutex::new(());
 /// Copies an object from one node's arena into the other's.
 fn copy(
     to: &aktis_daemon::EmbeddedNode,
-    from: &Doorway,
+    from: &Proxy,
     entry: aktis_protocol::EntryRef,
     object: aktis_protocol::ObjectId,
     offset: u64,
 ) -> Result<(), String> {
     let _copying = COPYING.lock();
-    let handle = from.lent.lock().get(object).cloned().ok_or("it is not known there")?;
-    let bridge = from.queue.lock().clone().ok_or("the link is gone")?;
-    let source = bridge.open(&handle).map_err(|error| error.to_string())?;
+    let handle = from.exported(object).ok_or("it is not known there")?;
+    let source = from.bridge().open(&handle).map_err(|error| error.to_string())?;
     to.host()
         .arena()
         .refill(entry, offset, |place| {
@@ -326,13 +332,14 @@ fn answers_that_nobody_read_before_the_link_ended_are_lost_and_not_waited_for() 
     let refs: Vec<_> = (0..300).map(|_| words::options().retries(0).remote(15_000_usize)).collect();
     let deadline = Instant::now() + PATIENCE;
     let all_are_answered = || {
-        pair.here.with_peer(|peer| !peer.unsent.is_empty() && peer.sent.is_empty() && peer.next_ticket == 300)
+        let counts = pair.here.with_machine(|machine| machine.counts());
+        counts.backlogged > 0 && counts.sent == 0 && counts.tickets == 300
     };
     while !all_are_answered() {
         assert!(Instant::now() < deadline, "the tasks have not run");
         std::thread::yield_now();
     }
-    pair.here.doorway.end("the test cuts it");
+    pair.here.proxy.end("the test cuts it");
     pair.here.thread.take().expect("it runs").join().expect("no panic");
     let outcomes: Vec<_> = refs.into_iter().map(|object| object.get_timeout(PATIENCE)).collect();
     let lost = outcomes.iter().filter(|outcome| match outcome {
@@ -379,8 +386,8 @@ fn nothing_waits_while_an_executable_is_copied() {
     let _entered = pair.here.runtime.enter();
     let sum = add::remote(1, 2);
     has_begun.recv_timeout(PATIENCE).expect("the program has come");
-    // Whoever has the peer lets go of it: it is not the one who copies.
-    assert!(pair.there.doorway.peer.try_lock_for(PATIENCE).is_some());
+    // The thread that steps the machine is not the one that copies.
+    assert!(pair.there.proxy.machine.try_lock_for(PATIENCE).is_some());
     go.send(()).expect("it waits");
     assert_eq!(sum.get_timeout(PATIENCE).unwrap(), 3);
 }
@@ -401,7 +408,7 @@ fn a_task_that_nothing_shows_to_be_on_the_other_node_is_cancelled_there() {
     let board = tempfile::tempdir().expect("a directory");
     let _entered = pair.here.runtime.enter();
     // As if it had sent more tasks than others can see.
-    pair.here.with_peer(|peer| peer.cells.clear());
+    pair.here.with_machine(|machine| machine.0 = RemoteNode::new(pair.here.proxy.local(), 0));
     let lingering = linger::remote(board.path().to_str().expect("text"));
     for (file, cancels) in [("begun", true), ("cancelled", false)] {
         let deadline = Instant::now() + PATIENCE;
@@ -415,124 +422,41 @@ fn a_task_that_nothing_shows_to_be_on_the_other_node_is_cancelled_there() {
     }
 }
 
-/// A wire that keeps what is sent.
-#[derive(Default)]
-struct Kept(Mutex<Vec<Frame>>);
-
-impl Wire for Kept {
-    fn send(&self, frame: &Frame) {
-        self.0.lock().push(frame.clone());
-    }
-
-    fn flush(&self) {}
-
-    fn has_room(&self) -> bool {
-        true
-    }
-}
-
 fn some_task() -> TaskId {
     TaskId::root(SessionId(1)).child(1)
 }
 
 #[test]
 fn who_waits_for_a_value_is_not_told_of_a_copy_that_is_gone_by_then() {
-    let runtime = node(0);
-    let (holder, second) = (Bridge::new(open_peer(&runtime)), Bridge::new(open_peer(&runtime)));
-    let wire = Arc::new(Kept::default());
-    let mut peer =
-        Peer::new(Bridge::new(open_peer(&runtime)), wire.clone(), Arc::default(), Arc::new(OneProgram));
+    let mut side = OneSide::new();
+    let (holder, second) = (Bridge::new(open_peer(&side.runtime)), Bridge::new(open_peer(&side.runtime)));
     let object = some_task().returns(0);
-    // The object is on another node, and named to the one that this peer stands for.
-    let entry = holder.import(object, 1 << 20, holder.runtime().process(), true).unwrap();
+    // The object is on another node, and the one that the proxy stands for waits for it.
+    let process = holder.runtime().process();
+    holder.send(ToNode::Promised { object, holder: process, found: false });
+    holder.runtime().state(StateKind::Store).expect("the node answers");
+    side.export(&Inside { objects: vec![object], actors: Vec::new() });
+    side.frame(Frame::ValueWanted { object });
+    side.step(|machine| while machine.on_room(NOW) {});
+    let entry = holder.import(object, 1 << 20, process, false).unwrap();
     holder.send(ToNode::Resolved { object, value: SharedValue::Stored { entry, contains: false } });
-    peer.name_inside(&Inside { objects: vec![object], actors: Vec::new() });
-    let handle = peer.doorway.lent.lock().get(object).cloned().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while peer.bridge.value_of(&handle).is_none() {
-        peer.bridge.take();
+    let ready = loop {
+        let is_ready = |event: &LocalEvent| matches!(event, LocalEvent::Ready { .. });
+        if let Some(ready) = side.proxy.bridge().take().into_iter().find(is_ready) {
+            break ready;
+        }
         assert!(Instant::now() < deadline, "it has no value");
         std::thread::yield_now();
-    }
-    peer.doorway.lent.lock().on_wanted(object);
+    };
     // That node dies; another one will say the value.
     let cause = DeathCause::default();
     second.send(ToNode::Promised { object, holder: second.runtime().process(), found: false });
-    runtime.node().unwrap().host().close_local(holder.runtime().process(), cause);
-    peer.on_ready(object);
+    side.runtime.node().unwrap().host().close_local(holder.runtime().process(), cause);
+    side.event(ready);
     let told = |frame: &Frame| matches!(frame, Frame::Value { .. });
-    assert!(!wire.0.lock().iter().any(told), "{:?}", wire.0.lock());
-    runtime.shutdown();
-}
-
-/// A peer whose other side is the test, and an actor that both know.
-struct OneSide {
-    runtime: Runtime,
-    wire: Arc<Kept>,
-    peer: Peer,
-    actor: ActorId,
-}
-
-impl OneSide {
-    fn new() -> Self {
-        let (runtime, wire) = (node(0), Arc::new(Kept::default()));
-        let bridge = Bridge::new(open_peer(&runtime));
-        let peer = Peer::new(bridge, wire.clone(), Arc::default(), Arc::new(OneProgram));
-        Self { runtime, wire, peer, actor: ActorId::created_by(some_task()) }
-    }
-
-    /// It waits for a CPU, of which there is none.
-    fn spec(&self) -> ActorSpec {
-        let resources = Resources::none().with(resources::CPU, Amount::ONE);
-        ActorSpec { actor: self.actor, resources, concurrency: 1, ..ActorSpec::default() }
-    }
-
-    fn inside(&self) -> Inside {
-        Inside { objects: Vec::new(), actors: vec![self.actor] }
-    }
-
-    /// The other side names the actor in something that the driver gets.
-    fn hear_of_it(&mut self) -> ActorHandle {
-        self.peer.note_inside(&self.inside());
-        let passed_on = self.peer.bridge.adopt_actor(self.actor);
-        self.peer.bridge.runtime().state(StateKind::Actors).expect("the node answers");
-        let held = self.runtime.adopt_actor(self.actor);
-        self.runtime.state(StateKind::Actors).expect("the node answers");
-        drop(passed_on);
-        held
-    }
-
-    /// How far the actor is, as this side's node says after all that the peer has told it.
-    fn state(&self) -> Option<ActorState> {
-        match self.peer.bridge.runtime().state(StateKind::Actors).expect("the node answers").0 {
-            StateRows::Actors(rows) => rows.iter().find(|row| row.actor == self.actor).map(|row| row.state),
-            other => panic!("asked for actors, told {other:?}"),
-        }
-    }
-
-    /// Deals with what happens until this is so.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so(self) {
-            assert!(Instant::now() < deadline, "not {what}: {:?}", self.wire.0.lock());
-            let events = self.peer.bridge.take();
-            events.into_iter().for_each(|event| self.peer.on_event(event));
-            std::thread::yield_now();
-        }
-    }
-
-    /// How often the other side was told that this one has let go of the actor.
-    fn released(&self) -> u64 {
-        let count = |frame: &Frame| match frame {
-            Frame::ActorReleased { count, .. } => *count,
-            _ => 0,
-        };
-        self.wire.0.lock().iter().map(count).sum()
-    }
-
-    fn has_said_that_it_ended(&self) -> bool {
-        self.wire.0.lock().iter().any(|frame| matches!(frame, Frame::ActorEnded { .. }))
-    }
+    assert!(!side.wire.0.lock().iter().any(told), "{:?}", side.wire.0.lock());
+    side.runtime.shutdown();
 }
 
 #[test]
@@ -546,14 +470,14 @@ fn an_actor_that_is_named_before_it_can_be_constructed_is_known_and_its_holders_
         Some(ActorState::Pending),
         "the other side has not said yet whether it takes calls"
     );
-    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
+    side.frame(Frame::ActorBack { actor: side.actor });
     assert_eq!(side.state(), Some(ActorState::Alive), "on the other side");
     // Its input cannot be made: nothing is constructed, and the other side decides what that means.
     let failure = Failure::new(FailureKind::Lost, "nobody has it");
-    side.peer.on_value(input, PeerValue::Failed(failure.clone()));
+    side.frame(Frame::Value { object: input, value: PeerValue::Failed(failure.clone()) });
     side.until("refused", OneSide::has_said_that_it_ended);
     assert_eq!(side.released(), 0, "those who hold it here have yet to hear of its end");
-    side.peer.on_actor_gone(side.actor, failure);
+    side.frame(Frame::ActorGone { actor: side.actor, failure });
     assert_eq!((side.released(), side.state()), (1, Some(ActorState::Dead)));
     drop(held);
     side.until("forgotten", |side| side.state().is_none());
@@ -567,13 +491,13 @@ fn an_actor_that_lives_here_for_the_other_side_need_not_be_held_there() {
     side.host(spec, input);
     let held = side.hear_of_it();
     let value = PeerValue::Inline { object: input, bytes: vec![7], inside: Inside::default() };
-    side.peer.on_value(input, value);
+    side.frame(Frame::Value { object: input, value });
     side.until("let go of", |side| side.released() == 1);
     assert_eq!(side.state(), Some(ActorState::Pending), "here");
     // The other side may not have heard of that when it names it again.
     drop(side.hear_of_it());
-    assert_eq!((side.released(), side.peer.actors.imports.len()), (2, 0));
-    side.peer.on_end_actor(side.actor, false);
+    assert_eq!((side.released(), side.held().2), (2, 0));
+    side.frame(Frame::EndActor { actor: side.actor, now: false });
     drop(held);
     side.until("forgotten", |side| side.state().is_none());
     assert!(side.has_said_that_it_ended());
@@ -588,23 +512,23 @@ fn an_actor_that_lives_on_the_other_side_is_held_until_that_has_let_go_of_it_as_
     creator.send(ToNode::ActorEscaped { actor, host: creator.runtime().process() });
     creator.runtime().state(StateKind::Actors).expect("the node answers");
     let host = FromNode::HostActor { spec, incarnation: 0, gpus: Vec::new() };
-    side.peer.on_event(BridgeEvent::Order(host));
-    side.peer.name_inside(&inside);
-    side.peer.on_frame(Frame::ActorStarted { actor, incarnation: 0 });
+    side.event(LocalEvent::Order(host));
+    side.export(&inside);
+    side.frame(Frame::ActorStarted { actor, incarnation: 0 });
     // This one may come when the actor's life there is over already.
-    side.peer.name_inside(&inside);
+    side.export(&inside);
     // The other side names it, too.
-    side.peer.note_inside(&inside);
+    side.step(|machine| machine.import_inside(&inside));
     assert_eq!(side.released(), 1, "it is reached there anyway");
-    side.peer.on_frame(Frame::ActorReleased { actor, count: 1 });
-    side.peer.on_frame(Frame::ActorLost { actor, incarnation: 0, cause: None });
+    side.frame(Frame::ActorReleased { actor, count: 1 });
+    side.frame(Frame::ActorLost { actor, incarnation: 0, cause: None });
     creator.send(ToNode::ActorReleased { actor });
     creator.runtime().state(StateKind::Actors).expect("the node answers");
     assert!(side.state().is_some(), "the other side has been told of it once more");
-    side.peer.on_frame(Frame::ActorReleased { actor, count: 1 });
+    side.frame(Frame::ActorReleased { actor, count: 1 });
     creator.runtime().state(StateKind::Actors).expect("the node answers");
     side.until("forgotten", |side| side.state().is_none_or(|state| state == ActorState::Dead));
-    assert!(side.peer.actors.lent.is_empty());
+    assert_eq!(side.held().1, 0);
     side.runtime.shutdown();
 }
 
@@ -621,27 +545,25 @@ fn a_task_that_finds_no_queue_here_goes_back_after_a_while() {
         let function = FunctionId(1);
         let (attempt, stream_ahead, returns, kind, arguments) = (0, 0, 1, 0, Vec::new());
         let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
-        side.peer.on_frame(Frame::Shape { shape, definition });
-        side.peer.on_frame(Frame::Task { ticket: Ticket(number), shape, call });
+        side.frame(Frame::Shape { shape, definition });
+        side.frame(Frame::Task { ticket: Ticket(number), shape, call });
     }
     let (first, second) = (Ticket(shapes.end() - 1), Ticket(*shapes.end()));
-    let unqueued: Vec<_> = side.peer.full.iter().map(|(_, ticket)| *ticket).collect();
-    assert_eq!(unqueued, [first, second]);
-    side.peer.on_frame(Frame::Cancel { ticket: first, recursive: false, force: false });
-    let (_, began) = (side.peer.turn(Vec::new()), side.peer.full[0].0);
+    assert_eq!(side.machine.counts().unqueued, 2);
+    side.frame(Frame::Cancel { ticket: first, recursive: false, force: false });
     let answered = |frame: &Frame| match frame {
         Frame::Returned { ticket, .. } => Some((*ticket, false)),
         Frame::TaskLost { ticket, cause: None } => Some((*ticket, true)),
         _ => None,
     };
     let answers = |side: &OneSide| side.wire.0.lock().iter().filter_map(answered).collect::<Vec<_>>();
-    while answers(&side).len() < 2 {
-        assert!(began.elapsed() < PATIENCE, "{:?}", answers(&side));
-        side.peer.turn(Vec::new());
-        std::thread::yield_now();
-    }
-    assert_eq!(answers(&side), [(first, false), (second, true)], "one was cancelled, one goes back");
-    assert!(began.elapsed() >= super::FULL);
+    assert_eq!(answers(&side), [(first, false)], "one was cancelled");
+    let due = side.machine.next_wakeup().expect("the other waits");
+    side.step(|machine| machine.on_time(Time(due.0 - 1)));
+    assert_eq!(answers(&side).len(), 1, "not yet");
+    side.step(|machine| machine.on_time(due));
+    assert_eq!(answers(&side), [(first, false), (second, true)], "the other goes back");
+    side.machine.check();
     side.runtime.shutdown();
 }
 
@@ -682,9 +604,9 @@ fn nothing_is_kept_of_actors_whose_handles_have_crossed() {
     drop((counters, passed_on, totals, entered));
     let deadline = Instant::now() + PATIENCE;
     for side in [&pair.here, &pair.there] {
-        let kept = |peer: &mut Peer| (peer.actors.lent.len(), peer.actors.imports.len());
-        while side.with_peer(kept) != (0, 0) {
-            assert!(Instant::now() < deadline, "{:?} are kept", side.with_peer(kept));
+        let kept = || side.with_machine(|machine| machine.counts());
+        while (kept().exported_actors, kept().imported_actors) != (0, 0) {
+            assert!(Instant::now() < deadline, "{:?} are kept", kept());
             std::thread::yield_now();
         }
     }

@@ -3,5 +3,6 @@
 pub mod head;
 pub mod node;
 pub mod placer;
+pub mod remote_node;
 pub mod shard;
 pub mod submitter;

@@ -23,7 +23,7 @@ impl OneSide {
     /// The other side wants an actor hosted here, with an object as the argument of its constructor.
     pub(super) fn host(&mut self, spec: ActorSpec, input: aktis_protocol::ObjectId) {
         let arguments = vec![PeerArgument::Object(input)];
-        self.peer.on_frame(Frame::HostActor { spec: Box::new(spec), arguments, incarnation: 0 });
+        self.frame(Frame::HostActor { spec: Box::new(spec), arguments, incarnation: 0 });
     }
 
     /// The other side sends a task that gets a handle of the actor.
@@ -34,35 +34,33 @@ impl OneSide {
         let arguments = vec![PeerArgument::Value { bytes: Vec::new(), inside: self.inside() }];
         let (function, attempt, stream_ahead, returns, kind) = (FunctionId(1), 0, 0, 1, 0);
         let call = PeerCall { task, function, attempt, stream_ahead, returns, kind, arguments };
-        self.peer.on_frame(Frame::Shape { shape, definition });
-        self.peer.on_frame(Frame::Task { ticket: Ticket(ticket), shape, call });
+        self.frame(Frame::Shape { shape, definition });
+        self.frame(Frame::Task { ticket: Ticket(ticket), shape, call });
     }
 }
 
 #[test]
 fn an_actor_is_known_before_the_program_of_the_task_that_gets_it() {
-    let mut side = OneSide::new();
-    side.peer.programs = Arc::new(NoProgram);
+    let mut side = OneSide::with_programs(Arc::new(NoProgram));
     side.send_task(1);
     assert!(side.wire.0.lock().iter().any(|frame| matches!(frame, Frame::ProgramWanted { .. })));
     // The other side says so once, and does not wait for the program.
-    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
+    side.frame(Frame::ActorBack { actor: side.actor });
     assert_eq!(side.state(), Some(ActorState::Alive));
     let program = ProgramId::default();
-    side.peer.on_program_added(program, Ok(()));
+    side.step(|machine| machine.on_program_added(NOW, program, Ok(())));
     assert_eq!(side.state(), Some(ActorState::Alive), "calls of the task reach it");
-    assert_eq!((side.released(), side.peer.actors.imports.get(&side.actor)), (0, Some(&1)));
+    assert_eq!((side.released(), side.held().2), (0, 1));
     side.runtime.shutdown();
 }
 
 #[test]
 fn a_task_cancelled_before_its_program_came_releases_its_actors() {
-    let mut side = OneSide::new();
-    side.peer.programs = Arc::new(NoProgram);
+    let mut side = OneSide::with_programs(Arc::new(NoProgram));
     side.send_task(1);
-    side.peer.on_frame(Frame::Cancel { ticket: Ticket(1), recursive: false, force: false });
+    side.frame(Frame::Cancel { ticket: Ticket(1), recursive: false, force: false });
     side.until("released", |side| side.released() == 1);
-    assert!(side.peer.actors.imports.is_empty() && side.state().is_none());
+    assert!(side.held().2 == 0 && side.state().is_none());
     side.runtime.shutdown();
 }
 
@@ -70,16 +68,16 @@ fn a_task_cancelled_before_its_program_came_releases_its_actors() {
 fn an_actor_that_is_named_again_while_it_is_released_stays_known() {
     let mut side = OneSide::new();
     let held = side.hear_of_it();
-    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
+    side.frame(Frame::ActorBack { actor: side.actor });
     // The node releases it; the other side names it again before this process has heard of the release.
     drop(held);
     side.runtime.state(StateKind::Actors).expect("the node answers");
     let held = side.hear_of_it();
     assert_eq!(side.released(), 0);
     side.until("released", |side| side.released() > 0);
-    assert_eq!((side.released(), side.peer.actors.imports.get(&side.actor)), (1, Some(&1)));
+    assert_eq!((side.released(), side.held().2), (1, 1));
     // The other side hears of the release, sees that it has named the actor since, and says again how it is.
-    side.peer.on_frame(Frame::ActorBack { actor: side.actor });
+    side.frame(Frame::ActorBack { actor: side.actor });
     assert_eq!(side.state(), Some(ActorState::Alive));
     drop(held);
     side.until("released again", |side| side.released() == 2);

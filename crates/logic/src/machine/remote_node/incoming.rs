@@ -1,44 +1,44 @@
-//! What the other node says.
+//! Frames from the other node.
 
-use super::Peer;
-use super::programs::PutOff;
+use super::backlog::About;
+use super::local_node::{SubmitError, answer_message};
+use super::programs::ProgramWork;
 use super::received::Received;
-use super::unsent::About;
-use aktis_protocol::hot::{MessageKind, Stored, ValueForm};
+use super::{LocalNode, RemoteNode};
+use crate::Time;
+use aktis_protocol::hot::{MessageKind, Stored, ValueForm, payload_with_references};
 use aktis_protocol::peer::{Frame, Inside, PeerCall, PeerValue, Ticket};
 use aktis_protocol::{Failure, FailureKind, ProcessSlot, Shape, Strategy, TaskKey, control};
-use aktis_runtime::Error;
-use aktis_runtime::bridge::Bridge;
 use std::sync::Arc;
-use std::time::Instant;
-use zerocopy::IntoBytes;
 
-impl Peer {
-    pub(super) fn on_frame(&mut self, frame: Frame) {
+impl<N: LocalNode> RemoteNode<N> {
+    /// A frame has arrived.
+    pub fn on_frame(&mut self, now: Time, frame: Frame) {
+        self.now = now;
         match frame {
             Frame::ProgramWanted { program } => self.on_program_wanted(program),
             Frame::Program { program, spec } => self.on_program(program, spec),
             Frame::ProgramPart { program, bytes, last } => self.on_program_part(program, &bytes, last),
             Frame::Shape { shape, definition } => {
-                // It was chosen for this node: where else it might go is settled.
+                // The placer has chosen this node: the task goes nowhere else.
                 let here = Shape { strategy: Strategy::Default, near: None, ..definition };
                 self.shapes.insert(shape, here.into());
             }
             Frame::Task { ticket, shape, call } => match self.shapes.get(&shape).cloned() {
-                Some(shape) => self.put_off(PutOff::Task { ticket, shape, call }),
+                Some(shape) => self.await_program(ProgramWork::Task { ticket, shape, call }),
                 None => self.refuse_task(ticket, FailureKind::Store, "its shape is not known".to_owned()),
             },
             Frame::Call { ticket, actor, group, aways, call } => {
-                self.note_arguments(&call.arguments);
+                self.import_arguments(&call.arguments);
                 match self.actor_for(actor, aways) {
                     Some(handle) => {
-                        let named = self.named_returns(&call);
-                        let key = self.bridge.call(ticket, &handle, group, &call);
-                        self.note_received(ticket, key, Some(actor), &call, named);
+                        let known = self.known_returns(&call);
+                        let key = self.node.call(ticket, &handle, group, &call);
+                        self.add_received(ticket, key, Some(actor), &call, known);
                     }
-                    // The other side hears that the actor is gone or was away, and has given this call up by then. What it
-                    // names is held, and let go.
-                    None => drop(self.bridge.arguments(&call.arguments)),
+                    // The other side hears that the actor is gone or was away, and has given this call up by then. The
+                    // references in it are held once, and released.
+                    None => drop(self.node.arguments(&call.arguments)),
                 }
             }
             Frame::Returned { ticket, index, value } => self.on_returned(ticket, index, value),
@@ -48,14 +48,14 @@ impl Peer {
                     Some((from, key, about)) => {
                         self.deliver(from, key, MessageKind::StreamItem, index, value, about);
                     }
-                    None => self.turn_down(&value),
+                    None => self.release_value(&value),
                 }
             }
             Frame::StreamEnded { ticket, index, failure } => self.on_stream_ended(ticket, index, failure),
             Frame::TaskLost { ticket, cause } => {
                 if let Some(sent) = self.settle_sent(ticket) {
-                    if let (None, Some((shape, _))) = (&cause, sent.lease) {
-                        self.return_leases(shape);
+                    if let (None, Some(held)) = (&cause, &sent.lease) {
+                        self.return_idle_leases(held.shape);
                     }
                     self.lose(&sent, cause);
                 }
@@ -72,7 +72,7 @@ impl Peer {
             Frame::Unknown { object } => self.on_unknown(object),
             Frame::Released { object, count } => self.on_released(object, count),
             Frame::HostActor { spec, arguments, incarnation } => {
-                self.put_off(PutOff::Actor { spec, arguments, incarnation });
+                self.await_program(ProgramWork::Actor { spec, arguments, incarnation });
             }
             Frame::ActorStarted { actor, incarnation } => self.on_actor_started(actor, incarnation),
             Frame::ActorEnded { actor, incarnation, failure } => {
@@ -88,37 +88,35 @@ impl Peer {
             Frame::ActorKnown { actor } => self.on_actor_known(actor),
             Frame::ActorInherited { actor } => self.on_actor_inherited(actor),
             Frame::ActorReleased { actor, count } => self.on_actor_released(actor, count),
-            // They do not come this way.
+            // The shell deals with these.
             Frame::Asked { .. } | Frame::Told { .. } | Frame::Listening { .. } | Frame::Printed { .. } => {}
         }
     }
 
-    /// A task of the other side, whose program is here, and whose arguments were noted.
+    /// A task of the other side, whose program is here, and whose arguments were imported.
     pub(super) fn on_task(&mut self, ticket: Ticket, shape: &Arc<Shape>, call: &PeerCall) {
-        let named = self.named_returns(call);
-        match self.bridge.submit(ticket, call, shape) {
-            Ok(key) => self.note_received(ticket, key, None, call, named),
+        let known = self.known_returns(call);
+        match self.node.submit(ticket, call, shape) {
+            Ok(key) => self.add_received(ticket, key, None, call, known),
             Err(error) => {
-                // What it names is held, and let go.
-                drop(self.bridge.arguments(&call.arguments));
+                // The references in its arguments are held once, and released.
+                drop(self.node.arguments(&call.arguments));
                 match error {
-                    Error::Failed(failure) if failure.kind == FailureKind::Refused => {
-                        self.full.push_back((Instant::now(), ticket));
-                    }
-                    error => self.refuse_task(ticket, FailureKind::Store, error.to_string()),
+                    SubmitError::NoQueue => self.unqueued.push_back((self.now, ticket)),
+                    SubmitError::Failed(problem) => self.refuse_task(ticket, FailureKind::Store, problem),
                 }
             }
         }
     }
 
     /// A task of the other side cannot run here.
-    pub(super) fn refuse_task(&self, ticket: Ticket, kind: FailureKind, problem: String) {
+    pub(super) fn refuse_task(&mut self, ticket: Ticket, kind: FailureKind, problem: String) {
         let value = PeerValue::Failed(Failure::new(kind, problem));
-        self.wire.send(&Frame::Returned { ticket, index: 0, value: value.fitting() });
+        self.send(Frame::Returned { ticket, index: 0, value: value.fitting() });
     }
 
     fn on_returned(&mut self, ticket: Ticket, index: u32, value: PeerValue) {
-        let Some(sent) = self.sent.get_mut(&ticket) else { return self.turn_down(&value) };
+        let Some(sent) = self.sent.get_mut(&ticket) else { return self.release_value(&value) };
         sent.returns_left = sent.returns_left.saturating_sub(1);
         let done = sent.returns_left == 0 || matches!(value, PeerValue::Failed(_));
         let (from, key, about) = (sent.from, sent.key, sent.about(done));
@@ -128,30 +126,30 @@ impl Peer {
         }
         match from {
             Some(from) => self.deliver(from, key, kind, index, value, about),
-            None => self.turn_down(&value),
+            None => self.release_value(&value),
         }
     }
 
-    /// Nobody wants a value from the other side any more: what it has named is released at once.
-    fn turn_down(&self, value: &PeerValue) {
+    /// No process wants a value from the other side any more: what that has exported with it is released at once.
+    fn release_value(&mut self, value: &PeerValue) {
         let (object, inside) = match value {
             PeerValue::Inline { inside, .. } => (None, inside),
             PeerValue::Stored { object, inside, .. } => (Some(object), inside),
             PeerValue::Failed(_) => return,
         };
         if let Some(&object) = object {
-            self.wire.send(&Frame::Released { object, count: 1 });
+            self.send(Frame::Released { object, count: 1 });
         }
-        self.turn_down_inside(inside);
+        self.release_inside(inside);
     }
 
     /// The same, for what is inside a value.
-    pub(super) fn turn_down_inside(&self, inside: &Inside) {
+    pub(super) fn release_inside(&mut self, inside: &Inside) {
         for &object in &inside.objects {
-            self.wire.send(&Frame::Released { object, count: 1 });
+            self.send(Frame::Released { object, count: 1 });
         }
         for &actor in &inside.actors {
-            self.wire.send(&Frame::ActorReleased { actor, count: 1 });
+            self.send(Frame::ActorReleased { actor, count: 1 });
         }
     }
 
@@ -162,7 +160,7 @@ impl Peer {
             Some(failure) => (ValueForm::Failed, control::encode(&failure)),
             None => (ValueForm::Inline, Vec::new()),
         };
-        let message = Bridge::answer_message(MessageKind::StreamEnded, form, false, index, sent.key);
+        let message = answer_message(MessageKind::StreamEnded, form, false, index, sent.key);
         self.post(from, message, bytes, sent.about(true));
     }
 
@@ -176,29 +174,29 @@ impl Peer {
         value: PeerValue,
         about: About,
     ) {
-        let message = |form, contains| Bridge::answer_message(kind, form, contains, index, key);
+        let message = |form, contains| answer_message(kind, form, contains, index, key);
         match value {
             PeerValue::Inline { bytes, inside, .. } if inside.is_empty() => {
                 self.post(to, message(ValueForm::Inline, false), bytes, about);
             }
             PeerValue::Inline { object, bytes, inside } => {
                 self.contain(object, to, inside);
-                let payload = [object.as_bytes(), &bytes].concat();
+                let payload = payload_with_references(object, &bytes);
                 self.post(to, message(ValueForm::Inline, true), payload, about);
             }
             PeerValue::Stored { object, bytes, inside } => {
-                match self.bridge.import(object, bytes, to, true) {
+                match self.node.import(object, bytes, to, true) {
                     Ok(entry) => {
                         let contains = !inside.is_empty();
                         self.contain(object, to, inside);
                         let stored = Stored { object, entry };
-                        let bytes = stored.as_bytes().to_vec();
+                        let bytes = stored.payload();
                         self.post(to, message(ValueForm::Stored, contains), bytes, about);
                     }
                     Err(error) => {
-                        // The node gives the object itself back.
-                        self.turn_down_inside(&inside);
-                        let failure = Failure::new(FailureKind::Store, error.to_string());
+                        // The node releases the object itself.
+                        self.release_inside(&inside);
+                        let failure = Failure::new(FailureKind::Store, error);
                         self.post(to, message(ValueForm::Failed, false), control::encode(&failure), about);
                     }
                 }
@@ -211,8 +209,7 @@ impl Peer {
 
     fn tell_producer(&mut self, ticket: Ticket, kind: MessageKind, index: u32) {
         let Some(Received { key, producer: Some(producer), .. }) = self.received.get(ticket) else { return };
-        let (message, producer) =
-            (Bridge::answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
+        let (message, producer) = (answer_message(kind, ValueForm::Inline, false, index, *key), *producer);
         self.post(producer, message, Vec::new(), About::Nothing);
     }
 }

@@ -1,32 +1,33 @@
-//! Tasks that were cancelled, and may run on: nobody waits for them, but when their submitter has ended they have to.
+//! Tasks that were cancelled and may run on: no process waits for them, but they have to end when their submitter has.
 
-use super::Peer;
+use super::{LocalNode, RemoteNode};
 use aktis_protocol::peer::{Frame, Ticket};
 use aktis_protocol::{ProcessSlot, TaskId, TaskKey};
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// How many are remembered for one submitter, and of the other side: the latest.
 const CANCELLED_KEPT: usize = 1024;
 
 /// See the module.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Cancels {
-    /// By who had submitted them.
-    there: HashMap<ProcessSlot, VecDeque<Ticket>>,
+    /// By the process that had submitted them.
+    there: BTreeMap<ProcessSlot, VecDeque<Ticket>>,
     here: VecDeque<(Ticket, TaskId, TaskKey)>,
 }
 
-impl Peer {
+impl<N: LocalNode> RemoteNode<N> {
     /// A local process has cancelled what was sent for it.
     pub(super) fn send_cancel(&mut self, from: ProcessSlot, ticket: Ticket, recursive: bool, force: bool) {
         remember(self.cancels.there.entry(from).or_default(), ticket);
-        self.wire.send(&Frame::Cancel { ticket, recursive, force });
+        self.send(Frame::Cancel { ticket, recursive, force });
     }
 
     /// A local process has ended: what it had cancelled ends now.
     pub(super) fn end_cancelled(&mut self, process: ProcessSlot) {
         for ticket in self.cancels.there.remove(&process).unwrap_or_default() {
-            self.wire.send(&Frame::Cancel { ticket, recursive: true, force: true });
+            self.send(Frame::Cancel { ticket, recursive: true, force: true });
         }
     }
 
@@ -38,9 +39,9 @@ impl Peer {
         }
         let cancelled = self.cancels.here.iter().position(|(cancelled, ..)| *cancelled == ticket);
         match cancelled.and_then(|place| self.cancels.here.remove(place)) {
-            Some((_, task, key)) if force => self.bridge.kill_worker_of(task, key),
+            Some((_, task, key)) if force => self.node.kill_worker_of(task, key),
             Some(_) => {}
-            None => self.cancel_put_off(ticket),
+            None => self.cancel_waiting(ticket),
         }
     }
 }
