@@ -3,13 +3,28 @@
 - `make_vec` gives a `gymnasium.vector.VectorEnv`, in Rust where the environment is built in.
 - `Rollouts` drives built-in environments with a small policy, without Python between the steps.
 - `evaluate_population` plays episodes with many policies, for evolution strategies.
+- `Simulator` runs any Gymnasium environment in actors, and gives results as they come.
 
 The guide is docs/simulate.md.
 """
 
+from aktis.simulate._actor import Failure, SimulationError
 from aktis.simulate._builtin import builtin_ids, is_builtin
 from aktis.simulate._make import make_vec
+from aktis.simulate._policies import MlpPolicy
 from aktis.simulate._population import evaluate_population
 from aktis.simulate._rollouts import Layers, Rollouts
+from aktis.simulate._simulator import Simulator
 
-__all__ = ["Layers", "Rollouts", "builtin_ids", "evaluate_population", "is_builtin", "make_vec"]
+__all__ = [
+    "Failure",
+    "Layers",
+    "MlpPolicy",
+    "Rollouts",
+    "SimulationError",
+    "Simulator",
+    "builtin_ids",
+    "evaluate_population",
+    "is_builtin",
+    "make_vec",
+]
