@@ -35,6 +35,7 @@ const REQUIREMENTS: &[&str] = &[
     "pytest>=8",
     "pytest-timeout",
     "ruff",
+    "torch",
 ];
 
 const CANDIDATES: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11"];

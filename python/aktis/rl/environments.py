@@ -1,0 +1,280 @@
+"""Environments that an algorithm is given: an id, a class or a function; their spaces, and how to step them.
+
+Does not import torch: processes that only step environments stay small.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from aktis import simulate
+from aktis.rl.errors import EnvironmentFault, SpaceError
+
+
+@dataclasses.dataclass(frozen=True)
+class Spaces:
+    """What a model sees and decides, in plain numbers."""
+
+    observation_shape: tuple[int, ...]
+    #: Number of values of a Discrete observation, which models see as one-hot vectors; else None.
+    observation_values: int | None
+    #: Number of actions of a Discrete space, and the first of them; else None.
+    action_count: int | None
+    action_start: int
+    #: Shape and bounds of a Box of actions; else None.
+    action_shape: tuple[int, ...]
+    action_low: Any
+    action_high: Any
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers per observation."""
+        return int(np.prod(self.observation_shape))
+
+    @property
+    def action_size(self) -> int:
+        """Outputs that a policy needs: one per discrete action, or one per number of a continuous action."""
+        return self.action_count if self.action_count is not None else int(np.prod(self.action_shape))
+
+    @property
+    def discrete(self) -> bool:
+        """Whether an action is a choice among finitely many."""
+        return self.action_count is not None
+
+    @classmethod
+    def of(cls, name: str, observations: Any, actions: Any) -> "Spaces":
+        """The description of two spaces of Gymnasium; SpaceError if no algorithm takes their kind."""
+        if isinstance(observations, gymnasium.spaces.Discrete):
+            values: int | None = int(observations.n)
+            shape: tuple[int, ...] = (int(observations.n),)
+        elif isinstance(observations, gymnasium.spaces.Box):
+            values, shape = None, observations.shape
+        else:
+            raise SpaceError(
+                f"{name}: observations must be a Box or Discrete space, got {observations}"
+                "\nhint: wrap the environment in gymnasium.wrappers.FlattenObservation"
+            )
+        if isinstance(actions, gymnasium.spaces.Discrete):
+            return cls(shape, values, int(actions.n), int(actions.start), (), None, None)
+        if not isinstance(actions, gymnasium.spaces.Box):
+            raise SpaceError(
+                f"{name}: actions must be a Discrete or Box space, got {actions}"
+                "\nhint: write a gymnasium.ActionWrapper that maps a Discrete space to these actions"
+            )
+        if not np.issubdtype(actions.dtype, np.floating):
+            raise SpaceError(f"{name}: a Box of actions must hold floating-point numbers, got {actions}")
+        return cls(shape, values, None, 0, actions.shape, actions.low, actions.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """How to make an environment, in any process."""
+
+    source: str | Callable[..., Any]
+    arguments: dict[str, Any]
+    episode_steps_max: int = 100_000
+
+    @property
+    def name(self) -> str:
+        """For messages and checkpoints."""
+        if isinstance(self.source, str):
+            return self.source
+        return getattr(self.source, "__qualname__", None) or repr(self.source)
+
+    @property
+    def builtin(self) -> str | None:
+        """The id, if `aktis.simulate` steps this environment without Python."""
+        if isinstance(self.source, str) and not self.arguments and simulate.is_builtin(self.source):
+            return self.source
+        return None
+
+    def make(self) -> Any:
+        """A new environment."""
+        try:
+            if isinstance(self.source, str):
+                made = gymnasium.make(self.source, **self.arguments)
+            else:
+                made = self.source(**self.arguments)
+        except gymnasium.error.Error as error:
+            ids = ", ".join(simulate.builtin_ids())
+            raise EnvironmentFault(
+                f"there is no environment {self.name!r}: {error}"
+                f"\nhint: give an id that Gymnasium has registered, a class or a function; built in are {ids}"
+            ) from error
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{self.name}: the environment cannot be made: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(made, gymnasium.Env):
+            raise EnvironmentFault(
+                f"{self.name} made a {type(made).__name__}, which is not a gymnasium.Env"
+                "\nhint: give an id, a class derived from gymnasium.Env, or a function that returns one"
+            )
+        return made
+
+    def spaces(self) -> Spaces:
+        """The spaces, looked up in an environment that is made for this."""
+        if self.builtin is not None:
+            vector = simulate.make_vec(self.builtin, 1, seed=0)
+            found = vector.single_observation_space, vector.single_action_space
+            vector.close()
+        else:
+            one = self.make()
+            found = one.observation_space, one.action_space
+            one.close()
+        return Spaces.of(self.name, *found)
+
+    @classmethod
+    def of(cls, source: Any, arguments: dict[str, Any] | None, episode_steps_max: int) -> "Environment":
+        """The environment that a user names."""
+        if not isinstance(source, str) and not callable(source):
+            hint = "give an id, a class or a function that makes an environment"
+            if isinstance(source, gymnasium.Env):
+                hint = "give its class or a function that makes one, since each actor makes its own"
+            raise EnvironmentFault(
+                f"an environment must be an id, a class or a function, got {source!r}\nhint: {hint}"
+            )
+        return cls(source, dict(arguments or {}), episode_steps_max)
+
+
+class Stepper:
+    """Steps environments of Gymnasium one after the other. The step that ends an episode also resets.
+
+    An environment that raises, or breaks its promises, becomes an EnvironmentFault that names it.
+    """
+
+    def __init__(self, environment: Environment, spaces: Spaces, count: int, seeds: list[int]) -> None:
+        self.environment = environment
+        self.spaces = spaces
+        self.environments = [environment.make() for _ in range(count)]
+        self.lengths = [0] * count
+        self.returns = [0.0] * count
+        self.observations: Any = np.zeros((count, spaces.observation_size), np.float32)
+        for index, seed in enumerate(seeds):
+            self.observations[index] = self._reset(index, seed)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, list[tuple[float, int]]]:
+        """Successors before any reset, rewards, terminations, truncations, and the episodes that have ended.
+
+        `self.observations` is where each environment is afterwards, after a reset if its episode has ended.
+        """
+        count = len(self.environments)
+        successors = np.zeros_like(self.observations)
+        rewards: Any = np.zeros(count, np.float32)
+        terminations: Any = np.zeros(count, bool)
+        truncations: Any = np.zeros(count, bool)
+        ended: list[tuple[float, int]] = []
+        for index, one in enumerate(self.environments):
+            with self._faults("step", index):
+                observation, reward, terminated, truncated, _ = one.step(self._action(actions[index]))
+            if not np.isfinite(reward):
+                raise self._fault(index, f"returned a reward of {reward}")
+            successors[index] = self._observation(index, observation)
+            rewards[index] = reward
+            terminations[index] = terminated
+            truncations[index] = truncated and not terminated
+            self.lengths[index] += 1
+            self.returns[index] += float(reward)
+            if terminated or truncated:
+                ended.append((self.returns[index], self.lengths[index]))
+                self.observations[index] = self._reset(index, None)
+            else:
+                if self.lengths[index] >= self.environment.episode_steps_max:
+                    raise EnvironmentFault(
+                        f"{self.environment.name}: an episode has not ended after {self.lengths[index]} steps"
+                        "\nhint: wrap it in gymnasium.wrappers.TimeLimit, or raise episode_steps_max"
+                    )
+                self.observations[index] = successors[index]
+        return successors, rewards, terminations, truncations, ended
+
+    def state(self) -> dict[str, Any] | None:
+        """What continues the episodes, if environments have `get_state` and `set_state`; else None."""
+        cores = [one.unwrapped for one in self.environments]
+        if not all(hasattr(core, "get_state") and hasattr(core, "set_state") for core in cores):
+            return None
+        return {
+            "environments": [core.get_state() for core in cores],
+            "generators": [core.np_random.bit_generator.state for core in cores],
+            "elapsed": list(self.lengths),
+            "returns": list(self.returns),
+            "observations": self.observations,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken."""
+        for index, one in enumerate(self.environments):
+            core = one.unwrapped
+            core.set_state(state["environments"][index])
+            core.np_random.bit_generator.state = state["generators"][index]
+            layer = one
+            while layer is not core:
+                if isinstance(layer, gymnasium.wrappers.TimeLimit):
+                    layer._elapsed_steps = state["elapsed"][index]
+                layer = layer.env
+        self.lengths = list(state["elapsed"])
+        self.returns = list(state["returns"])
+        self.observations = np.array(state["observations"], np.float32)
+
+    def close(self) -> None:
+        """Closes all environments."""
+        for one in self.environments:
+            one.close()
+
+    def _reset(self, index: int, seed: int | None) -> Any:
+        self.lengths[index] = 0
+        self.returns[index] = 0.0
+        with self._faults("reset", index):
+            observation, _ = self.environments[index].reset(seed=seed)
+        return self._observation(index, observation)
+
+    def _action(self, action: Any) -> Any:
+        spaces = self.spaces
+        if spaces.action_count is not None:
+            return int(action) + spaces.action_start
+        clipped = np.clip(action.reshape(spaces.action_shape), spaces.action_low, spaces.action_high)
+        return clipped.astype(spaces.action_low.dtype, copy=False)
+
+    def _observation(self, index: int, observation: Any) -> Any:
+        spaces = self.spaces
+        if spaces.observation_values is not None:
+            one_hot: Any = np.zeros(spaces.observation_values, np.float32)
+            space = self.environments[index].observation_space
+            position = int(observation) - int(space.start)
+            if not 0 <= position < spaces.observation_values:
+                raise self._fault(index, f"returned the observation {observation!r}, which is not in {space}")
+            one_hot[position] = 1
+            return one_hot
+        flat = np.asarray(observation, np.float32)
+        if flat.shape != spaces.observation_shape:
+            raise self._fault(
+                index,
+                f"returned an observation of shape {flat.shape}; its space says {spaces.observation_shape}",
+            )
+        if not np.isfinite(flat).all():
+            raise self._fault(index, f"returned an observation that is not finite: {observation}")
+        return flat.ravel()
+
+    def _faults(self, verb: str, index: int) -> "_Faults":
+        return _Faults(self, verb, index)
+
+    def _fault(self, index: int, what: str) -> EnvironmentFault:
+        where = f"environment {index}, step {self.lengths[index]} of its episode"
+        return EnvironmentFault(f"{self.environment.name} {what} ({where})")
+
+
+class _Faults:
+    """Turns what an environment raises into an EnvironmentFault that names it."""
+
+    def __init__(self, stepper: Stepper, verb: str, index: int) -> None:
+        self.stepper, self.verb, self.index = stepper, verb, index
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, Exception):
+            what = f"raised {type(error).__name__} in {self.verb}: {error}"
+            raise self.stepper._fault(self.index, what) from error

@@ -1,0 +1,198 @@
+"""ES: evolution strategies (Salimans et al., 2017), with a tree of aggregators.
+
+Each generation perturbs the weights by Gaussian noise and its negative, plays episodes with each perturbed
+policy, and moves the weights towards the noise that did better, by ranks. Noise is never sent: every actor
+derives it from the seed, the generation and the number of the pair.
+
+    driver -> evaluators: weights      evaluators -> driver: one return per perturbed policy
+    driver -> evaluators: ranks        evaluators -> aggregators -> ... -> driver: one weighted sum of noise
+
+Each aggregator adds the sums of at most `fan_in` actors below it, so the driver receives a single vector
+however many evaluators there are.
+"""
+
+import dataclasses
+import itertools
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+import aktis
+from aktis.rl.algorithm import Algorithm
+from aktis.rl.config import Config, setting
+from aktis.rl.errors import ModelError
+from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
+from aktis.rl.population import Aggregator, Evaluator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ESConfig(Config):
+    """Settings of evolution strategies."""
+
+    actors: int = setting(2, "actors that evaluate policies; 0: this process", low=0)
+    fan_in: int = setting(4, "sums that one aggregator adds; more actors than this make a tree", low=2)
+    pairs: int = setting(32, "perturbations per generation, each with its negative", low=1)
+    episodes_per_policy: int = setting(2, "episodes that each perturbed policy plays", low=1)
+    sigma: float = setting(0.1, "standard deviation of perturbations", above=0)
+    learning_rate: float = setting(0.05, "step size of Adam", above=0)
+    weight_decay: float = setting(0.0, "share of the weights that each generation takes away", low=0, high=1)
+    hidden: tuple[int, ...] = setting((32, 32), "sizes of the hidden layers", low=1)
+    activation: str = setting("tanh", "between layers", choices=tuple(ACTIVATIONS))
+
+
+class ES(Algorithm):
+    """Evolution strategies.
+
+        es = aktis.rl.ES("Pendulum-v1", seed=1)
+        print(es.train().evaluation_return)
+
+    Actions may be discrete or continuous. A training episode in `mean_return` is one of a perturbed policy,
+    so give an `evaluation_interval` where `target_return` shall be about the policy itself.
+    """
+
+    name = "es"
+    config_type = ESConfig
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {
+        "Pendulum-v1": {
+            "total_steps": 50_000_000,
+            "target_return": -200.0,
+            "evaluation_interval": 250_000,
+            "hidden": (16, 16),
+            "episodes_per_policy": 4,
+        },
+        "CartPole-v1": {
+            "total_steps": 10_000_000,
+            "target_return": 475.0,
+            "evaluation_interval": 50_000,
+            "hidden": (16,),
+        },
+    }
+    columns = ("best_return", "gradient_norm", "weight_norm")
+
+    def _setup(self, model: Any) -> Policy:
+        config = self.config
+
+        def default() -> Network:
+            return Network(self.spaces, config.hidden, config.activation, gain=0.1)
+
+        policy = make_policy(self.name, model, self.spaces, default, critic=False)
+        self.parameters = list(policy.module.parameters())
+        self.weights = torch.nn.utils.parameters_to_vector(self.parameters).detach().clone()
+        self.optimizer = torch.optim.Adam([self.weights], lr=config.learning_rate)
+        self.evaluators: list[Any] = []
+        self.aggregators: list[list[Any]] = []
+        return policy
+
+    def _iterate(self) -> dict[str, Any]:
+        config = self.config
+        if not self.evaluators:
+            self._start()
+        weights = self.weights.numpy().copy()
+        seed = self._seed("generation", self.iteration)
+        shares = _shares(config.pairs, len(self.evaluators))
+        if config.actors:
+            shared = aktis.put(weights)
+            refs = [
+                evaluator.play.remote(shared, seed, low, high)
+                for evaluator, (low, high) in zip(self.evaluators, shares)
+            ]
+            played = aktis.get(refs)
+        else:
+            played = [self.evaluators[0].play(weights, seed, 0, config.pairs)]
+        returns = np.concatenate([one for one, _ in played])
+        if not np.isfinite(returns).all():
+            raise ModelError("es: a perturbed policy has a return that is not finite\nhint: lower sigma")
+        self.steps += sum(steps for _, steps in played)
+        self._count_episodes(returns.ravel())
+        advantages = centred_ranks(returns)
+        preference = advantages[:, 0] - advantages[:, 1]
+        total = self._sum(preference, shares)
+        gradient = total / (2 * config.pairs * config.sigma)
+        self.weights.grad = -torch.from_numpy(gradient.astype(np.float32))
+        self.weights.mul_(1 - config.weight_decay)
+        self.optimizer.step()
+        torch.nn.utils.vector_to_parameters(self.weights, self.parameters)
+        return {
+            "best_return": float(returns.max()),
+            "gradient_norm": float(np.linalg.norm(gradient)),
+            "weight_norm": float(self.weights.norm()),
+        }
+
+    def _sum(self, preference: Any, shares: list[tuple[int, int]]) -> Any:
+        """The noise of all pairs, weighted by how much better each is than its negative."""
+        if not self.config.actors:
+            return self.evaluators[0].weighted_noise(preference)
+        sums = [
+            evaluator.weighted_noise.remote(preference[low:high])
+            for evaluator, (low, high) in zip(self.evaluators, shares)
+        ]
+        for level in self.aggregators:
+            groups = _groups(sums, self.config.fan_in)
+            sums = [aggregator.add.remote(*group) for aggregator, group in zip(level, groups, strict=True)]
+        [total] = sums
+        return aktis.get(total)
+
+    def _start(self) -> None:
+        """Makes the evaluators, and the aggregators above them, level by level up to a single one."""
+        config = self.config
+        native = self.environment.builtin is not None and self.policy.native
+        sizes = [self.spaces.observation_size, *config.hidden, self.spaces.action_size]
+        arguments = (
+            self.environment,
+            self.spaces,
+            None if native else self.policy.module,
+            sizes,
+            config.activation,
+            config.episodes_per_policy,
+            config.sigma,
+        )
+        if not config.actors:
+            self.evaluators = [Evaluator(*arguments)]
+            return
+        evaluator, aggregator = aktis.remote(Evaluator), aktis.remote(Aggregator)
+        self.evaluators = [evaluator.remote(*arguments) for _ in range(min(config.actors, config.pairs))]
+        width = len(self.evaluators)
+        while width > 1:
+            width = -(-width // config.fan_in)
+            self.aggregators.append([aggregator.remote() for _ in range(width)])
+
+    def _close(self) -> None:
+        if self.config.actors:
+            for actor in [*self.evaluators, *(one for level in self.aggregators for one in level)]:
+                aktis.kill(actor)
+        self.evaluators, self.aggregators = [], []
+        super()._close()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "model": dict(self.policy.module.state_dict()),
+            "weights": self.weights,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.policy.module.load_state_dict(state["model"])
+        self.weights.copy_(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def centred_ranks(returns: Any) -> Any:
+    """Ranks from -0.5 to 0.5, in the shape of `returns`; equal returns share the mean of their ranks."""
+    flat = returns.ravel()
+    if len(flat) < 2:
+        return np.zeros_like(returns)
+    _, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts) - 1
+    ranks = (last - (counts - 1) / 2)[inverse]
+    return (ranks / (len(flat) - 1) - 0.5).reshape(returns.shape)
+
+
+def _shares(pairs: int, evaluators: int) -> list[tuple[int, int]]:
+    """Which pairs each evaluator plays."""
+    bounds = [pairs * index // evaluators for index in range(evaluators + 1)]
+    return list(itertools.pairwise(bounds))
+
+
+def _groups(items: list[Any], size: int) -> list[list[Any]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -1,0 +1,95 @@
+"""Actors of evolution strategies: they play with perturbed policies, and add vectors.
+
+Torch is imported for models that `aktis.simulate` cannot run only: other processes stay small.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from aktis import simulate
+from aktis.rl.environments import Environment, Spaces, Stepper
+
+
+class Evaluator:
+    """Plays episodes with perturbed policies. A plain object in the driver, or an actor."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        spaces: Spaces,
+        module: Any,
+        sizes: list[int],
+        activation: str,
+        episodes: int,
+        sigma: float,
+    ) -> None:
+        self.environment = environment
+        self.sizes = sizes
+        self.activation: Any = activation
+        self.episodes = episodes
+        self.sigma = sigma
+        self.noise: Any = np.zeros((0, 0), np.float32)
+        self.policy: Any = None
+        if module is not None:
+            from aktis.rl.models import Policy
+
+            self.policy = Policy(environment.name, module, spaces, critic=False)
+
+    def play(self, weights: Any, seed: int, low: int, high: int) -> tuple[Any, int]:
+        """Mean returns of the pairs from `low` to `high`, [pairs, 2], and the steps that it took."""
+        self.noise = np.stack([noise_of(seed, pair, len(weights)) for pair in range(low, high)])
+        offsets = np.float32(self.sigma) * self.noise
+        perturbed = np.concatenate((weights + offsets, weights - offsets))
+        if self.policy is None:
+            assert self.environment.builtin is not None
+            returns, steps = simulate.evaluate_population(
+                self.environment.builtin,
+                perturbed,
+                self.episodes,
+                sizes=self.sizes,
+                seed=seed,
+                activation=self.activation,
+            )
+        else:
+            returns, steps = self._play_in_python(perturbed, seed)
+        return np.asarray(returns, np.float64).reshape(2, -1).T, int(steps)
+
+    def _play_in_python(self, perturbed: Any, seed: int) -> tuple[Any, int]:
+        import torch
+
+        parameters = list(self.policy.module.parameters())
+        returns, steps = [], 0
+        torch.set_num_threads(1)
+        # All policies start from the same states: their difference is then that of the policies.
+        for weights in perturbed:
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
+            stepper = Stepper(self.environment, self.policy.spaces, 1, [seed])
+            total = 0.0
+            for _ in range(self.episodes):
+                ended: list[tuple[float, int]] = []
+                while not ended:
+                    actions, _, _ = self.policy.act(stepper.observations, "greedy", None)
+                    *_, ended = stepper.step(actions)
+                total += ended[0][0]
+                steps += ended[0][1]
+            stepper.close()
+            returns.append(total / self.episodes)
+        return returns, steps
+
+    def weighted_noise(self, preference: Any) -> Any:
+        """The sum of the noise of the latest pairs, each times its preference."""
+        return preference.astype(np.float32) @ self.noise
+
+
+class Aggregator:
+    """An actor that adds vectors."""
+
+    def add(self, *vectors: Any) -> Any:
+        """The sum, in the order given."""
+        return np.sum(vectors, axis=0)
+
+
+def noise_of(seed: int, pair: int, size: int) -> Any:
+    """The perturbation of one pair, the same in every process."""
+    return np.random.default_rng((seed, pair)).standard_normal(size, dtype=np.float32)
