@@ -9,14 +9,14 @@ mod own;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
 use crate::control::{Control, ControlConfig, ControlError, control_directory};
+use crate::control_client::ControlClient;
 use crate::directory::{Directory, DirectoryError};
-use crate::elsewhere::Elsewhere;
 use crate::files;
 use crate::gpus;
 use crate::host::NodeHost;
 use crate::inquiries::Inquiries;
 use crate::log::Log;
-use crate::member::{About, Member};
+use crate::member::Member;
 use crate::neighbours::{Accepting, Asides, Neighbours, Serving};
 use crate::printing::Printing;
 use crate::renewal::Renewal;
@@ -26,7 +26,8 @@ use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
 };
 use aktis_protocol::admin::NodeAnswer;
-use aktis_protocol::{Amount, NodeId, Resources, resources};
+use aktis_protocol::placement::NodeInfo;
+use aktis_protocol::{Amount, Epoch, NodeId, Resources, resources};
 use answers::Answers;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -207,11 +208,12 @@ pub(crate) struct Parts {
     pub(crate) host: NodeHost,
     pub(crate) member: Arc<Member>,
     pub(crate) neighbours: Arc<Neighbours>,
-    pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) client: Arc<ControlClient>,
     pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) printing: Arc<Printing>,
     pub(crate) log: Arc<Log>,
-    pub(crate) about: About,
+    /// This node, without its epoch.
+    pub(crate) about: NodeInfo,
     /// Where the head listens.
     pub(crate) head: SocketAddr,
     /// Whether the control process is on this machine, and has its directory in that of the daemon.
@@ -263,7 +265,6 @@ impl Daemon {
         let asides = Asides { inquiries: inquiries.clone(), printing: printing.clone() };
         let neighbours = Neighbours::new(host.clone(), node, asides);
         printing.set_neighbours(&neighbours);
-        let elsewhere = Elsewhere::start(host.clone(), node, neighbours.clone());
         let options = EndpointOptions {
             objects: Some(Arc::new(Serving(neighbours.clone()))),
             log: Some({
@@ -277,18 +278,18 @@ impl Daemon {
             Arc::new(Endpoint::bind(own_address(&config, from), identity.clone(), accepting, options)?);
         let renewal = Renewal::new(identity, directory.path().join(IDENTITY), endpoint.renewer());
         neighbours.set_endpoint(&endpoint);
-        elsewhere.set_endpoint(&endpoint);
         let address = reached_at(endpoint.address(), from);
         let labels = aktis_daemon::host::with_own_label(config.labels.clone(), node);
-        let about = About { address, labels, resources: offered(&config) };
-        let member =
-            Member::join(about.clone(), head, &endpoint, neighbours.clone(), elsewhere.clone(), renewal);
+        let resources = offered(&config);
+        let about = NodeInfo { node, epoch: Epoch::default(), address, labels, resources };
+        let client = ControlClient::start(host.clone(), about.clone(), neighbours.clone(), &endpoint);
+        let member = Member::join(head, &endpoint, client.clone(), renewal);
         let parts = Arc::new(Parts {
             node,
             host,
             member,
             neighbours,
-            elsewhere,
+            client,
             inquiries,
             printing,
             log,
@@ -418,7 +419,7 @@ impl Drop for Daemon {
         self.parts.inquiries.close();
         self.parts.printing.close();
         self.parts.neighbours.close();
-        self.parts.elsewhere.close();
+        self.parts.client.close();
         self.parts.host.own().shutdown();
         self.parts.host.host().shutdown();
         drop(self.endpoint.lock().take());

@@ -2,9 +2,9 @@
 
 pub mod admin;
 pub mod control;
+mod control_client;
 pub mod daemon;
 pub mod directory;
-mod elsewhere;
 mod files;
 mod gpus;
 mod host;

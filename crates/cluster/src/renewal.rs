@@ -4,7 +4,6 @@
 
 use crate::control::renewed_after;
 use aktis_io::{Identity, Renewer};
-use aktis_protocol::member::ToControl;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -34,15 +33,15 @@ impl Renewal {
         Self { place, endpoint, state }
     }
 
-    /// What to say to the control process, if it is time.
-    pub(crate) fn wish(&self, now: SystemTime) -> Option<ToControl> {
+    /// The public half of the key for which a certificate is due, if one is.
+    pub(crate) fn wish(&self, now: SystemTime) -> Option<[u8; 32]> {
         let mut state = self.state.lock();
         if now < state.due {
             return None;
         }
         state.due = now + ASK_AGAIN;
         match state.identity.public_key() {
-            Ok(public_key) => Some(ToControl::CertificateWanted { public_key }),
+            Ok(public_key) => Some(public_key),
             Err(error) => {
                 eprintln!("aktis: the certificate of this node cannot be renewed: {error}");
                 state.due = now + renewed_after(Duration::from_secs(24 * 60 * 60));

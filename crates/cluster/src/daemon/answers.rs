@@ -53,7 +53,7 @@ impl Parts {
     }
 
     fn others(&self) -> Vec<NodeInfo> {
-        self.member.nodes().into_iter().filter(|info| info.node != self.node).collect()
+        self.client.nodes().into_iter().filter(|info| info.node != self.node).collect()
     }
 
     /// How all nodes stand, this one first, and those that are silent as far as they are known here.
@@ -71,8 +71,8 @@ impl Parts {
 
     /// How much the control process keeps, if it says so.
     fn kept(&self) -> Option<Counts> {
-        self.member.away().is_none().then_some(())?;
-        match self.elsewhere.query_tables(Query::Counts, COUNTS_PATIENCE)? {
+        self.client.away().is_none().then_some(())?;
+        match self.client.query_tables(Query::Counts, COUNTS_PATIENCE)? {
             Answer::Counts(counts) => Some(counts),
             _ => None,
         }
@@ -80,7 +80,7 @@ impl Parts {
 
     /// The last nodes that are no members any more, if the control process says so.
     fn dead_nodes(&self) -> Vec<DeadNode> {
-        if self.member.away().is_some() {
+        if self.client.away().is_some() {
             return Vec::new();
         }
         let query = Query::Rows {
@@ -90,7 +90,7 @@ impl Parts {
             limit: ANSWER_ROWS_MAX,
             values: true,
         };
-        let Some(Answer::Rows { rows, .. }) = self.elsewhere.query_tables(query, COUNTS_PATIENCE) else {
+        let Some(Answer::Rows { rows, .. }) = self.client.query_tables(query, COUNTS_PATIENCE) else {
             return Vec::new();
         };
         let mut last = BTreeMap::new();
@@ -156,7 +156,7 @@ impl Parts {
 impl Admin for Answers {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
         let parts = &self.0;
-        let head_lost = parts.member.away().map(|away| {
+        let head_lost = parts.client.away().map(|away| {
             format!(
                 "it has been away for {} s; work goes on, but no node can join, and no name or key be given",
                 away.as_secs()
@@ -205,12 +205,12 @@ impl Admin for Answers {
                 .with_hint("`aktis status` says whether it is down")
         };
         if query.what == ListKind::Jobs {
-            let jobs = self.0.elsewhere.all_jobs(TABLES_PATIENCE).ok_or_else(no_answer)?;
+            let jobs = self.0.client.all_jobs(TABLES_PATIENCE).ok_or_else(no_answer)?;
             let (rows, left_out) = query.select(jobs);
             return Ok(Listing { rows: Rows::Jobs(rows), left_out, silent: Vec::new() });
         }
         if query.what == ListKind::Programs {
-            let programs = self.0.elsewhere.all_programs(TABLES_PATIENCE).ok_or_else(no_answer)?;
+            let programs = self.0.client.all_programs(TABLES_PATIENCE).ok_or_else(no_answer)?;
             let (rows, left_out) = query.select(programs);
             return Ok(Listing { rows: Rows::Programs(rows), left_out, silent: Vec::new() });
         }

@@ -89,11 +89,11 @@ impl Parts {
                 (Rows::Workers(rows), left_out + more)
             }
             ListKind::Jobs => {
-                let (rows, left_out) = query.select(self.elsewhere.own_jobs());
+                let (rows, left_out) = query.select(self.client.own_jobs());
                 (Rows::Jobs(rows), left_out)
             }
             ListKind::Programs => {
-                let (rows, left_out) = query.select(self.elsewhere.own_programs());
+                let (rows, left_out) = query.select(self.client.own_programs());
                 (Rows::Programs(rows), left_out)
             }
             ListKind::Actors => {

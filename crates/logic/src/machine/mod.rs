@@ -1,5 +1,6 @@
 //! One machine per role that speaks to others.
 
+pub mod control_client;
 pub mod head;
 pub mod node;
 pub mod placer;
