@@ -178,6 +178,7 @@ def exit_code(error: SystemExit) -> int:
 
 def to_exception(failure: "Failure") -> BaseException:
     """The exception that `get` raises for a failure."""
+    _note(failure)
     context: list[str] = []
     while failure.kind == "input_failed" and failure.cause is not None:
         context.append(f"{failure.function or 'a task'}() did not run, because an input of it failed:")
@@ -187,6 +188,47 @@ def to_exception(failure: "Failure") -> BaseException:
         for line in context:
             error.add_note(line.rstrip(":"))
     return error
+
+
+FAILURES_MAX = 10_000
+_failures: dict[str, tuple[str, str, str]] = {}
+"""Failures that this process has been told of: task -> type as Ray calls it, message, function."""
+
+_TYPES = {
+    "raised": "TASK_EXECUTION_EXCEPTION",
+    "cancelled": "TASK_CANCELLED",
+    "deadline": "TASK_CANCELLED",
+    "worker_died": "WORKER_DIED",
+    "actor_died": "ACTOR_DIED",
+    "actor_group_removed": "ACTOR_PLACEMENT_GROUP_REMOVED",
+    "actor_unschedulable": "ACTOR_UNSCHEDULABLE_ERROR",
+    "group_removed": "TASK_PLACEMENT_GROUP_REMOVED",
+    "environment": "RUNTIME_ENV_SETUP_FAILED",
+    "unschedulable": "TASK_UNSCHEDULABLE_ERROR",
+    "lost": "OBJECT_LOST",
+    "reconstruction": "OBJECT_UNRECONSTRUCTABLE",
+    "no_retry_left": "OBJECT_UNRECONSTRUCTABLE_MAX_ATTEMPTS_EXCEEDED",
+    "not_on_record": "OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED",
+}
+
+
+def failures() -> dict[str, tuple[str, str, str]]:
+    """Failures that this process has been told of: task -> type as Ray calls it, message, function."""
+    return dict(_failures)
+
+
+def _note(failure: "Failure") -> None:
+    """Keeps a failure for the lists of tasks."""
+    if failure.task_id is None or failure.kind == "session_closed":
+        return
+    text = failure.message
+    if failure.kind == "worker_died" and failure.exit_code is not None:
+        text = f"Worker exits with an exit code {failure.exit_code}.\n{text}"
+    elif failure.kind == "actor_died":
+        text = str(_actor_died(exceptions.ActorDiedError, failure, text))
+    if len(_failures) >= FAILURES_MAX:
+        del _failures[next(iter(_failures))]
+    _failures[failure.task_id.hex()] = (_TYPES.get(failure.kind, "TASK_FAILED"), text, failure.function)
 
 
 def _exception(failure: "Failure", context: list[str]) -> BaseException:

@@ -73,8 +73,9 @@ class Runtime:
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
         """The actor with this name (namespaces are part of it) and the `details` it was created with."""
     def actor_names(self) -> list[str]: ...
-    def timeline(self) -> list[tuple[str, str, str, int, float, float]]:
-        """What workers have run of late: kind, name, task, process, begin and duration in seconds."""
+    def timeline(self) -> list[tuple[str, str, str, int, float, float, bool]]:
+        """What workers have run of late: kind, name, task, process, begin and duration in seconds (negative
+        while it runs), and whether it failed."""
 
     def state(self, what: str, daemon: str | None = None) -> list[dict[str, Any]]:
         """Rows about `what`: "tasks", "actors", "objects", "nodes", "workers", "groups", "store".
@@ -295,6 +296,10 @@ class Context:
         """The actor that this is, and the details that it was created with."""
 
 def context() -> Context: ...
+def parents(tasks: list[bytes]) -> dict[str, str]:
+    """Which of these tasks submitted which: child to parent, in hexadecimal digits. What the calling process
+    itself submitted has it as parent."""
+
 def running_function() -> Any:
     """The function of the task that the calling thread runs; None if it runs none."""
 

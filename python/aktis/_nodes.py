@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aktis import _runtime_env, _session
-from aktis._engine import context, native
+from aktis._engine import Runtime, context, native
 
 
 def cluster_resources() -> dict[str, float]:
@@ -14,7 +14,14 @@ def cluster_resources() -> dict[str, float]:
     rows = cluster_rows()
     if rows is not None:
         return _sum(rows, "total")
-    return _session.with_store(found.resources(), _session.of(found))
+    return {**found.state("nodes")[0]["resources"], "object_store_memory": float(_store(found)[0])}
+
+
+def _store(found: Runtime) -> tuple[int, int]:
+    """The size of this node's object store, and what of it is free."""
+    row = found.state("store")[0]
+    capacity = int(row["capacity_bytes"])
+    return capacity, max(capacity - int(row["used_bytes"]), 0)
 
 
 def available_resources() -> dict[str, float]:
@@ -22,9 +29,21 @@ def available_resources() -> dict[str, float]:
     found = _session.ensure()
     rows = cluster_rows()
     if rows is not None:
-        return {name: value for name, value in _sum(rows, "available").items() if value}
+        free = {name: value for name, value in _sum(rows, "available").items() if value}
+        stores = found.state("store", daemon_directory())
+        room = sum(max(int(row["capacity_bytes"]) - int(row["used_bytes"]), 0) for row in stores)
+        return {**free, **_bundles(found), "object_store_memory": float(room)}
     free = {name: value for name, value in found.available_resources().items() if value}
-    return _session.with_store(free, _session.of(found))
+    return {**free, **_bundles(found), "object_store_memory": float(_store(found)[1])}
+
+
+def _bundles(found: Runtime) -> dict[str, float]:
+    """Placement groups as Ray shows them: a thousand of a resource for each bundle."""
+    return {
+        f"bundle_group_{row['id'].hex()}": 1000.0 * len(row["bundles"])
+        for row in found.state("groups")
+        if str(row["state"]).upper() == "CREATED"
+    }
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -34,16 +53,14 @@ def nodes() -> list[dict[str, Any]]:
     if rows is not None:
         return [_node_of(row) for row in rows]
     name = os.uname().nodename
-    return [
-        _node(context().node_id.hex(), True, "127.0.0.1", 0, name, cluster_resources(), _session.labels())
-    ]
+    return [_node(context().node_id.hex(), True, "127.0.0.1", 0, name, cluster_resources(), labels())]
 
 
 def labels() -> dict[str, str]:
     """The labels of this node."""
     rows = cluster_rows()
     if rows is None:
-        return _session.labels()
+        return {**_session.labels(), "ray.io/node-id": context().node_id.hex()}
     here = context().node_id
     return next((dict(row["labels"]) for row in rows if row["node_id"] == here), {})
 
@@ -148,7 +165,7 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     It has the tasks and calls that ran on this node: the last 2048 of each worker."""
     rows = _session.ensure().timeline()
     place = own_address(head_address())
-    events = [_event(place, *row) for row in rows]
+    events = [_event(place, *row[:6]) for row in rows if row[5] >= 0]
     if filename is None:
         return events
     import json

@@ -511,13 +511,6 @@ def of(runtime: Runtime) -> Session | None:
     return _sessions.get(runtime.number())
 
 
-def with_store(resources: dict[str, float], session: Session | None) -> dict[str, float]:
-    """Resources with the size of the object store among them."""
-    if session is not None:
-        resources.setdefault("object_store_memory", float(session.object_store_bytes))
-    return resources
-
-
 # --- how a session is started -----------------------------------------------------------------
 
 

@@ -123,7 +123,7 @@ def test_the_context_tells_it_too() -> None:
     @aktis.remote(num_gpus=2)
     def look() -> tuple[Any, Any]:
         here = aktis.get_runtime_context()
-        return here.get_accelerator_ids(), here.get_assigned_resources()
+        return {"GPU": here.get_accelerator_ids()["GPU"]}, here.get_assigned_resources()
 
     ids, resources = aktis.get(look.remote())
     assert ids == {"GPU": ["0", "1"]}

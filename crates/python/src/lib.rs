@@ -69,5 +69,7 @@ mod _native {
     #[pymodule_export]
     use crate::template::{run_template, run_worker};
     #[pymodule_export]
+    use crate::timeline::parents;
+    #[pymodule_export]
     use crate::worker::{Completion, is_interrupted, loop_turn, wake_loop};
 }

@@ -257,7 +257,7 @@ impl Runtime {
         crate::state::rows(py, &self.runtime, what, daemon.as_deref())
     }
 
-    fn timeline(&self, py: Python<'_>) -> Vec<(&'static str, String, String, u32, f64, f64)> {
+    fn timeline(&self, py: Python<'_>) -> Vec<crate::timeline::Row> {
         crate::timeline::rows(py, &self.runtime)
     }
 

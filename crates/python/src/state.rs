@@ -134,7 +134,11 @@ fn cluster_rows<'py>(
         }
         Rows::Jobs(rows) => add(list, rows.iter(), |row| job(py, row))?,
         Rows::Programs(_) => return Ok(false),
-        Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| store(py, &row.store))?,
+        Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| {
+            let known = store(py, &row.store)?;
+            known.set_item("node", node_id(py, row.node.to_words()[0]))?;
+            Ok(known)
+        })?,
         Rows::Nodes(rows) => add(list, rows.iter(), |row| cluster_node(py, row))?,
     }
     Ok(true)

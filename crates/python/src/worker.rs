@@ -202,8 +202,9 @@ fn with_task<R>(
             }
             context::set_assigned(&runtime, head.assigned);
             context::set_running(py, &loaded.object);
-            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Task, name));
+            let mut span = spans(head).then(|| Span::new(&runtime, RunKind::Task, name));
             let result = invoke(py, &runtime, head, call, loaded.object.bind(py), name);
+            note_failure(&mut span, result.is_err());
             let calls = loaded.calls.fetch_add(1, Ordering::Relaxed) + 1;
             if head.max_calls > 0 && calls >= head.max_calls {
                 runtime.end_after_this();
@@ -256,6 +257,13 @@ fn run_stream(call: &mut Call) -> Result<Items, Failure> {
     with_task(call, |py, head, result, name| Generator::items(py, head, &result, RunKind::Task, name))
 }
 
+/// A cancelled run is not a failed one: it was ended.
+fn note_failure(span: &mut Option<Span<'_>>, failed: bool) {
+    if let Some(span) = span {
+        span.failed = failed && !Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
+    }
+}
+
 /// Whether a call is over when its function has returned. A generator runs on: its span is its own.
 fn spans(head: &Head<'_>) -> bool {
     head.flags & flags::STREAM == 0
@@ -266,7 +274,9 @@ struct Generator {
     iterator: Py<PyAny>,
     kind: RunKind,
     name: String,
-    begin: u64,
+    /// The number of its run.
+    run: Option<u64>,
+    failed: bool,
     /// What exceptions are worth another attempt.
     flags: u8,
     retry: Vec<u8>,
@@ -280,7 +290,7 @@ impl Generator {
         kind: RunKind,
         name: &str,
     ) -> Result<Items, Failure> {
-        let begin = Runtime::clock();
+        let run = Runtime::current().ok().and_then(|runtime| runtime.begin_run(kind, name));
         let iterator = match result.hasattr("__anext__") {
             Ok(true) => hooks::get(py)
                 .and_then(|hooks| hooks.iterate_async.call1(py, (result,)))
@@ -290,7 +300,7 @@ impl Generator {
         let iterator = iterator.map_err(|error| raised(py, &error, name))?;
         let (iterator, name) = (iterator.into_any().unbind(), name.to_owned());
         let (flags, retry) = (head.flags, head.retry.to_vec());
-        Ok(Box::new(Self { iterator, kind, name, begin, flags, retry }))
+        Ok(Box::new(Self { iterator, kind, name, run, failed: false, flags, retry }))
     }
 }
 
@@ -305,6 +315,7 @@ impl Iterator for Generator {
                 if self.kind == RunKind::Call {
                     end_if_exit(py, &error);
                 }
+                self.failed = true;
                 let mut failure = raised(py, &error, &self.name);
                 failure.retriable = is_retriable(py, self.flags, &self.retry, &error);
                 Some(Err(failure))
@@ -316,7 +327,8 @@ impl Iterator for Generator {
 impl Drop for Generator {
     fn drop(&mut self) {
         let runtime = Runtime::current().ok();
-        let _span = runtime.as_ref().map(|runtime| Span::since(runtime, self.kind, &self.name, self.begin));
+        let mut span = runtime.as_ref().map(|runtime| Span::begun(runtime, self.run));
+        note_failure(&mut span, self.failed);
         // A generator that is not used up runs its `finally` blocks here, where it ran before.
         CLOSING.store(true, Ordering::SeqCst);
         Python::attach(|py| {
@@ -361,7 +373,7 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             title::show(&name);
             output::set_name(&loaded.name);
             context::set_actor_assigned(&runtime, head.assigned);
-            let _span = Span::new(&runtime, RunKind::Creation, &name);
+            let mut span = Some(Span::new(&runtime, RunKind::Creation, &name));
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
@@ -369,7 +381,10 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
                 .and_then(|hooks| hooks.construct.call1(py, (class, prepared.args, prepared.kwargs)));
             let instance = match made {
                 Ok(instance) => instance.into_bound(py),
-                Err(error) => return Err(not_constructed(py, &error, &name)),
+                Err(error) => {
+                    note_failure(&mut span, true);
+                    return Err(not_constructed(py, &error, &name));
+                }
             };
             output::set_actor(&instance);
             let _ = ACTOR_CLASS.set(loaded.name.clone());
@@ -454,9 +469,10 @@ fn with_method<R>(
             let shown = shown(head, &name);
             runtime.set_function_name(shown);
             title::show(shown);
-            let _span = spans(head).then(|| Span::new(&runtime, RunKind::Call, shown));
-            let result = invoke_method(py, &runtime, head, call, &method, &name)?;
-            then(py, head, result, &name)
+            let mut span = spans(head).then(|| Span::new(&runtime, RunKind::Call, shown));
+            let result = invoke_method(py, &runtime, head, call, &method, &name);
+            note_failure(&mut span, result.is_err());
+            then(py, head, result?, &name)
         })
     })
 }
@@ -546,8 +562,8 @@ impl Completion {
 /// The future of a call that an event loop runs.
 struct LoopCall {
     answer: Arc<Mutex<Answer>>,
-    name: String,
-    begin: u64,
+    /// The number of its run.
+    run: Option<u64>,
 }
 
 impl Future for LoopCall {
@@ -557,7 +573,9 @@ impl Future for LoopCall {
         let mut answer = self.answer.lock();
         if let Some(result) = answer.result.take() {
             if let Ok(runtime) = Runtime::current() {
-                drop(Span::since(&runtime, RunKind::Call, &self.name, self.begin));
+                let mut span = Some(Span::begun(&runtime, self.run));
+                note_failure(&mut span, result.is_err());
+                drop(span);
                 if answer.exits {
                     // It fails outside of actors only.
                     let _ = runtime.exit_actor();
@@ -591,7 +609,8 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             runtime.set_function_name(&name);
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
-            let (answer, begin) = (Arc::<Mutex<Answer>>::default(), Runtime::clock());
+            let shown = shown(head, &name);
+            let (answer, run) = (Arc::<Mutex<Answer>>::default(), runtime.begin_run(RunKind::Call, shown));
             let completion = Completion {
                 answer: answer.clone(),
                 name: name.clone(),
@@ -602,7 +621,7 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             hooks::async_runner(py)
                 .and_then(|run| run.call1(py, (method, prepared.args, kwargs, completion, group)))
                 .map_err(failed)?;
-            Ok(Box::pin(LoopCall { answer, name, begin }) as AsyncReturn)
+            Ok(Box::pin(LoopCall { answer, run }) as AsyncReturn)
         })
     })
 }

@@ -579,12 +579,16 @@ impl Runtime {
         nanoseconds_now()
     }
 
-    /// Records that the calling thread has run its task, or a call, from `begin` until now.
-    pub fn note_run(&self, kind: RunKind, name: &str, begin: u64) {
-        if let Some(task) = TaskContext::current_task(&self.0) {
-            let (pid, end) = (self.0.control.pid(self.0.me), nanoseconds_now());
-            self.0.control.add_run(&Run { kind, task, name, pid, begin, end });
-        }
+    /// Records that the calling thread begins to run its task, or a call; gives the number of that run.
+    pub fn begin_run(&self, kind: RunKind, name: &str) -> Option<u64> {
+        let task = TaskContext::current_task(&self.0)?;
+        let (pid, begin) = (self.0.control.pid(self.0.me), nanoseconds_now());
+        Some(self.0.control.add_run(&Run { kind, task, name, pid, begin, end: 0, failed: false }))
+    }
+
+    /// What [`begin_run`](Self::begin_run) gave a number for has ended.
+    pub fn end_run(&self, number: u64, failed: bool) {
+        self.0.control.end_run(number, nanoseconds_now(), failed);
     }
 
     /// What the processes of the node have run of late, process by process.

@@ -287,10 +287,16 @@ impl Control {
         (self.mapping.at(RUN_COUNTS + place * size_of::<RunCount>()), slots)
     }
 
-    /// Records that this process has run something.
-    pub fn add_run(&self, run: &Run<&str>) {
+    /// Records that this process runs something, or has; gives the number of that run.
+    pub fn add_run(&self, run: &Run<&str>) -> u64 {
         let (count, slots) = self.run_ring(self.me);
-        timeline::add(count, self.mapping.slice(slots, RUNS_KEPT), run);
+        timeline::add(count, self.mapping.slice(slots, RUNS_KEPT), run)
+    }
+
+    /// Records that a run of this process has ended.
+    pub fn end_run(&self, number: u64, end: u64, failed: bool) {
+        let (_, slots) = self.run_ring(self.me);
+        timeline::end(self.mapping.slice(slots, RUNS_KEPT), number, end, failed);
     }
 
     /// What the processes of the node have run, as far as it is kept, process by process.

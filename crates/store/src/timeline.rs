@@ -38,9 +38,14 @@ pub struct Run<Name = String> {
     pub pid: u32,
     /// When it began, in nanoseconds of the machine's monotonic clock.
     pub begin: u64,
-    /// When it ended.
+    /// When it ended; 0 while it runs.
     pub end: u64,
+    /// Whether it ended with a failure.
+    pub failed: bool,
 }
+
+/// The bit of a slot's shape that tells of a failure.
+const FAILED: u32 = 1 << 31;
 
 /// How many runs a process has written, and those after it in its place.
 #[repr(C, align(64))]
@@ -95,7 +100,8 @@ impl RunSlot {
             self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let name = &name[..(shape as usize & 0xffff).min(RUN_NAME_BYTES_MAX)];
         let run = Run {
-            kind: match shape >> 16 {
+            failed: shape & FAILED != 0,
+            kind: match (shape & !FAILED) >> 16 {
                 0 => RunKind::Task,
                 1 => RunKind::Creation,
                 _ => RunKind::Call,
@@ -111,10 +117,23 @@ impl RunSlot {
     }
 }
 
-/// Adds a run; the oldest makes place for it.
-pub(crate) fn add(count: &RunCount, slots: &[RunSlot], run: &Run<&str>) {
+/// Adds a run; the oldest makes place for it. Gives its number.
+pub(crate) fn add(count: &RunCount, slots: &[RunSlot], run: &Run<&str>) -> u64 {
     let number = count.0.fetch_add(1, Ordering::Relaxed);
     slots[number as usize % slots.len()].write(number + 1, run);
+    number + 1
+}
+
+/// The run with this number has ended, unless it had to make place for another.
+pub(crate) fn end(slots: &[RunSlot], number: u64, end: u64, failed: bool) {
+    let slot = &slots[(number - 1) as usize % slots.len()];
+    // Another thread of the process may be writing a later run there: then both times are its own, or nearly so.
+    if slot.mark.load(Ordering::Acquire) == number {
+        if failed {
+            slot.shape.fetch_or(FAILED, Ordering::Relaxed);
+        }
+        slot.end.store(end, Ordering::Release);
+    }
 }
 
 /// Whether there are any: memory that nobody has written to need not be looked at.
@@ -137,7 +156,7 @@ mod tests {
 
     fn run<Name>(number: u64, name: Name) -> Run<Name> {
         let task = TaskId::root(SessionId(1)).child(number);
-        Run { kind: RunKind::Call, task, name, pid: 7, begin: number, end: number + 1 }
+        Run { kind: RunKind::Call, task, name, pid: 7, begin: number, end: number + 1, failed: false }
     }
 
     #[test]
@@ -148,6 +167,20 @@ mod tests {
         other.add_run(&run(1, "Class.method"));
         control.add_run(&run(2, ""));
         assert_eq!(control.runs(), [run(2, String::new()), run(1, "Class.method".to_owned())]);
+    }
+
+    #[test]
+    fn a_run_is_seen_while_it_runs_and_tells_how_it_ended() {
+        let control = Control::create().unwrap();
+        let number = control.add_run(&Run { end: 0, ..run(1, "f") });
+        assert_eq!(control.runs()[0].end, 0);
+        control.end_run(number, 9, true);
+        assert_eq!(control.runs(), [Run { end: 9, failed: true, ..run(1, "f".to_owned()) }]);
+        for other in 0..RUNS_KEPT as u64 {
+            control.add_run(&run(other, "g"));
+        }
+        control.end_run(number, 10, true);
+        assert!(control.runs().iter().all(|run| !run.failed));
     }
 
     #[test]

@@ -13,9 +13,11 @@ usage: python -m aktis.compat program.py [arguments]
        python -m aktis.compat -m module [arguments]
        python -m aktis.compat -c code [arguments]
        python -m aktis.compat - [arguments]        (the program is read from standard input)
+       python -m aktis.compat --check program.py|folder ...
 
 Runs a program that was written for Ray: `import ray` gives Aktis, in the program, in the Python
-programs that it starts, and in every worker.
+programs that it starts, and in every worker. With --check, programs are read and not run: it says which
+names of Ray's they use that are missing or differ, with line numbers.
 """
 
 
@@ -29,6 +31,10 @@ def main() -> NoReturn:
         print(f"aktis {aktis.compat.AKTIS_VERSION}, in the place of ray {aktis.compat.RAY_VERSION}")
         sys.exit(0)
     how, rest = arguments[0], arguments[1:]
+    if how == "--check":
+        from aktis.compat import _check
+
+        sys.exit(_check.main(rest))
     if how in ("-m", "-c") and not rest:
         sys.exit(f"aktis.compat: {how} needs an argument\nhint: python -m aktis.compat --help")
     if how.startswith("-") and how not in ("-m", "-c", "-"):

@@ -73,6 +73,7 @@ _MODULES = {
     "actor_pool",
     "annotations",
     "check_serialize",
+    "dask",
     "debug",
     "helpers",
     "joblib",

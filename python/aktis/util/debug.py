@@ -97,9 +97,17 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
     from aktis.util.state import list_nodes
 
     nodes = [node for node in list_nodes(limit=2**62) if node.state == "ALIVE"]
-    if len(nodes) == 1 and not nodes[0].resources_available:
-        return {nodes[0].node_id: dict(runtime().available_resources())}
-    return {node.node_id: dict(node.resources_available) for node in nodes}
+    rooms: dict[str, float] = {}
+    for row in state("store"):
+        name = text_of(row["node"]) if "node" in row else nodes[0].node_id
+        rooms[name] = float(max(row["capacity_bytes"] - row["used_bytes"], 0))
+    return {
+        node.node_id: {
+            **(node.resources_available or runtime().available_resources()),
+            "object_store_memory": rooms.get(node.node_id, 0.0),
+        }
+        for node in nodes
+    }
 
 
 def jobs() -> list[dict[str, Any]]:

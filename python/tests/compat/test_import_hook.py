@@ -235,8 +235,8 @@ def test_other_finders_come_first(code: Run, place: str) -> None:
         ("from ray import x\nwith x: pass", "ray.x"),
         ("from ray import x\nx.y = 1", "ray.x.y"),
         (
-            "from ray._private.worker import global_worker as w; w.core_worker",
-            "ray._private.worker.global_worker",
+            "from ray._private.worker import print_logs as w; w.core_worker",
+            "ray._private.worker.print_logs",
         ),
         ("from ray.exceptions import OddError; raise OddError('x')", "ray.exceptions.OddError"),
     ],

@@ -127,16 +127,68 @@ def test_a_running_task_is_listed(session: Any, latch: Latch) -> None:
     assert get_task("00" * 16) is None
 
 
-def test_a_call_is_listed_until_it_is_done(session: Any, latch: Latch) -> None:
+def test_a_call_is_listed_while_it_runs_and_afterwards(session: Any, latch: Latch) -> None:
     caller = Caller.remote()
     pid = aktis.get(caller.pid.remote())
     running = caller.call.remote(latch.wait)
     latch.wait_for_arrivals(1)
-    (row,) = list_tasks(filters=[("type", "=", "ACTOR_TASK")])
-    assert (row.state, row.worker_pid) == ("SUBMITTED_TO_WORKER", pid)
+    first, row = list_tasks(filters=[("type", "=", "ACTOR_TASK")])
+    assert (first.name, first.state, first.worker_pid) == ("Caller.pid", "FINISHED", pid)
+    assert (row.name, row.state, row.worker_pid) == ("Caller.call", "RUNNING", pid)
     latch.open()
     aktis.get(running)
-    assert not list_tasks(filters=[("type", "=", "ACTOR_TASK")])
+    assert [row.state for row in list_tasks(filters=[("type", "=", "ACTOR_TASK")])] == ["FINISHED"] * 2
+    (made,) = list_tasks(filters=[("type", "=", "ACTOR_CREATION_TASK")])
+    assert (made.name, made.state) == ("Caller.__init__", "FINISHED")
+
+
+@aktis.remote
+def child() -> None:
+    pass
+
+
+@aktis.remote
+def parent() -> str:
+    aktis.get(child.remote())
+    return str(aktis.get_runtime_context().get_task_id())
+
+
+@pytest.mark.one_node("the record of what ran is that of the own node")
+def test_children_know_their_parents(session: Any) -> None:
+    identity = aktis.get(parent.remote())
+    rows = {row.name: row for row in list_tasks()}
+    assert sorted(rows) == ["child", "parent"]
+    assert rows["parent"].task_id == identity
+    assert rows["child"].parent_task_id == identity
+    assert {row.state for row in rows.values()} == {"FINISHED"}
+
+
+@pytest.mark.one_node("the record of what ran is that of the own node")
+def test_failed_tasks_tell_why(session: Any) -> None:
+    @aktis.remote(max_retries=0)
+    def failing(way: str) -> None:
+        if way == "raises":
+            raise ValueError("the reason")
+        os._exit(27)
+
+    blocked = failing.options(name="never", num_cpus=1000).remote("raises")
+    aktis.cancel(blocked)
+    calls = [failing.options(name=way).remote(way) for way in ("raises", "dies")]
+    killed = Counter.remote()
+    aktis.get(killed.pid.remote())
+    aktis.kill(killed)
+    for reference in (*calls, blocked, killed.pid.options(name="killed").remote()):
+        with pytest.raises(Exception):  # noqa: B017
+            aktis.get(reference)
+    rows = {row.name: row for row in list_tasks(detail=True, filters=[("state", "=", "FAILED")])}
+    told = {name: (row.error_type, row.error_message or "") for name, row in rows.items()}
+    assert told["raises"][0] == "TASK_EXECUTION_EXCEPTION"
+    assert "the reason" in told["raises"][1]
+    assert told["dies"][0] == "WORKER_DIED"
+    assert "Worker exits with an exit code 27" in told["dies"][1]
+    assert told["never"][0] == "TASK_CANCELLED"
+    assert told["killed"][0] == "ACTOR_DIED"
+    assert "The actor is dead because it was killed by `ray.kill`" in told["killed"][1]
 
 
 def test_a_task_that_waits_for_resources_is_listed(session: Any) -> None:

@@ -11,12 +11,12 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 
 class _OnFirstUse:
-    """Makes way for the import hook of `aktis.compat` once `ray` is imported."""
+    """Brings the import hook of `aktis.compat` once `ray` is imported, or looked for. It stays: a program that
+    only looks (`importlib.util.find_spec`) may import later."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if fullname != "ray" or self not in sys.meta_path:
+        if fullname != "ray":
             return None
-        sys.meta_path.remove(self)
         try:
             import aktis.compat  # noqa: F401
         except ModuleNotFoundError as error:
@@ -25,7 +25,7 @@ class _OnFirstUse:
             return None  # another Python, which has no Aktis
         # Python takes the specification of a module that appears in the meantime for the one it asked for,
         # and would load Aktis again.
-        del sys.modules["ray"]
+        sys.modules.pop("ray", None)
         return ModuleSpec("ray", _Enabled())  # type: ignore[arg-type]
 
 

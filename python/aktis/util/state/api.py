@@ -94,7 +94,15 @@ def _jobs() -> list[JobState]:
     ]
 
 
-_tasks = _rows(TaskState, "tasks")
+_waiting_tasks = _rows(TaskState, "tasks")
+
+
+def _tasks() -> list[TaskState]:
+    from aktis.util.state._tasks import merged
+
+    return merged(_waiting_tasks())
+
+
 _actors = _rows(ActorState, "actors")
 _objects = _rows(ObjectState, "objects")
 
@@ -102,7 +110,8 @@ list_tasks = _Lister(
     "list_tasks",
     TaskState,
     _tasks,
-    """Tasks and calls of actors: those that wait or run, and finished ones as long as they are on record.
+    """Tasks, calls of actors and constructors: those that wait or run, and those that are over, as far as the
+    workers of the node have them on record (the last 2048 of each).
 
     `filters` are triples such as `("state", "=", "RUNNING")`, with the predicates `= != < <= > >=`; text is
     compared without regard to case.
