@@ -10,6 +10,7 @@
 //!    an atomic says.
 
 pub mod arena;
+pub mod board;
 pub mod channel;
 pub mod control;
 pub mod doorbell;
@@ -32,6 +33,7 @@ mod touched;
 mod view;
 
 pub use arena::{Anchor, Arena, EXTENT_ALIGNMENT, ExtentWriter, Pin};
+pub use board::{Alarm, Board, Presence};
 pub use channel::{Receiver, Sender};
 pub use control::{Control, Running, WakeUp};
 pub use doorbell::Doorbell;
