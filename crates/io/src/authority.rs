@@ -208,11 +208,11 @@ pub(crate) fn new_key() -> Result<KeyPair, IdentityError> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(signing)
 }
 
-fn signing(error: rcgen::Error) -> IdentityError {
+pub(crate) fn signing(error: rcgen::Error) -> IdentityError {
     IdentityError::Signing(error.to_string())
 }
 
-fn common_name(name: &str) -> DistinguishedName {
+pub(crate) fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names
@@ -227,14 +227,14 @@ fn authority_parameters() -> CertificateParams {
     parameters
 }
 
-fn new_serial() -> rcgen::SerialNumber {
+pub(crate) fn new_serial() -> rcgen::SerialNumber {
     let mut bytes: [u8; 16] = random_bytes();
     // Positive, and without a leading zero.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     rcgen::SerialNumber::from_slice(&bytes)
 }
 
-fn set_lifetime(parameters: &mut CertificateParams, lifetime: Duration) {
+pub(crate) fn set_lifetime(parameters: &mut CertificateParams, lifetime: Duration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     parameters.not_before = epoch + now.saturating_sub(CLOCK_DIFFERENCE);

@@ -19,7 +19,7 @@ use rustls::{
 };
 use std::sync::{Arc, OnceLock};
 
-static VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+pub(crate) static VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 /// What a connection is for; the two ends agree on it in the TLS handshake (ALPN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Service {
 }
 
 /// The cryptography: AES-128 first, since machines have instructions for it.
-fn cryptography() -> Arc<CryptoProvider> {
+pub(crate) fn cryptography() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let build = || {
         let mut provider = provider::default_provider();

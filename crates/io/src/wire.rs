@@ -4,7 +4,7 @@
 //! the first frame, and for bulk transfers, there are versions that wait until a deadline.
 
 use crate::frame::{self, Frame, FrameError, Kind};
-use crate::identity::{Name, name_in};
+use crate::identity::{Fingerprint, Name, name_in};
 use crate::tls::{Configurations, Service};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustls::pki_types::ServerName;
@@ -120,6 +120,18 @@ impl Wire {
         let mut wire = Self::new(socket, tls.into())?;
         wire.shake_hands(deadline)?;
         Ok((wire, service))
+    }
+
+    /// A connection that begins with its handshake.
+    pub(crate) fn start(socket: TcpStream, tls: Connection, deadline: Instant) -> Result<Self, WireError> {
+        let mut wire = Self::new(socket, tls)?;
+        wire.shake_hands(deadline)?;
+        Ok(wire)
+    }
+
+    /// The SHA-256 of the certificate that the other side has shown.
+    pub(crate) fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        self.tls.peer_certificates()?.first().map(Fingerprint::of)
     }
 
     fn new(socket: TcpStream, mut tls: Connection) -> Result<Self, WireError> {
@@ -242,6 +254,15 @@ impl Wire {
 
     /// Waits for so many bytes, and puts them where they belong.
     pub(crate) fn receive_into(&mut self, target: &mut [u8], patience: Duration) -> Result<(), WireError> {
+        self.receive_with(target, |socket| wait(socket, PollFlags::IN, Instant::now() + patience))
+    }
+
+    /// The same; `wait` waits for the socket.
+    pub(crate) fn receive_with(
+        &mut self,
+        target: &mut [u8],
+        mut wait: impl FnMut(&TcpStream) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
         let early = target.len().min(self.plaintext.len());
         target[..early].copy_from_slice(&self.plaintext[..early]);
         self.plaintext.drain(..early);
@@ -252,7 +273,7 @@ impl Wire {
                 Ok(0) => return Err(WireError::Closed),
                 Ok(length) => length,
                 Err(error) if is_for_later(&error) => {
-                    self.wait(PollFlags::IN, Instant::now() + patience)?;
+                    wait(socket)?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -313,7 +334,7 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-fn left_until(deadline: Instant) -> Result<Duration, WireError> {
+pub(crate) fn left_until(deadline: Instant) -> Result<Duration, WireError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(WireError::Late) } else { Ok(left) }
 }
