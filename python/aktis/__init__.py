@@ -41,7 +41,7 @@ ObjectID = ObjectRef
 """The name that old programs know references by."""
 
 if TYPE_CHECKING:
-    from aktis import actor, runtime_context, runtime_env, util
+    from aktis import actor, collective, runtime_context, runtime_env, util
 
 __version__ = native.version()
 __commit__ = ""
@@ -74,6 +74,7 @@ __all__ = [
     "available_resources",
     "cancel",
     "cluster_resources",
+    "collective",
     "exceptions",
     "exit_actor",
     "explain",
@@ -101,6 +102,7 @@ _MODULES = frozenset(
         "actor",
         "autoscaler",
         "cluster_utils",
+        "collective",
         "compat",
         "dag",
         "experimental",

@@ -190,6 +190,11 @@ pub(crate) fn interrupted() -> bool {
     .unwrap_or(true)
 }
 
+/// What a signal handler raised while this thread waited.
+pub(crate) fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
 /// The exception for what became of an object.
 pub(crate) fn of_object(py: Python<'_>, error: Error, object: &Handle) -> PyErr {
     match error {

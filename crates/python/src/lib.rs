@@ -11,6 +11,7 @@ mod buffer;
 mod callbacks;
 mod calls;
 mod codec;
+mod collective;
 mod command;
 mod context;
 mod detached;
@@ -42,6 +43,8 @@ mod _native {
     use crate::callbacks::{next_callbacks, report_unraisable};
     #[pymodule_export]
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
+    #[pymodule_export]
+    use crate::collective::{CollectiveFailure, CollectiveGroup, CollectiveSeat};
     #[pymodule_export]
     use crate::command::{cli, cluster_nodes};
     #[pymodule_export]
