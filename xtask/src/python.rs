@@ -30,6 +30,7 @@ const REQUIREMENTS: &[&str] = &[
     "maturin>=1.9.4,<2",
     "mypy",
     "numpy",
+    "optuna",
     "pandas",
     "pyarrow",
     "pytest>=8",

@@ -148,6 +148,9 @@ class Placeholder(ModuleType):
     def __repr__(self) -> str:
         return f"<module {self.__name__!r}: not supported by aktis.compat>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
+
 
 def resolve(target: str) -> Any:
     """What `module:name`, or `module`, says."""

@@ -80,6 +80,17 @@ MOVED: dict[str, dict[str, str]] = {
             *("summarize_objects", "summarize_tasks"),
         )
     },
+    **{
+        f"ray.{module}": {name: f"aktis.train:{name}" for name in names}
+        for module, names in (
+            ("air", ("CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig")),
+            ("air.config", ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig")),
+            ("air.session", ("get_checkpoint", "get_dataset_shard", "report")),
+            ("air.result", ("Result",)),
+            ("train.data_parallel_trainer", ("DataParallelTrainer",)),
+        )
+    },
+    "ray.tune.search.basic_variant": {"BasicVariantGenerator": "aktis.tune.search:BasicVariantGenerator"},
     "ray._raylet": {
         **{
             name: f"aktis:{name}"

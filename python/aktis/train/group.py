@@ -164,9 +164,7 @@ class WorkerGroup:
         files = aktis.put(read_files(checkpoint.path)) if checkpoint is not None and blind else None
         streams: dict[Any, Member] = {}
         for member in self.members:
-            job = Job(function, arguments, member.context, self._staging, checkpoint, None, datasets)
-            if files is not None and member in blind:
-                job.files = aktis.get(files)
+            job = Job(function, arguments, member.context, self._staging, checkpoint, files, datasets)
             streams[member.handle.run.options(num_returns="streaming").remote(job)] = member
         while streams:
             stream = first_ready(streams, None)

@@ -89,6 +89,8 @@ class Report:
     rank: int
     metrics: dict[str, Any]
     part: Part | None = None
+    only_files: bool = False
+    """Whether it brings a checkpoint that belongs to the report before, and no metrics."""
 
 
 @dataclass
@@ -109,6 +111,12 @@ class Session:
             if checkpoint is not None:
                 part = self.staging.stage(checkpoint, self.context.world_rank, name)
             self.send(Report(self.context.world_rank, metrics, part))
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Hands over a checkpoint that belongs to the last report."""
+        with self.lock:
+            part = self.staging.stage(checkpoint, self.context.world_rank, None)
+            self.send(Report(self.context.world_rank, {}, part, only_files=True))
 
 
 _session: Session | None = None

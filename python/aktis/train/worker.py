@@ -13,7 +13,7 @@ import aktis
 from aktis.train import session
 from aktis.train.checkpoint import Checkpoint
 from aktis.train.session import Report, Session, StopTraining, TrainContext
-from aktis.train.storage import Files, Staging, write_files
+from aktis.train.storage import Staging, write_files
 
 REPORTS_AHEAD_MAX = 64
 """Reports that a worker may be ahead of the driver; then `report` waits."""
@@ -46,8 +46,8 @@ class Job:
     context: TrainContext
     staging: Staging
     checkpoint: Checkpoint | None = None
-    files: Files | None = None
-    """The checkpoint's files, for a worker that does not see the storage."""
+    files: Any = None
+    """A reference to the checkpoint's files (`Files`), for a worker that does not see the storage."""
     datasets: Mapping[str, Any] = field(default_factory=dict)
     lockstep: bool = False
     """Whether each report waits for the driver's answer."""
@@ -89,14 +89,14 @@ class Worker:
     def _train(self, job: Job, events: "queue.Queue[Report | BaseException | None]") -> None:
         def send(report: Report) -> None:
             events.put(report)
-            if job.lockstep and not self._answers.get():
+            if job.lockstep and not report.only_files and not self._answers.get():
                 raise StopTraining
 
         try:
             checkpoint = job.checkpoint
-            if checkpoint is not None and job.files is not None:
+            if checkpoint is not None and job.files is not None and not job.staging.is_visible():
                 checkpoint = Checkpoint(tempfile.mkdtemp(prefix="checkpoint_"))
-                write_files(checkpoint.path, job.files)
+                write_files(checkpoint.path, aktis.get(job.files))
             data = {name: aktis.get(value) for name, value in job.datasets.items()}
             session.begin(Session(job.context, job.staging, send, checkpoint, data))
             job.function(*job.arguments)

@@ -274,3 +274,39 @@ def test_pytest_runs_under_it(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_train_and_tune_under_rays_names(ray_program: Run, tmp_path: Path) -> None:
+    done = ray_program(
+        """
+        import sys
+        import ray
+        from ray import train, tune
+        from ray.air import RunConfig, session
+        from ray.air.config import ScalingConfig
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+        from ray.train.torch import TorchTrainer
+        from ray.tune.schedulers import ASHAScheduler
+        from ray.tune.search.basic_variant import BasicVariantGenerator
+
+        def loop(config):
+            session.report({"size": train.get_context().get_world_size()})
+
+        def objective(config):
+            tune.report({"loss": config["x"] ** 2})
+
+        ray.init(num_cpus=2)
+        run_config = RunConfig(storage_path=sys.argv[1], verbose=0)
+        scaling = ScalingConfig(num_workers=2)
+        print(DataParallelTrainer(loop, scaling_config=scaling, run_config=run_config).fit().metrics)
+        tuner = tune.Tuner(
+            objective,
+            param_space={"x": tune.grid_search([-1, 0, 2])},
+            tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=ASHAScheduler()),
+            run_config=run_config,
+        )
+        print(tuner.fit().get_best_result().config)
+        """,
+        str(tmp_path),
+    )
+    assert done.stdout == "{'size': 2}\n{'x': 0}\n"
