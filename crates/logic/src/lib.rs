@@ -8,7 +8,6 @@ pub mod estimate;
 pub mod extents;
 pub mod lease_pool;
 pub mod ledger;
-pub mod loans;
 pub mod machine;
 pub mod membership;
 pub mod slab;

@@ -1,18 +1,23 @@
-//! Several nodes that know each other's objects, from a seed: references travel as arguments, results and contents, over
-//! links that keep the order of what they carry, each at its own speed.
+//! Several nodes that run each other's tasks, call each other's actors and know each other's objects, from a seed: the
+//! real machines of nodes and of their proxies ([`aktis_logic::machine::remote_node`]), over links that keep the order of
+//! what they carry, each at its own speed, with room or without.
 //!
-//! Checked after every step: the invariants of each node, and that nothing is freed that a driver refers to. As long as no
-//! link and no node has failed, nothing is lost and every copy succeeds. At the end, when all have let go of everything,
+//! Checked after every step: the invariants of all machines; nothing is freed that a driver refers to; a task finishes
+//! once. As long as no link and no node has failed, nothing is lost, every copy succeeds, and no actor that its owner holds
+//! counts as ended. At the end, when all drivers have dropped everything, every task and call has come to its end, and
 //! nothing is left on any node that lives.
 
-mod bridge;
+mod memory;
+mod port;
+mod runs;
 mod site;
+mod tasks;
 
 use crate::random::Random;
 use crate::world::DRIVER;
 use aktis_protocol::ObjectId;
 use aktis_protocol::control::ToNode;
-use bridge::Parcel;
+use aktis_protocol::peer::Frame;
 use site::Site;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,19 +30,24 @@ const ROUNDS: u32 = 3000;
 struct Cluster {
     sites: Vec<Site>,
     /// What is on its way from one node to another.
-    wires: BTreeMap<(usize, usize), VecDeque<Parcel>>,
+    wires: BTreeMap<(usize, usize), VecDeque<Frame>>,
     random: Random,
     /// Whether links and nodes fail.
     faults: bool,
     trace: bool,
+    frames: Frames,
 }
 
-/// Runs `steps` random events from a seed, then lets everything come to its end. Panics if something is wrong.
-pub fn run(seed: u64, steps: u32, trace: bool) {
+/// How many frames of each kind have crossed.
+pub type Frames = BTreeMap<String, u64>;
+
+/// Runs `steps` random events from a seed, then lets everything come to its end. Panics if something is wrong; gives what
+/// has crossed.
+pub fn run(seed: u64, steps: u32, trace: bool) -> Frames {
     let mut random = Random::new(seed);
     let faults = random.chance(50);
-    let sites = (0..SITES).map(|_| Site::new()).collect();
-    let mut cluster = Cluster { sites, wires: BTreeMap::new(), random, faults, trace };
+    let sites = (0..SITES).map(|_| Site::new(random.chance(50))).collect();
+    let mut cluster = Cluster { sites, wires: BTreeMap::new(), random, faults, trace, frames: Frames::new() };
     for (one, other) in pairs() {
         cluster.link(one, other);
     }
@@ -46,6 +56,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         cluster.check();
     }
     cluster.finish();
+    cluster.frames
 }
 
 fn pairs() -> impl Iterator<Item = (usize, usize)> {
@@ -54,8 +65,8 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
 
 impl Cluster {
     fn link(&mut self, one: usize, other: usize) {
-        self.sites[one].world.trace = self.trace;
-        self.sites[other].world.trace = self.trace;
+        self.sites[one].world().trace = self.trace;
+        self.sites[other].world().trace = self.trace;
         self.sites[one].link(other);
         self.sites[other].link(one);
     }
@@ -71,106 +82,102 @@ impl Cluster {
         let site = self.random.below(SITES as u64) as usize;
         match self.random.below(100) {
             0..25 => {
-                self.sites[site].world.arrive();
+                self.sites[site].world().arrive();
             }
-            25..45 => self.read_mail(site),
-            45..60 => self.read_letters(site),
+            25..40 => self.read_mail(site),
+            40..47 => {
+                self.sites[site].read_channel();
+            }
+            47..60 => self.turn(site),
             60..75 => self.carry_one(),
-            75..90 => self.sites[site].act(&mut self.random),
-            90..93 => {
-                self.sites[site].world.finish_io();
+            75..90 => self.sites[site].act(&mut self.random, self.faults),
+            90..92 => {
+                self.sites[site].world().finish_io();
             }
-            93..97 => self.fetch_one(site),
+            92..96 => self.fetch_one(site),
+            96 => self.sites[site].finish_adding(),
             97 => {
                 let microseconds = self.random.below(20_000);
-                self.sites[site].world.pass(microseconds);
+                self.sites[site].world().pass(microseconds);
             }
             98 if self.faults && self.random.chance(15) => self.fail_one(site),
+            98 => self.sites[site].make_calls(&mut self.random),
             _ => {}
         }
+        self.send(site);
     }
 
-    /// A process of a node reads a message.
+    /// A process of a node reads a message of its node.
     fn read_mail(&mut self, index: usize) {
         let site = &mut self.sites[index];
-        let bridges: Vec<_> = site.bridges.iter().map(|(&other, bridge)| (other, bridge.slot)).collect();
-        let readers: Vec<_> =
-            bridges.iter().copied().filter(|(_, slot)| site.world.has_mail(*slot)).collect();
+        let readers: Vec<_> = site
+            .proxies
+            .iter()
+            .filter(|(_, proxy)| site.world().has_mail(proxy.port.slot))
+            .map(|(&other, _)| other)
+            .collect();
         let turn = self.random.below(readers.len() as u64 + 1) as usize;
         match readers.get(turn) {
-            Some(&(other, slot)) => {
-                if let Some(message) = site.world.read(slot) {
-                    site.on_mail_to_bridge(other, message);
-                }
-            }
+            Some(&other) => site.read_mail_of(other),
             None => {
-                if let Some(message) = site.world.read(DRIVER) {
-                    site.on_mail(message);
-                }
+                let message = site.world().read(DRIVER);
+                message.into_iter().for_each(|message| site.on_mail(message));
             }
         }
-        self.send(index);
     }
 
-    fn read_letters(&mut self, index: usize) {
-        let site = &mut self.sites[index];
-        if self.random.chance(50) {
-            if let Some((other, letter)) = site.letters_to_driver.pop_front() {
-                site.on_letter(other, letter);
-            }
-            return;
+    /// A proxy of a node deals with what local processes want, if its link has room.
+    fn turn(&mut self, index: usize) {
+        let has_room = self.random.chance(70);
+        if let Some(other) = self.sites[index].pick_link(&mut self.random) {
+            self.sites[index].turn(other, has_room);
         }
-        let others: Vec<_> = site.bridges.keys().copied().collect();
-        if let Some(other) = self.random.pick(&others)
-            && let Some(letter) =
-                site.bridges.get_mut(&other).and_then(|bridge| bridge.letters_in.pop_front())
-        {
-            site.on_letter_to_bridge(other, letter);
-        }
-        self.send(index);
     }
 
-    /// What those who stand for others want sent is on its way.
+    /// What the proxies of a node want sent is on its way.
     fn send(&mut self, index: usize) {
-        for (&other, bridge) in &mut self.sites[index].bridges {
-            self.wires.entry((index, other)).or_default().extend(bridge.sending.drain(..));
+        for (&other, proxy) in &mut self.sites[index].proxies {
+            self.wires.entry((index, other)).or_default().extend(proxy.machine.outbox().drain(..));
         }
     }
 
-    /// The next parcel of some link arrives.
+    /// The next frame of some link arrives.
     fn carry_one(&mut self) {
         let full = self.wires.iter().filter(|(_, wire)| !wire.is_empty());
         let Some((from, to)) = self.random.pick(&full.map(|(&way, _)| way).collect::<Vec<_>>()) else {
             return;
         };
-        let parcel = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
+        let frame = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
         if self.trace {
-            println!("{from} -> {to}: {parcel:?}");
+            println!("{from} -> {to}: {frame:?}");
         }
-        self.sites[to].on_parcel(from, parcel);
+        *self.frames.entry(kind_of(&frame)).or_default() += 1;
+        self.sites[to].on_frame(from, frame);
         self.send(to);
     }
 
     /// The oldest copy that a node wants from another goes on, as far as that one has it.
     fn fetch_one(&mut self, index: usize) {
-        let Some(fetch) = self.sites[index].world.fetches.pop_front() else { return };
-        let bridges = &self.sites[index].bridges;
-        let from = bridges.iter().find(|(_, bridge)| bridge.slot == fetch.peer).map(|(&other, _)| other);
+        let fetch = self.sites[index].world().fetches.pop_front();
+        let Some(fetch) = fetch else { return };
+        let proxies = &self.sites[index].proxies;
+        let from = proxies.iter().find(|(_, proxy)| proxy.port.slot == fetch.peer).map(|(&other, _)| other);
         let from = from.expect("fetches end with their link");
-        let (slot, object) = (self.sites[from].bridges[&index].slot, fetch.object);
-        let outcome = if self.sites[from].bridges[&index].loans.get(object).is_none() {
-            Err(format!("{object} is not lent"))
+        let (proxy, object) = (&self.sites[from].proxies[&index], fetch.object);
+        let outcome = if proxy.machine.exported(object).is_none() {
+            Err(format!("{object} is not exported"))
         } else if self.can_serve(from, object) {
             Ok(())
-        } else if self.sites[from].world.node.is_stored(object) {
-            // Who was to have it has not: this one brings it here, or finds out that it is lost.
-            self.sites[from].world.send(slot, ToNode::RestoreWanted { request: 4, object });
-            return self.sites[index].world.fetches.push_back(fetch);
+        } else if self.sites[from].world().node.is_stored(object) {
+            // The node that was to have it has it no more: this one fetches it, or finds out that it is lost.
+            let restore = ToNode::RestoreWanted { request: 4, object };
+            self.sites[from].world().send(proxy.port.slot, restore);
+            return self.sites[index].world().fetches.push_back(fetch);
         } else {
             Err(format!("{object} is gone there"))
         };
         assert!(outcome.is_ok() || self.faults, "{index} from {from}: {outcome:?}");
-        self.sites[index].world.finish_fetch(fetch, outcome);
+        self.sites[index].world().finish_fetch(fetch, outcome);
     }
 
     /// Whether a node, or the one that it says has the object, can serve it as things are.
@@ -178,12 +185,14 @@ impl Cluster {
         let mut at = from;
         for _ in 0..SITES {
             let site = &self.sites[at];
-            let peer = match site.world.node.copy_of(object) {
+            let copy = site.world().node.copy_of(object);
+            let peer = match copy {
                 None => return false,
                 Some((_, None)) => return true,
                 Some((_, Some(peer))) => peer,
             };
-            let next = site.bridges.iter().find(|(_, bridge)| bridge.slot == peer).map(|(&other, _)| other);
+            let next =
+                site.proxies.iter().find(|(_, proxy)| proxy.port.slot == peer).map(|(&other, _)| other);
             let Some(next) = next else { return false };
             at = next;
         }
@@ -199,31 +208,44 @@ impl Cluster {
         }
         let others: Vec<_> = (0..SITES).filter(|other| *other != dying).collect();
         others.iter().for_each(|&other| self.unlink(dying, other));
-        self.sites[dying] = Site::new();
+        self.sites[dying].memory.borrow_mut().runs.clear();
+        self.sites[dying] = Site::new(self.random.chance(50));
         others.iter().for_each(|&other| self.link(dying.min(other), dying.max(other)));
     }
 
     fn check(&self) {
         for site in &self.sites {
             site.check();
-            assert!(self.faults || site.losses.is_empty(), "lost though nothing failed: {:?}", site.losses);
+            if self.faults {
+                continue;
+            }
+            assert!(site.losses.is_empty(), "lost though nothing failed: {:?}", site.losses);
+            for actor in &site.ended {
+                let is_held = self.sites.iter().any(|owner| owner.tasks.keeps(*actor));
+                assert!(!is_held, "{actor:?} counts as ended, and its owner holds it");
+            }
         }
     }
 
-    /// All let go of everything; then nothing may be left.
+    /// All drivers drop everything; then nothing may be left.
     fn finish(&mut self) {
         for round in 0..ROUNDS {
             for index in 0..SITES {
                 self.sites[index].close(&mut self.random);
-                while self.sites[index].world.arrive() {}
+                while self.sites[index].world().arrive() {}
                 for _ in 0..4 {
                     self.read_mail(index);
-                    self.read_letters(index);
+                    self.sites[index].read_channel();
+                    self.turn(index);
+                    self.send(index);
                     self.fetch_one(index);
                     self.carry_one();
                 }
-                self.sites[index].world.finish_io();
-                self.sites[index].world.pass(if round % 10 == 0 { 50_000 } else { 1_000 });
+                self.sites[index].make_calls(&mut self.random);
+                self.sites[index].finish_adding();
+                self.send(index);
+                self.sites[index].world().finish_io();
+                self.sites[index].world().pass(if round % 10 == 0 { 50_000 } else { 1_000 });
             }
             self.check();
             let quiet = self.wires.values().all(VecDeque::is_empty);
@@ -232,6 +254,12 @@ impl Cluster {
             }
         }
         let left: Vec<_> = self.sites.iter().map(Site::remains).collect();
-        panic!("something is left: {left:?}");
+        panic!("something is left: {left:#?}");
     }
+}
+
+/// The name of a frame's variant.
+fn kind_of(frame: &Frame) -> String {
+    let text = format!("{frame:?}");
+    text.split(' ').next().unwrap_or_default().to_owned()
 }
