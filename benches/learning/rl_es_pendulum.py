@@ -1,0 +1,19 @@
+"""Pendulum-v1 to a mean return of -200 over 100 evaluation episodes, by evolution strategies with two actors.
+
+usage: python benches/learning/rl_es_pendulum.py
+"""
+
+import sys
+from typing import Any
+
+import rl_rows
+
+
+def make(seed: int) -> Any:
+    import aktis.rl
+
+    return aktis.rl.ES("Pendulum-v1", seed=seed)
+
+
+if __name__ == "__main__":
+    sys.exit(rl_rows.row("Pendulum-v1 to -200 over 100 episodes, ES", __file__, make, limit=60))
