@@ -174,10 +174,10 @@ class ActorClass(Generic[C]):
         from aktis.exceptions import ActorUnschedulableError
 
         _session.ensure()
-        missing = _options.wants_missing_node(self._options)
+        missing = _options.wants_missing_node(self._options, _options.resources(self._options, 1.0))
         if missing is not None:
             raise ActorUnschedulableError(
-                f"the actor insists on the node {missing}, which is not there\n"
+                f"{_options.UNSCHEDULABLE} actor\nthe actor insists on the node {missing}\n"
                 "hint: soft=True lets it live elsewhere; aktis.nodes() lists the nodes"
             )
 
@@ -239,8 +239,10 @@ def _name_taken(error: ValueError, options: Mapping[str, Any]) -> ValueError:
     if "there is an actor named" not in str(error) and "is taken" not in str(error):
         return error
     namespace = options.get("namespace") or _session.namespace()
+    from aktis.exceptions import ActorAlreadyExistsError
+
     told = f"The name {options['name']} (namespace={namespace}) is already taken"
-    return type(error)(f"{told}\n{error}")
+    return ActorAlreadyExistsError(f"{told}\n{error}")
 
 
 def make(cls: type[C], options: Mapping[str, Any]) -> ActorClass[C]:

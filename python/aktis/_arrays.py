@@ -7,6 +7,7 @@ What is read from the store is read-only, as others see the same memory. Tensors
 is a private view, which reads the store's memory and copies only the pages that are written to.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from pickle import PickleBuffer
@@ -28,8 +29,10 @@ def reduce(module: str, value: Any) -> Any:
 
 
 def _reduce_ndarray(array: Any) -> Any:
-    if array.nbytes < BYTES_MIN or array.dtype.hasobject:
+    if array.dtype.hasobject:
         return NotImplemented
+    if array.nbytes < BYTES_MIN:
+        return _reduce_small(array)
     if array.dtype.kind in "mM":
         # Python's buffers know no times: they are sent as the numbers that they are.
         return _as_times, (array.view("i8"), array.dtype)
@@ -38,6 +41,15 @@ def _reduce_ndarray(array: Any) -> Any:
         return NotImplemented
     # Without the gaps; the axes stay in their order in memory.
     return array.copy(order="K").__reduce_ex__(5)
+
+
+def _reduce_small(array: Any) -> Any:
+    """A small array is copied, and whoever gets it may write to it; not so with Ray."""
+    if os.environ.get("AKTIS_COMPAT") != "1" or array.dtype.kind in "mM" or not array.flags.c_contiguous:
+        return NotImplemented
+    shown = array.view()
+    shown.flags.writeable = False
+    return shown.__reduce_ex__(5)
 
 
 def _as_times(numbers: Any, dtype: Any) -> Any:

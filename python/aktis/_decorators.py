@@ -15,6 +15,10 @@ C = TypeVar("C")
 Y = TypeVar("Y")
 
 
+class WrongTargetError(TypeError, AssertionError):
+    """Something that cannot be remote. Python's programs expect the one class, Ray's the other."""
+
+
 class Decorator(Protocol):
     """What `remote(num_cpus=2)` is."""
 
@@ -52,12 +56,12 @@ def remote(*targets: Any, **options: Any) -> Any:
     if len(targets) == 1 and not options:
         return _make(targets[0], {})
     if targets:
-        raise TypeError(
+        raise WrongTargetError(
             "remote takes a function or a class, or options by keyword\n"
             "hint: @aktis.remote or @aktis.remote(num_cpus=2)"
         )
     if not options:
-        raise TypeError("remote() was given nothing\nhint: @aktis.remote or @aktis.remote(num_cpus=2)")
+        raise WrongTargetError("remote() was given nothing\nhint: @aktis.remote or @aktis.remote(num_cpus=2)")
     _check_early(options)
 
     def decorate(target: Any) -> Any:
@@ -73,7 +77,7 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
         return _remote_function.make(target, options)
     if isinstance(target, (_remote_function.RemoteFunction, _actor.ActorClass)):
         raise TypeError(f"{target!r} is remote already\nhint: .options(...) gives it other options")
-    raise TypeError(
+    raise WrongTargetError(
         f"remote takes a function or a class, not {target!r:.100} ({type(target).__name__})\n"
         "hint: a callable object can be called in a function: remote(lambda *args: target(*args))"
     )

@@ -236,11 +236,21 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     if kind == "raised":
         return _raised(failure, context)
     text = _text(failure)
+    if kind == "environment":
+        from aktis import _session
+
+        # On a cluster, it is not told which node it was.
+        is_own = _session.is_initialized() and not _session.is_attached()
+        return exceptions.RuntimeEnvSetupError(f"[Node {'127.0.0.1' if is_own else 'unknown'}] {text}")
     if kind == "worker_died":
         cls = exceptions.OutOfMemoryError if failure.out_of_memory else exceptions.WorkerCrashedError
         return cls(text, pid=failure.pid, signal=failure.signal, exit_code=failure.exit_code)
     if kind == "cancelled":
-        return exceptions.TaskCancelledError(
+        # A call of an actor is told to its event loop, as a task is that runs.
+        cancelled = (
+            exceptions.TaskCancelledError if failure.actor_id is None else exceptions.CancelledTaskError
+        )
+        return cancelled(
             text.replace("it was cancelled", "it was cancelled (TaskCancelledError)"),
             task_id=_hex(failure.task_id),
         )
@@ -256,9 +266,22 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     known = _KINDS.get(kind, exceptions.AktisSystemError)
     if issubclass(known, exceptions.ObjectLostError):
         return known(text, object_ref_hex=_hex(failure.object_id))
+    if failure.is_restarting and os.environ.get("AKTIS_COMPAT") == "1" and not _is_dead(failure.actor_id):
+        return exceptions.ActorUnavailableError(text, actor_id=_hex(failure.actor_id))
     if issubclass(known, exceptions.ActorDiedError):
         return _actor_died(known, failure, text)
     return known(text)
+
+
+def _is_dead(actor: bytes | None) -> bool:
+    """Whether the node says that an actor is gone for good."""
+    from aktis.util._runtime import state
+
+    try:
+        rows = [row for row in state("actors") if row["id"] == actor]
+    except Exception:
+        return True
+    return not rows or rows[0]["state"] == "DEAD"
 
 
 def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text: str) -> BaseException:

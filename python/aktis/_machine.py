@@ -71,7 +71,11 @@ def _allowed(amount: float) -> float:
 
 
 def hidden_gpus(resources: Mapping[str, float]) -> dict[str, str]:
-    """Variables of workers that have no GPU: they see none, so that nobody uses what is given to others."""
+    """Variables of workers that have no GPU: they see none, so that nobody uses what is given to others. With
+    Ray they see all, unless `RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO` says otherwise."""
+    if os.environ.get("AKTIS_COMPAT") == "1":
+        hides = os.environ.get("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0") in ("1", "true")
+        return {"CUDA_VISIBLE_DEVICES": ""} if hides else {}
     return {"CUDA_VISIBLE_DEVICES": ""} if resources.get("GPU") or gpus() else {}
 
 
@@ -115,6 +119,7 @@ def store_bytes(wanted: int | None) -> int:
 def spill_directory(wanted: str | None, configuration: Mapping[str, Any]) -> str:
     """Where objects go that the store has no room for."""
     if wanted:
+        os.makedirs(wanted, exist_ok=True)
         return wanted
     settings = configuration.get("object_spilling_config")
     if settings:

@@ -324,6 +324,8 @@ class Failure:
     """The actor, if it is the reason that its call failed."""
     is_crash: bool
     """Whether the actor died with its process."""
+    is_restarting: bool
+    """Whether only the call was lost with it, and the actor may live again."""
     object_id: bytes | None
     pid: int | None
     signal: int | None

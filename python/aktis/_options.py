@@ -473,8 +473,14 @@ def placement(options: Options, fall_back: bool = False) -> Any:
     return "SPREAD" if chosen == "SPREAD" else "DEFAULT"
 
 
-def wants_missing_node(options: Options) -> str | None:
-    """The id of the node that the options insist on, if it is not there."""
+UNSCHEDULABLE = (
+    "The node specified via NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible for this"
+)
+"""What Ray says of a node that work insists on in vain; programs match on it."""
+
+
+def wants_missing_node(options: Options, needs: Mapping[str, float]) -> str | None:
+    """The node that the options insist on, if it is not there or can never hold so much; and why."""
     chosen = options.get("scheduling_strategy")
     node = getattr(chosen, "node_id", None)
     if node is None or getattr(chosen, "soft", False):
@@ -483,7 +489,10 @@ def wants_missing_node(options: Options) -> str | None:
     from aktis._engine import context
 
     wanted = node if isinstance(node, str) else node.hex()
-    if wanted == context().node_id.hex():
-        return None
-    known = {each["NodeID"] for each in _nodes.nodes() if each["Alive"]}
-    return None if wanted in known else wanted
+    if wanted == context().node_id.hex() and not needs.keys() - {"CPU"} and needs.get("CPU", 0) <= 1:
+        return None  # what every node has, in all likelihood: not worth a question
+    known = {each["NodeID"]: each["Resources"] for each in _nodes.nodes() if each["Alive"]}
+    if wanted not in known:
+        return f"{wanted}, which is not there"
+    lacking = [name for name, amount in needs.items() if known[wanted].get(name, 0.0) < amount]
+    return f"{wanted}, which has too little {lacking[0]} in all" if lacking else None

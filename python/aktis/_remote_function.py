@@ -277,10 +277,10 @@ def _bound_to_node(caller: Callable[..., Any], options: _options.Options) -> Cal
         from aktis.exceptions import TaskUnschedulableError
 
         _session.ensure()
-        missing = _options.wants_missing_node(options)
+        missing = _options.wants_missing_node(options, _options.resources(options, 1.0))
         if missing is not None:
             raise TaskUnschedulableError(
-                f"the task insists on the node {missing}, which is not there\n"
+                f"{_options.UNSCHEDULABLE} task\nthe task insists on the node {missing}\n"
                 "hint: soft=True lets it run elsewhere; aktis.nodes() lists the nodes"
             )
         return caller(*args, **kwargs)

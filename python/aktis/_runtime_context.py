@@ -1,5 +1,6 @@
 """Where the calling code runs: ids, names and resources of the task, actor, worker, node and job."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from aktis import _nodes, _runtime_env, _session
@@ -68,7 +69,7 @@ class RuntimeContext:
         method = here.function.rpartition(".")[2]
         own = _description.own()
         if own is not None and own.is_async:
-            return f"{cls.__module__}.{cls.__qualname__}.{method}"
+            return f"{_module(cls)}.{cls.__qualname__}.{method}"
         return _full_name(cls, f"{cls.__qualname__}.{method}")
 
     def get_actor_name(self) -> str | None:
@@ -237,7 +238,15 @@ def _full_name(thing: Any, qualified: str) -> str:
     """The name with the module, without the functions around."""
     from aktis._signature import short_name
 
-    return f"{thing.__module__}.{short_name(qualified)}"
+    return f"{_module(thing)}.{short_name(qualified)}"
+
+
+def _module(thing: Any) -> str:
+    """The module of a function or class. Ray's workers import the program under its own name."""
+    module = str(thing.__module__)
+    if module == "__main__" and os.environ.get("AKTIS_COMPAT") == "1":
+        return str(_runtime_env.job().get("main", module))
+    return module
 
 
 _context = RuntimeContext()

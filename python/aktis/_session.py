@@ -151,7 +151,7 @@ class Session:
                 tuning=self.settings.tuning,
                 template=template,
                 # Which GPUs there are, if any, is up to each node.
-                environment={_runtime_env.JOB_VARIABLE: self._job(), "CUDA_VISIBLE_DEVICES": ""},
+                environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus({"GPU": 1})},
             )
             self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
         else:
@@ -212,6 +212,7 @@ class Session:
                 "sets_omp": "OMP_NUM_THREADS" not in os.environ,
                 "gpus": _machine.visible_gpus() if self.address is None else None,
                 "driver_pid": os.getpid(),
+                "main": _main_name(),
                 "tuning": self.settings.tuning,
             },
             sort_keys=True,
@@ -561,6 +562,12 @@ def _refuse_options_of_node(address: str | None, options: Mapping[str, Any]) -> 
             f"{', '.join(given)} cannot be chosen for a node that runs already, at {address}\n"
             "hint: leave the option out, or the address (AKTIS_ADDRESS is one, too)"
         )
+
+
+def _main_name() -> str:
+    """The name that the program would have as a module."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.splitext(os.path.basename(file))[0] if file else "__main__"
 
 
 def _working_directory() -> str:

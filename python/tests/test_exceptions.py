@@ -28,7 +28,7 @@ def failure(**fields: Any) -> Any:
         "payload",
         "cause",
     ]
-    plain = {"message": "", "function": "", "out_of_memory": False, "is_crash": False}
+    plain = {"message": "", "function": "", "out_of_memory": False, "is_crash": False, "is_restarting": False}
     return SimpleNamespace(**{**dict.fromkeys(names), **plain, **fields})
 
 

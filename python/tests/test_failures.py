@@ -378,3 +378,15 @@ def test_results_survive_their_worker() -> None:
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), what="the worker to end")
     assert len(aktis.get(ref)[1]) == 500_000
+
+
+def test_tries_of_a_failing_task_are_spaced(session: Any) -> None:
+    @aktis.remote(num_cpus=0, max_retries=5, retry_exceptions=[ValueError])
+    def fails() -> None:
+        raise ValueError
+
+    begin = time.monotonic()
+    with pytest.raises(ValueError):
+        aktis.get(fails.remote())
+    # 10 + 20 + 40 + 80 + 160 ms
+    assert time.monotonic() - begin >= 0.31

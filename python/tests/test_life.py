@@ -86,7 +86,7 @@ def test_init_takes_what_ray_takes() -> None:
     )
     assert aktis.cluster_resources()["disk"] == 2
     assert aktis.get_runtime_context().namespace == "mine"
-    assert aktis.nodes()[0]["Labels"] == {"zone": "a"}
+    assert aktis.nodes()[0]["Labels"]["zone"] == "a"
     assert aktis.nodes()[0]["Alive"]
 
 
@@ -416,3 +416,54 @@ def test_a_fork_of_the_driver_is_told_that_it_has_no_session(run_script: Any) ->
     """)
     assert "child: " in done.stdout
     assert "parent: 1" in done.stdout
+
+
+def test_what_init_refuses(no_session: Any) -> None:
+    for name in ("CPU", "GPU", "memory", "object_store_memory"):
+        with pytest.raises(
+            AssertionError, match=f"`{name}` cannot be a custom resource because it is one of"
+        ):
+            aktis.init(resources={name: 1})
+    with pytest.raises(ValueError, match="absolute"):
+        aktis.init(_temp_dir="relative")
+
+
+def test_a_job_config_has_namespace_and_environment(no_session: Any) -> None:
+    from aktis.job_config import JobConfig
+
+    config = JobConfig(ray_namespace="space", runtime_env={"env_vars": {"A": "1"}}, code_search_path=["/x"])
+    aktis.init(num_cpus=1, job_config=config)
+    here = aktis.get_runtime_context()
+    assert (here.namespace, here.runtime_env["env_vars"]) == ("space", {"A": "1"})
+    assert config.code_search_path == ["/x"]
+
+
+def test_workers_see_what_the_driver_sees(no_session: Any) -> None:
+    aktis.init(num_cpus=2, resources={"x": 1})
+
+    @aktis.remote(num_cpus=0)
+    def seen() -> Any:
+        return aktis.cluster_resources(), aktis.nodes()[0]["Labels"]
+
+    assert aktis.get(seen.remote()) == (aktis.cluster_resources(), aktis.nodes()[0]["Labels"])
+    assert aktis.nodes()[0]["Labels"]["ray.io/node-id"] == aktis.nodes()[0]["NodeID"]
+
+
+def test_free_memory_of_the_store_shrinks_and_grows(no_session: Any) -> None:
+    aktis.init(num_cpus=1)
+
+    def free() -> float:
+        return aktis.available_resources()["object_store_memory"]
+
+    before = free()
+    reference = aktis.put(bytes(10 << 20))
+    assert before - free() >= 10 << 20
+    del reference
+    wait_until(lambda: free() == before)
+
+
+def test_thousands_of_custom_resources(no_session: Any) -> None:
+    names = {f"resource{number}": 1.0 for number in range(10_000)}
+    aktis.init(num_cpus=1, resources=names)
+    wanted = dict(list(names.items())[:3000])
+    assert aktis.get(aktis.remote(num_cpus=0, resources=wanted)(os.getpid).remote(), timeout=30)

@@ -329,3 +329,51 @@ def test_packages_in_their_plain_form(tmp_path: Path) -> None:
     ):
         with pytest.raises(kind):
             _runtime_env.validate(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"max_retries": 1.5}, TypeError, "The type of keyword 'max_retries' must be"),
+        (
+            {"num_returns": 1.5},
+            TypeError,
+            "<class 'str'>, <class 'NoneType'>), but received type <class 'float'>",
+        ),
+        ({"max_calls": -1}, ValueError, "The keyword 'max_calls' only accepts None, 0 or a positive integer"),
+        (
+            {"max_retries": -2},
+            ValueError,
+            "only accepts None, 0, -1 or a positive integer, where -1 represents",
+        ),
+        ({"num_returns": -1}, ValueError, "'streaming' (for generators), or 'dynamic'"),
+        ({"num_gpus": 0.00001}, ValueError, "quantity of resource num_gpus cannot go beyond 0.0001"),
+        ({"resources": {"x": 0.00001}}, ValueError, "quantity of resource x cannot go beyond 0.0001"),
+    ],
+)
+def test_the_phrases_that_programs_match_on(
+    options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        aktis.remote(**options)(task)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("options", [{"num_gpus": 1.5}, {"resources": {"TPU": 2.5}}])
+def test_fractions_of_accelerators_are_refused_at_the_call(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        aktis.remote(**options)(task).remote()
+    with pytest.raises(ValueError, match="whole number"):
+        aktis.remote(**options)(Plain).remote()
+    aktis.remote(resources={"other": 2.5}, num_cpus=1.5)(task)
+
+
+def test_bytes_of_memory_are_whole(no_session: Any) -> None:
+    aktis.init(num_cpus=1, _memory=2.2)
+    function = aktis.remote(num_cpus=0)(task)
+    for amount in (0.5, 2.0, 2.9):
+        aktis.get(function.options(memory=amount).remote(), timeout=20)
+    waiting = function.options(memory=3.1).remote()
+    assert aktis.wait([waiting], timeout=0.1)[0] == []
+    aktis.cancel(waiting)
+    aktis.shutdown()

@@ -330,3 +330,9 @@ def test_many_writers_wait_for_room(small_store: Path, latch: Latch) -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
     all_is_freed()
+
+
+def test_a_missing_spill_directory_is_made(no_session: None, tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "there"
+    aktis.init(num_cpus=1, object_spilling_directory=str(folder))
+    assert folder.is_dir()

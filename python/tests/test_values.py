@@ -496,3 +496,23 @@ def test_values_of_the_standard_library(value: Any) -> None:
     for found in ways(value):
         assert type(found) is type(value)
         assert repr(found) == repr(value)
+
+
+def test_copies_of_a_reference_leak_nothing(shared_session: Any) -> None:
+    import copy
+
+    from aktis.util import debug
+
+    reference = aktis.put(b"x")
+    name = reference.hex()
+    copies = [copy.copy(reference), copy.deepcopy(reference)]
+    assert all(each == reference for each in copies)
+    del reference, copies
+    assert name not in debug.reference_counts()
+
+
+def test_a_reference_is_made_of_an_id(shared_session: Any) -> None:
+    reference = aktis.put(b"x" * (1 << 20))
+    again = aktis.ObjectRef(reference.binary())
+    assert (again, again.hex(), isinstance(again, aktis.ObjectID)) == (reference, reference.hex(), True)
+    assert aktis.get(again) == b"x" * (1 << 20)

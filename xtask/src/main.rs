@@ -1,9 +1,10 @@
-//! The project's own commands: `cargo xtask test | tidy | python | bench`.
+//! The project's own commands: `cargo xtask test | tidy | python | compat | bench`.
 //!
 //! Exit codes: 0 if all is well, 1 if a check failed, 2 if the command line makes no sense.
 
 mod bench;
 mod command;
+mod compat;
 mod python;
 mod tally;
 mod test;
@@ -21,6 +22,7 @@ commands:
   test     run everything that continuous integration runs
   tidy     check the rules that the compiler does not know
   python   build and install the Python package for development
+  compat   compare programs with Aktis and with Ray
   bench    measure the engine, a cluster, the control store, or the Python package, beside their limits or peers
 
 `cargo xtask COMMAND --help` says more about each.";
@@ -54,13 +56,14 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
         "test" => test::run(root, rest),
         "tidy" => tidy::run(root, rest),
         "python" => python::run(root, rest),
+        "compat" => compat::run(root, rest),
         "bench" => bench::run(root, rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
         }
         other => Err(Failed::Usage(format!(
-            "unknown command `{other}`\nhint: the commands are test, tidy, python and bench; see `cargo xtask --help`"
+            "unknown command `{other}`\nhint: the commands are test, tidy, python, compat and bench; see `cargo xtask --help`"
         ))),
     }
 }
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn every_command_explains_itself() {
         assert_eq!(dispatch_words(&["--help"]), Ok(()));
-        for command in ["test", "tidy", "python", "bench"] {
+        for command in ["test", "tidy", "python", "compat", "bench"] {
             assert_eq!(dispatch_words(&[command, "--help"]), Ok(()));
         }
     }
@@ -111,6 +114,7 @@ mod tests {
             &["test", "--fast"],
             &["tidy", "src"],
             &["python", "3"],
+            &["compat", "--fast"],
             &["bench"],
             &["bench", "gpu"],
         ] {

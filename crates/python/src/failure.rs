@@ -104,6 +104,12 @@ impl Failure {
         matches!(self.failure.kind, FailureKind::ActorCrashed(_))
     }
 
+    /// Whether only the call was lost with the actor's process, and the actor may live again.
+    #[getter]
+    fn is_restarting(&self) -> bool {
+        matches!(self.failure.kind, FailureKind::ActorCrashed(None))
+    }
+
     #[getter]
     fn object_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         Some(PyBytes::new(py, &self.object?))

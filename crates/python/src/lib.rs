@@ -17,6 +17,7 @@ mod context;
 mod detached;
 mod failure;
 mod fetched;
+mod generator;
 mod head;
 mod hooks;
 mod object_ref;
@@ -56,6 +57,8 @@ mod _native {
     #[pymodule_export]
     use crate::failure::Failure;
     #[pymodule_export]
+    use crate::generator::is_interrupted;
+    #[pymodule_export]
     use crate::hooks::set_hooks;
     #[pymodule_export]
     use crate::object_ref::{
@@ -74,5 +77,5 @@ mod _native {
     #[pymodule_export]
     use crate::timeline::parents;
     #[pymodule_export]
-    use crate::worker::{Completion, is_interrupted, loop_turn, wake_loop};
+    use crate::worker::{Completion, loop_turn, wake_loop};
 }

@@ -1,6 +1,7 @@
 //! Running Python functions and methods in a worker.
 
 use crate::fetched::load;
+use crate::generator::Generator;
 use crate::head::{Head, flags};
 use crate::timeline::Span;
 use crate::{codec, context, detached, failure, hooks, output, title};
@@ -10,11 +11,11 @@ use aktis_runtime::registry::{ActorState, AsyncReturn, FUNCTIONS, Items, Returns
 use aktis_runtime::{Call, Encoded, Function, FunctionBody, Runtime};
 use aktis_store::RunKind;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyStopIteration, PySystemExit, PyValueError};
+use pyo3::exceptions::{PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -160,7 +161,7 @@ fn raised_by(py: Python<'_>, head: &Head<'_>, error: &PyErr, name: &str) -> Fail
     failure
 }
 
-fn is_retriable(py: Python<'_>, given: u8, types: &[u8], error: &PyErr) -> bool {
+pub(crate) fn is_retriable(py: Python<'_>, given: u8, types: &[u8], error: &PyErr) -> bool {
     if given & flags::RETRY_ANY != 0 {
         return error.is_instance_of::<pyo3::exceptions::PyException>(py);
     }
@@ -214,7 +215,7 @@ fn with_task<R>(
     })
 }
 
-fn encoded(py: Python<'_>, value: &Bound<'_, PyAny>, name: &str) -> Result<Encoded, Failure> {
+pub(crate) fn encoded(py: Python<'_>, value: &Bound<'_, PyAny>, name: &str) -> Result<Encoded, Failure> {
     codec::encode(value).map_err(|error| raised(py, &error, name))
 }
 
@@ -258,7 +259,7 @@ fn run_stream(call: &mut Call) -> Result<Items, Failure> {
 }
 
 /// A cancelled run is not a failed one: it was ended.
-fn note_failure(span: &mut Option<Span<'_>>, failed: bool) {
+pub(crate) fn note_failure(span: &mut Option<Span<'_>>, failed: bool) {
     if let Some(span) = span {
         span.failed = failed && !Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
     }
@@ -267,91 +268,6 @@ fn note_failure(span: &mut Option<Span<'_>>, failed: bool) {
 /// Whether a call is over when its function has returned. A generator runs on: its span is its own.
 fn spans(head: &Head<'_>) -> bool {
     head.flags & flags::STREAM == 0
-}
-
-/// The items that a Python iterator gives.
-struct Generator {
-    iterator: Py<PyAny>,
-    kind: RunKind,
-    name: String,
-    /// The number of its run.
-    run: Option<u64>,
-    failed: bool,
-    /// What exceptions are worth another attempt.
-    flags: u8,
-    retry: Vec<u8>,
-}
-
-impl Generator {
-    fn items(
-        py: Python<'_>,
-        head: &Head<'_>,
-        result: &Bound<'_, PyAny>,
-        kind: RunKind,
-        name: &str,
-    ) -> Result<Items, Failure> {
-        let run = Runtime::current().ok().and_then(|runtime| runtime.begin_run(kind, name));
-        let iterator = match result.hasattr("__anext__") {
-            Ok(true) => hooks::get(py)
-                .and_then(|hooks| hooks.iterate_async.call1(py, (result,)))
-                .and_then(|iterator| iterator.bind(py).try_iter()),
-            _ => result.try_iter(),
-        };
-        let iterator = iterator.map_err(|error| raised(py, &error, name))?;
-        let (iterator, name) = (iterator.into_any().unbind(), name.to_owned());
-        let (flags, retry) = (head.flags, head.retry.to_vec());
-        Ok(Box::new(Self { iterator, kind, name, run, failed: false, flags, retry }))
-    }
-}
-
-impl Iterator for Generator {
-    type Item = Result<Encoded, Failure>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Python::attach(|py| match self.iterator.call_method0(py, "__next__") {
-            Ok(item) => Some(encoded(py, item.bind(py), &self.name)),
-            Err(error) if error.is_instance_of::<PyStopIteration>(py) => None,
-            Err(error) => {
-                if self.kind == RunKind::Call {
-                    end_if_exit(py, &error);
-                }
-                self.failed = true;
-                let mut failure = raised(py, &error, &self.name);
-                failure.retriable = is_retriable(py, self.flags, &self.retry, &error);
-                Some(Err(failure))
-            }
-        })
-    }
-}
-
-impl Drop for Generator {
-    fn drop(&mut self) {
-        let runtime = Runtime::current().ok();
-        let mut span = runtime.as_ref().map(|runtime| Span::begun(runtime, self.run));
-        note_failure(&mut span, self.failed);
-        // A generator that is not used up runs its `finally` blocks here, where it ran before.
-        CLOSING.store(true, Ordering::SeqCst);
-        Python::attach(|py| {
-            let closed = match self.iterator.getattr(py, "close") {
-                Ok(close) => close.call0(py).map(|_| ()),
-                Err(_) => Ok(()),
-            };
-            if let Err(error) = closed {
-                error.write_unraisable(py, None);
-            }
-        });
-        CLOSING.store(false, Ordering::SeqCst);
-    }
-}
-
-/// Whether a generator that nobody wants runs its `finally` blocks.
-static CLOSING: AtomicBool = AtomicBool::new(false);
-
-/// Whether what runs on the main thread is to be interrupted: it was cancelled, and does not end already.
-#[pyfunction]
-pub(crate) fn is_interrupted() -> bool {
-    let cancelled = Runtime::current().is_ok_and(|runtime| runtime.is_cancelled());
-    cancelled && !CLOSING.load(Ordering::SeqCst)
 }
 
 /// The class of the actor of this process, if there is one.
@@ -409,7 +325,7 @@ fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// `sys.exit()` in a method ends the process of its actor, whose restarts and retries follow from that.
-fn end_if_exit(py: Python<'_>, error: &PyErr) {
+pub(crate) fn end_if_exit(py: Python<'_>, error: &PyErr) {
     if error.is_instance_of::<PySystemExit>(py) && !is_actor_exit(py, error) {
         let left = hooks::get(py).and_then(|hooks| hooks.leave_process.call1(py, (error.value(py),)));
         if let Err(error) = left {

@@ -213,9 +213,9 @@ def page() -> str:
     lines = [
         "# Ray's public names",
         "",
-        f"Every public name of the core of Ray {RAY_VERSION}, and what has become of it under `aktis.compat`.",
-        "This page is generated (`python -m aktis.compat._table > docs/ray-names.md`), and a test compares it",
-        "with what is there. How programs are checked for them is in [coming-from-ray.md](coming-from-ray.md).",
+        f"Every public name of the core of Ray {RAY_VERSION}, and what became of it under `aktis.compat`.",
+        "This page is generated (`python -m aktis.compat._table > docs/ray-names.md`), and a test compares",
+        "it with what is there. [coming-from-ray.md](coming-from-ray.md) says how programs are checked.",
     ]
     for module, listed in names().items():
         lines += ["", f"## {module}", ""]

@@ -17,14 +17,31 @@ def get_object_locations(
 
         {ref: {"node_ids": ["c0.."], "object_size": 800, "did_spill": False}}
 
-    Values that travel inline have no location.
+    Small values that travel inline are where the process is that asks.
     """
-    return _locations(obj_refs, state("objects"))
+    return _with_inline(_locations(obj_refs, state("objects")))
 
 
 def get_local_object_locations(obj_refs: "list[ObjectRef[Any]]") -> "dict[ObjectRef[Any], dict[str, Any]]":
     """The same, but whether this node has the objects, and no question to any other."""
-    return _locations(obj_refs, runtime().state("objects"))
+    return _with_inline(_locations(obj_refs, runtime().state("objects")))
+
+
+def _with_inline(found: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """The same with values that this process holds itself."""
+    import aktis
+    from aktis._serialization import dumps_whole
+
+    here = aktis.get_runtime_context().get_node_id()
+    for ref, location in found.items():
+        if location["node_ids"] or not ref.is_ready():
+            continue
+        try:
+            size = len(dumps_whole(aktis.get(ref, timeout=0)))
+        except Exception:
+            continue  # it failed, or is on its way
+        location.update(node_ids=[here], object_size=size)
+    return found
 
 
 def _locations(refs: "list[ObjectRef[Any]]", rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:

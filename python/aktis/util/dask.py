@@ -7,8 +7,8 @@
     dask.array.ones((1000, 1000)).sum().compute()
 
 Dask is not installed with Aktis. `ray_dask_get` can also be given to a single call:
-`compute(scheduler=ray_dask_get)`. With `ray_persist=True`, `persist` keeps references in the collection instead of
-values. Options of tasks come from `ray_remote_args` (a dictionary), as an argument or by
+`compute(scheduler=ray_dask_get)`. With `ray_persist=True`, `persist` keeps references in the collection
+instead of values. Options of tasks come from `ray_remote_args` (a dictionary), as an argument or by
 `dask.annotate(ray_remote_args=...)`.
 """
 

@@ -177,3 +177,21 @@ def test_map_drops_what_was_there_before(shared_session: Any) -> None:
 def test_a_pool_without_actors_says_so(shared_session: Any) -> None:
     with pytest.raises(ValueError, match="no actors"):
         ActorPool([]).map(double, [1])
+
+
+def test_a_dead_actor_leaves_the_pool(shared_session: Any) -> None:
+    import os
+
+    from support import Caller
+
+    first, second = (Caller.options(num_cpus=0).remote() for _ in range(2))
+    pool = ActorPool([first, second])
+    assert pool._idle_actors == [first, second]
+    pool.submit(lambda actor, _: actor.call.remote(os._exit, 1), None)
+    pool.submit(lambda actor, value: actor.call.remote(abs, value), -1)
+    pool.submit(lambda actor, value: actor.call.remote(abs, value), -2)
+    assert len(pool._pending_submits) == 1
+    with pytest.raises(aktis.exceptions.RayActorError):
+        pool.get_next()
+    assert [pool.get_next(), pool.get_next()] == [1, 2]
+    assert pool._idle_actors == [first]

@@ -31,3 +31,10 @@ def test_locations(session: Any) -> None:
     assert found[large]["did_spill"] is False
     assert set(found) == {large, small}
     assert get_local_object_locations([large]) == {large: found[large]}
+
+
+def test_small_values_are_where_they_are_asked_for(shared_session: Any) -> None:
+    reference = aktis.put(b"small")
+    for found in (get_object_locations([reference]), get_local_object_locations([reference])):
+        assert found[reference]["node_ids"] == [aktis.get_runtime_context().get_node_id()]
+        assert found[reference]["object_size"] > len(b"small")

@@ -247,3 +247,57 @@ def test_children_follow_only_when_asked(session: Any) -> None:
 def test_the_empty_group(no_session: Any) -> None:
     assert PlacementGroup.empty().is_empty
     assert PlacementGroup.empty().bundle_count == 0
+
+
+def test_a_removed_group_stays_in_the_table(session: Any) -> None:
+    never = placement_group([{"CPU": 1000}], name="never")
+    made = placement_group([{"CPU": 1}])
+    aktis.get(made.ready())
+    for group in (never, made):
+        remove_placement_group(group)
+        assert placement_group_table(group)["state"] == "REMOVED"
+        assert placement_group_table()[group.id.hex()]["state"] == "REMOVED"
+    assert placement_group_table(made)["bundles"] == {0: {"CPU": 1.0}}
+
+
+def test_a_taken_name_is_an_error_of_both_families(session: Any) -> None:
+    keep = placement_group([{"CPU": 1}], name="taken")
+    with pytest.raises(aktis.exceptions.RaySystemError):
+        placement_group([{"CPU": 1}], name="taken")
+    with pytest.raises(ValueError):
+        placement_group([{"CPU": 1}], name="taken")
+    remove_placement_group(keep)
+
+
+def test_reserved_and_deprecated_resources(session: Any) -> None:
+    with pytest.raises(ValueError, match="reserved"):
+        placement_group([{"bundle": 1}])
+    with pytest.warns(DeprecationWarning, match="Setting 'object_store_memory' for bundles is deprecated"):
+        remove_placement_group(placement_group([{"CPU": 1, "object_store_memory": 10}]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"strategy": "X"}, "Invalid placement group strategy"),
+        ({"strategy": "PACK", "topology_strategy": {}}, "strategy` and `topology_strategy` cannot both"),
+        ({"topology_strategy": ["x"]}, "must be a dict"),
+        ({"topology_strategy": {"": "PACK"}}, "keys must be non-empty strings"),
+        ({"topology_strategy": {"ray.io/node-id": "X"}}, "Invalid topology strategy"),
+        ({"topology_strategy": {"zone": "SPREAD"}}, "only 'STRICT_PACK' is supported"),
+        ({"topology_strategy": {"a": "STRICT_PACK", "b": "STRICT_PACK"}}, "at most one topology label"),
+    ],
+)
+def test_a_group_is_checked_without_a_cluster(arguments: dict[str, Any], text: str) -> None:
+    from aktis.util.placement_group import NODE_ID_LABEL_KEY, validate_placement_group
+
+    with pytest.raises(ValueError, match=text):
+        validate_placement_group([{"CPU": 1}], **arguments)
+    assert validate_placement_group([{"CPU": 1}], topology_strategy={NODE_ID_LABEL_KEY: "SPREAD"})
+
+
+def test_bundles_are_seen_among_free_resources(session: Any) -> None:
+    group = placement_group([{"CPU": 1}, {"CPU": 1}])
+    aktis.get(group.ready())
+    assert aktis.available_resources()[f"bundle_group_{group.id.hex()}"] == 2000
+    remove_placement_group(group)

@@ -212,3 +212,16 @@ def test_shutdown_does_not_wait_longer_than_allowed(shared_session: Any) -> None
     assert time.monotonic() - begin < 5
     with pytest.raises(ActorDiedError):
         aktis.get(taken)
+
+
+def test_the_actor_of_a_queue(shared_session: Any) -> None:
+    queue: Queue[int] = Queue(maxsize=1)
+    actor = queue.actor
+    assert aktis.get([actor.empty.remote(), actor.full.remote(), actor.qsize.remote()]) == [True, False, 0]
+    queue.shutdown()
+    assert queue.actor is None
+    with pytest.raises(aktis.exceptions.RayActorError):
+        aktis.get(actor.empty.remote())
+    with pytest.raises(aktis.exceptions.RayActorError):
+        queue.put(1)
+    queue.shutdown()

@@ -1,5 +1,6 @@
 """Scheduling strategies: values that are checked when they are made, and what they do to a task."""
 
+import os
 from typing import Any
 
 import pytest
@@ -98,3 +99,12 @@ def test_equality_and_text() -> None:
     assert In("a") != NotIn("a")
     assert repr(In("a", "b")) == "In(values=['a', 'b'])"
     assert len({Exists(), Exists(), DoesNotExist()}) == 2
+
+
+def test_a_node_that_can_never_hold_it_is_refused(shared_session: Any) -> None:
+    here = NodeAffinitySchedulingStrategy(aktis.get_runtime_context().get_node_id(), soft=False)
+    function = aktis.remote(num_cpus=1000, scheduling_strategy=here)(os.getpid)
+    with pytest.raises(
+        aktis.exceptions.TaskUnschedulableError, match="doesn't exist any more or is infeasible"
+    ):
+        aktis.get(function.remote())

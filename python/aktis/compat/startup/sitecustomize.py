@@ -11,8 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 
 class _OnFirstUse:
-    """Brings the import hook of `aktis.compat` once `ray` is imported, or looked for. It stays: a program that
-    only looks (`importlib.util.find_spec`) may import later."""
+    """Brings the import hook of `aktis.compat` once `ray` is imported, or looked for. It stays: a program
+    that only looks (`importlib.util.find_spec`) may import later."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if fullname != "ray":

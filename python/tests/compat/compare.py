@@ -1,0 +1,145 @@
+"""Runs the programs beside this file with Aktis, and compares what they report with what Ray does.
+
+    python compare.py                             # with the outcomes on record
+    python compare.py --ray-python PATH           # with Ray itself, which that Python has
+    python compare.py --ray-python PATH --record  # and writes those outcomes down
+
+A program prints one JSON line for each situation. What is known to differ is in `DIFFERENCES`, with the
+reason; an entry that does not differ any more is an error too.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
+OUTCOMES = HERE / "outcomes"
+SECONDS_MAX = 180
+
+PYTHONS = {"AssertionError", "RuntimeError", "TypeError", "ValueError"}
+"""Classes of Python's that exceptions of ours may be instances of, too."""
+
+_EARLY = "wrong options are refused where they are written"
+DIFFERENCES: dict[tuple[str, str], str] = {
+    ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
+    ("actors_named", "other namespace"): "the exception has a class of its own, which is a RayError too",
+    ("cancelling", "running"): "interrupted at once; with Ray, not within 20 s where this was recorded",
+    ("generators_ends", "completed of a failure"): "completed() tells of every failure",
+    ("generators_ends", "get of a generator"): "get() of a generator is a mistake, and is told",
+    (
+        "generators_ends",
+        "of an actor",
+    ): "a call that was submitted runs to its end, though the handle is dropped",
+    ("options_wrong", "actor {'max_concurrency': 0}"): _EARLY,
+    ("options_wrong", "actor {'max_pending_calls': 0}"): _EARLY,
+    ("options_wrong", "actor {'name': ''}"): _EARLY,
+    (
+        "options_wrong",
+        "task {'num_returns': 'streams'}",
+    ): "ValueError, as for other values that make no sense",
+    ("options_wrong", "task {'scheduling_strategy': 'SOMEWHERE'}"): _EARLY,
+    ("placement", "a task in a removed group"): "fails at once; with Ray it waits for ever",
+    ("placement", "bundles [{'CPU': -1}]"): _EARLY,
+    ("state_api", "the constructor"): "the row does not have the actor's name in front of the class's",
+    ("placement", "bundles [{'bundle': 1}]"): "refused in the caller, with ValueError",
+}
+"""What is known to differ, and why: by program and situation."""
+
+Outcome = dict[str, object]
+
+
+def programs() -> list[str]:
+    """The names of all programs."""
+    return sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "outcomes")
+
+
+def run(program: str, command: list[str], seconds: float = SECONDS_MAX) -> dict[str, Outcome]:
+    """What a program reports, by situation."""
+    done = subprocess.run(
+        [*command, f"{program}.py"],
+        cwd=PROGRAMS,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    if done.returncode != 0:
+        raise RuntimeError(f"{program} ended with code {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return {line.pop("situation"): line for line in lines}
+
+
+def recorded(program: str) -> dict[str, Outcome]:
+    """What a program reported with Ray."""
+    lines = [json.loads(line) for line in (OUTCOMES / f"{program}.jsonl").read_text().splitlines()]
+    return {line.pop("situation"): line for line in lines}
+
+
+def record(program: str, outcomes: dict[str, Outcome]) -> None:
+    """Writes down what a program reported with Ray."""
+    lines = [json.dumps({"situation": name, **line}, sort_keys=True) for name, line in outcomes.items()]
+    OUTCOMES.mkdir(exist_ok=True)
+    (OUTCOMES / f"{program}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def differences(program: str, theirs: dict[str, Outcome], ours: dict[str, Outcome]) -> list[str]:
+    """What is not as it should be: unknown differences, and known ones that are none any more."""
+    found = []
+    for situation in {**theirs, **ours}:
+        same = _is_alike(theirs.get(situation), ours.get(situation))
+        known = DIFFERENCES.get((program, situation))
+        if not same and known is None:
+            found.append(
+                f"{program}, {situation}:\n  Ray:   {theirs.get(situation)}\n  Aktis: {ours.get(situation)}"
+            )
+        if same and known is not None:
+            found.append(f"{program}, {situation}: does not differ any more\n  it was said: {known}")
+    return found
+
+
+def _is_alike(theirs: Outcome | None, ours: Outcome | None) -> bool:
+    """Whether a program cannot tell one from the other. An exception of ours may be an instance of more of
+    Python's own classes: what catches Ray's catches ours."""
+    if theirs is None or ours is None or "raises" not in theirs or "raises" not in ours:
+        return theirs == ours
+    more = set(_classes(ours)) - set(_classes(theirs))
+    missing = set(_classes(theirs)) - set(_classes(ours))
+    return not missing and more <= PYTHONS and theirs.get("says") == ours.get("says")
+
+
+def _classes(outcome: Outcome) -> list[str]:
+    found = outcome["raises"]
+    assert isinstance(found, list)
+    return found
+
+
+def main() -> int:
+    """The command line; 1 if something differs."""
+    parser = argparse.ArgumentParser(description="Compare programs with Ray and with Aktis.")
+    parser.add_argument("--ray-python", help="a Python that has Ray; without it, the record counts")
+    parser.add_argument("--record", action="store_true", help="write down what Ray does")
+    parser.add_argument("programs", nargs="*", help="names of programs; all without")
+    given = parser.parse_args()
+    if given.record and not given.ray_python:
+        parser.error("--record needs --ray-python")
+    count = 0
+    problems: list[str] = []
+    for program in given.programs or programs():
+        theirs = run(program, [given.ray_python]) if given.ray_python else recorded(program)
+        if given.record:
+            record(program, theirs)
+        ours = run(program, [sys.executable, "-m", "aktis.compat"])
+        count += len(theirs)
+        problems += differences(program, theirs, ours)
+    for problem in problems:
+        print(problem)
+    print(f"{count} outcomes, {len(problems)} problems, {len(DIFFERENCES)} known differences")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
