@@ -221,14 +221,16 @@ def _note(failure: "Failure") -> None:
     """Keeps a failure for the lists of tasks."""
     if failure.task_id is None or failure.kind == "session_closed":
         return
-    text = failure.message
-    if failure.kind == "worker_died" and failure.exit_code is not None:
+    text, kind = failure.message, _TYPES.get(failure.kind, "TASK_FAILED")
+    if _is_of_node(failure):
+        text, kind = f"{_NODE_DIED}\n{text}", "NODE_DIED"
+    elif failure.kind == "worker_died" and failure.exit_code is not None:
         text = f"Worker exits with an exit code {failure.exit_code}.\n{text}"
     elif failure.kind == "actor_died":
         text = str(_actor_died(exceptions.ActorDiedError, failure, text))
     if len(_failures) >= FAILURES_MAX:
         del _failures[next(iter(_failures))]
-    _failures[failure.task_id.hex()] = (_TYPES.get(failure.kind, "TASK_FAILED"), text, failure.function)
+    _failures[failure.task_id.hex()] = (kind, text, failure.function)
 
 
 def _exception(failure: "Failure", context: list[str]) -> BaseException:
@@ -244,6 +246,8 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
         return exceptions.RuntimeEnvSetupError(f"[Node {'127.0.0.1' if is_own else 'unknown'}] {text}")
     if kind == "worker_died":
         cls = exceptions.OutOfMemoryError if failure.out_of_memory else exceptions.WorkerCrashedError
+        if _is_of_node(failure):
+            cls, text = exceptions.NodeDiedError, f"{_NODE_DIED}\n{text}"
         return cls(text, pid=failure.pid, signal=failure.signal, exit_code=failure.exit_code)
     if kind == "cancelled":
         # A call of an actor is told to its event loop, as a task is that runs.
@@ -273,6 +277,14 @@ def _exception(failure: "Failure", context: list[str]) -> BaseException:
     return known(text)
 
 
+_NODE_DIED = "Task failed because the node it was running on is dead or unavailable"
+
+
+def _is_of_node(failure: "Failure") -> bool:
+    """Whether a worker is lost because its node is: nobody there could say which process it was."""
+    return failure.kind == "worker_died" and failure.pid == 0 and "the node is gone" in failure.message
+
+
 def _is_dead(actor: bytes | None) -> bool:
     """Whether the node says that an actor is gone for good."""
     from aktis.util._runtime import state
@@ -290,7 +302,9 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
     cause = failure.cause
     init_failed = "could not be constructed" in message
     phrase = None
-    if failure.is_crash:
+    if "the node is gone" in message:
+        phrase = "The actor died because its node has died."
+    elif failure.is_crash:
         phrase = "The actor is dead because its worker process has died"
     elif cause is not None and init_failed and "its actor exited" in cause.message:
         phrase, init_failed = _EXITED, False
@@ -298,8 +312,6 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
         phrase = "The actor is dead because it was killed by `ray.kill`"
     elif "its actor exited" in message:
         phrase = _EXITED
-    elif known is exceptions.ActorDiedError and "node" in message and "died" in message:
-        phrase = "The actor died because its node has died."
     if phrase is not None:
         text = f"{phrase}\n{text}"
     return known(text, actor_id=_hex(failure.actor_id), actor_init_failed=init_failed)

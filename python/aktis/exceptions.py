@@ -194,12 +194,12 @@ class WorkerCrashedError(AktisError):
         return _again, (type(self), self.args, self.__dict__)
 
 
+class NodeDiedError(WorkerCrashedError):
+    """The node that ran the task is dead, or cannot be reached."""
+
+
 class OutOfMemoryError(WorkerCrashedError):
     """The process that ran the task was killed because memory ran out."""
-
-
-class NodeDiedError(AktisError):
-    """The node is dead, or cannot be reached."""
 
 
 class ActorError(AktisError):

@@ -108,3 +108,24 @@ def test_a_function_with_defaults_that_submits_itself() -> None:
         return depth if not levels else aktis.get(count.remote(levels - 1, depth + step))
 
     assert aktis.get(count.remote(2), timeout=30) == 2
+
+
+def test_the_phrases_for_what_is_too_large(shared_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aktis import _serialization
+
+    monkeypatch.setattr(_serialization, "EXPORT_BYTES_MAX", 1000)
+    large = bytes(2000)
+
+    @aktis.remote
+    def function() -> int:
+        return len(large)
+
+    @aktis.remote
+    class Actor:
+        def call(self) -> int:
+            return len(large)
+
+    with pytest.raises(ValueError, match=rf"The remote function {__name__}.function is too large"):
+        function.remote()
+    with pytest.raises(ValueError, match="The actor Actor is too large"):
+        Actor.remote()

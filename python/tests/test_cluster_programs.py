@@ -414,7 +414,7 @@ def test_a_node_that_is_killed(cluster: Cluster, latch: Latch) -> None:
     latch.wait_for_arrivals(2)
     debug.kill_node(node.node_id)
     assert node not in cluster.list_all_nodes()
-    with pytest.raises(exceptions.WorkerCrashedError, match="node is gone"):
+    with pytest.raises(exceptions.NodeDiedError, match=r"node it was running on is dead(.|\n)*node is gone"):
         get(ref)
     with pytest.raises(exceptions.ActorDiedError, match="node is gone"):
         get(call)

@@ -379,3 +379,20 @@ def test_only_the_kernel_says_that_memory_ran_out() -> None:
     # What the worker has printed is no evidence.
     crashed = failure(kind="worker_died", message="its last words:\n  | CUDA out of memory", signal=11)
     assert type(_errors.to_exception(crashed)) is exceptions.WorkerCrashedError
+
+
+def test_a_class_that_cannot_be_subclassed_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    class Final(type):
+        def __new__(meta, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> Any:
+            if any(isinstance(base, Final) for base in bases):
+                raise TypeError("cannot be subclassed")
+            return super().__new__(meta, name, bases, members)
+
+    class Sealed(Exception, metaclass=Final):
+        pass
+
+    found = through(Sealed("text"))
+    assert type(found) is TaskError
+    assert type(found.cause).__name__ == "Sealed"
+    assert "This exception is raised as RayTaskError only." in caplog.text
+    assert "You can use `ray_task_error.cause` to access the user exception." in caplog.text

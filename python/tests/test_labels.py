@@ -115,3 +115,13 @@ def test_children_see_the_labels_too() -> None:
         return aktis.get(identity.options(label_selector={"zone": "a"}).remote(7))
 
     assert get(parent.remote()) == 7
+
+
+def test_every_node_has_its_id_as_a_label() -> None:
+    here = aktis.get_runtime_context().get_node_id()
+    assert aktis.get_runtime_context().get_node_labels()["ray.io/node-id"] == here
+    function = aktis.remote(num_cpus=0)(aktis.is_initialized)
+    assert aktis.get(function.options(label_selector={"ray.io/node-id": here}).remote(), timeout=20)
+    elsewhere = function.options(label_selector={"ray.io/node-id": f"!{here}"}).remote()
+    assert aktis.wait([elsewhere], timeout=0.1)[0] == []
+    aktis.cancel(elsewhere)
