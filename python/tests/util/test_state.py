@@ -127,6 +127,7 @@ def test_a_running_task_is_listed(session: Any, latch: Latch) -> None:
     assert get_task("00" * 16) is None
 
 
+@pytest.mark.one_node("the record of what ran is that of the own node")
 def test_a_call_is_listed_while_it_runs_and_afterwards(session: Any, latch: Latch) -> None:
     caller = Caller.remote()
     pid = aktis.get(caller.pid.remote())
