@@ -146,7 +146,7 @@ def test_workers_are_told_what_drivers_are(cluster: Cluster, no_session: Any) ->
     assert seen["node"] == other.node_id
     assert seen["labels"].pop("ray.io/node-id")
     assert seen["labels"] == {"zone": "b"}
-    assert aktis.get_runtime_context().get_node_labels() == {"zone": "a"}
+    assert aktis.get_runtime_context().get_node_labels() == {"zone": "a", "ray.io/node-id": head.node_id}
     assert seen["head"] == aktis.get_runtime_context().gcs_address == head.cluster_address()
     assert (told["gcs_address"], told["node_ip_address"]) == (head.cluster_address(), "127.0.0.1")
     assert seen["nodes"] == {head.node_id, other.node_id}

@@ -23,8 +23,14 @@ def get_object_locations(
 
 
 def get_local_object_locations(obj_refs: "list[ObjectRef[Any]]") -> "dict[ObjectRef[Any], dict[str, Any]]":
-    """The same, but whether this node has the objects, and no question to any other."""
-    return _with_inline(_locations(obj_refs, runtime().state("objects")))
+    """The same, but `node_ids` tells only whether this node has the objects."""
+    found = _locations(obj_refs, runtime().state("objects"))
+    everywhere = _locations(obj_refs, state("objects"))
+    # What lies on another node is known here by its size alone.
+    elsewhere = {ref for ref in found if everywhere[ref]["node_ids"] and not found[ref]["node_ids"]}
+    for ref in elsewhere:
+        found[ref]["object_size"] = everywhere[ref]["object_size"]
+    return {**found, **_with_inline({ref: found[ref] for ref in found if ref not in elsewhere})}
 
 
 def _with_inline(found: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
