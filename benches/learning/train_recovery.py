@@ -1,0 +1,122 @@
+"""Seconds from kill -9 of a training worker to the first report after it, and whether the loss is the same.
+
+A TorchTrainer with two workers saves a checkpoint in each epoch. Worker 1 kills itself in the middle of an
+epoch. The figure is from the kill to the report of that epoch by the new workers, with the loss of the
+undisturbed run beside it. `--preload` forks workers with torch.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from typing import Any
+
+EPOCHS = 5
+KILLED_IN = 3
+STEPS = 20
+
+
+def loop(config: dict[str, Any]) -> None:
+    """Trains with all state in checkpoints; kills worker 1 once if `kill` names a file that is not there."""
+    import torch
+
+    from aktis import train
+    from aktis.train import Checkpoint
+    from aktis.train.torch import prepare_model
+
+    rank = train.get_context().get_world_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 4)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    first = 0
+    if (checkpoint := train.get_checkpoint()) is not None:
+        with checkpoint.as_directory() as folder:
+            state = torch.load(os.path.join(folder, "state.pt"))
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first = state["epoch"] + 1
+    parallel = prepare_model(model)
+    for epoch in range(first, EPOCHS):
+        generator = torch.Generator().manual_seed(1000 * epoch + rank)
+        for step in range(STEPS):
+            images = torch.randn(16, 1, 12, 12, generator=generator)
+            kinds = images.mean(dim=(1, 2, 3)).mul(20).long().clamp(0, 3)
+            loss = torch.nn.functional.cross_entropy(parallel(images), kinds)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            marker = config["kill"]
+            if (
+                marker
+                and rank == 1
+                and (epoch, step) == (KILLED_IN, STEPS // 2)
+                and not os.path.exists(marker)
+            ):
+                with open(marker, "w") as file:
+                    file.write(str(time.time()))
+                os.kill(os.getpid(), signal.SIGKILL)
+        with tempfile.TemporaryDirectory() as folder:
+            if rank == 0:
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+                torch.save(state, os.path.join(folder, "state.pt"))
+            saved = Checkpoint.from_directory(folder) if rank == 0 else None
+            train.report({"loss": loss.item(), "time": time.time()}, checkpoint=saved)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--preload", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    import aktis
+    from aktis.train import FailureConfig, RunConfig, ScalingConfig
+    from aktis.train.torch import TorchTrainer
+
+    aktis.init(num_cpus=2, runtime_env={"preload": ["torch", "torch._dynamo"]} if given.preload else None)
+
+    def fit(kill: str | None) -> Any:
+        trainer = TorchTrainer(
+            loop,
+            train_loop_config={"kill": kill},
+            scaling_config=ScalingConfig(num_workers=2),
+            run_config=RunConfig(
+                storage_path=storage, verbose=0, failure_config=FailureConfig(max_failures=1)
+            ),
+        )
+        return trainer.fit()
+
+    with tempfile.TemporaryDirectory() as storage:
+        expected = [row["loss"] for row in fit(None).metrics_history]
+        seconds, same = [], True
+        for number in range(given.rounds):
+            marker = os.path.join(storage, f"killed-{number}")
+            result = fit(marker)
+            with open(marker) as file:
+                seconds.append(result.metrics_history[KILLED_IN]["time"] - float(file.read()))
+            same = (
+                same and [row["loss"] for row in result.metrics_history] == expected and result.failures == 1
+            )
+    aktis.shutdown()
+    found = {
+        "row": "a training worker killed -9",
+        "preload": given.preload,
+        "median_s": statistics.median(seconds),
+        "worst_s": max(seconds),
+        "rounds": given.rounds,
+        "same_losses": same,
+    }
+    if given.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:16} {value}")
+
+
+if __name__ == "__main__":
+    main()
