@@ -114,7 +114,7 @@ class DataParallelTrainer:
     ) -> Self:
         """The trainer of a run that was interrupted; its `fit` goes on from the last checkpoint.
 
-        Datasets are not stored with a run, and have to be given again.
+        Datasets and callbacks are not stored with a run; datasets have to be given again.
         """
         import dataclasses
 
@@ -177,13 +177,15 @@ class DataParallelTrainer:
         return Result.of_folder(folder, config=self.train_loop_config, failures=failures)
 
     def _store(self, folder: RunFolder) -> None:
-        """Writes the trainer down for `restore`, as far as it can be pickled."""
+        """Writes the trainer down for `restore`, without what belongs to this process: data and callbacks."""
         import copy
+        import dataclasses
 
         import cloudpickle
 
         stored = copy.copy(self)
         stored.datasets, stored.on_report = {}, None
+        stored.run_config = dataclasses.replace(self.run_config, callbacks=())
         try:
             replace_file(os.path.join(folder.path, TRAINER), cloudpickle.dumps(stored))
         except (TypeError, AttributeError, ValueError) as error:

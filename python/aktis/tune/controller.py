@@ -383,7 +383,14 @@ class Controller:
             "searcher": self.searcher,
             "scheduler": self.scheduler,
         }
-        replace_file(os.path.join(self.path, STATE), cloudpickle.dumps(state))
+        try:
+            data = cloudpickle.dumps(state)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise TuneError(
+                f"the state of the experiment cannot be pickled: {error}\n"
+                "hint: large or open things belong into `with_parameters`, or are made in the trial"
+            ) from error
+        replace_file(os.path.join(self.path, STATE), data)
         now = time.monotonic()
         self._store_after = now + (now - began) / STORE_SHARE
 

@@ -1,6 +1,7 @@
 """`Tuner`: an experiment of many trials."""
 
 import copy
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,7 +116,8 @@ class Tuner:
         """The tuner of an experiment whose driver has died; its `fit` goes on.
 
         Trials that were done stay so; those that were not go on from their last checkpoints. With
-        `resume_errored` those that failed do so too, and with `restart_errored` they start anew.
+        `resume_errored` those that failed do so too, and with `restart_errored` they start anew. Callbacks
+        are not stored.
         """
         import cloudpickle
 
@@ -159,7 +161,9 @@ class Tuner:
         checkpoints = self._run_config.checkpoint_config
         intervals = [n for n in (checkpoints.checkpoint_frequency, scheduler.checkpoint_interval) if n]
         runner = Runner(self._prepared, checkpoints, min(intervals, default=0))
-        stored = {"space": self._space, "settings": self._settings, "run_config": self._run_config}
+        # Callbacks belong to this process, and need not be picklable.
+        run_config = dataclasses.replace(self._run_config, callbacks=())
+        stored = {"space": self._space, "settings": self._settings, "run_config": run_config}
         controller = Controller(
             path,
             runner,
