@@ -38,7 +38,7 @@ EXPECTED = {
         "epoch 3: ...% right",
         "killed 1 time, and done: ...% of new pictures right",
     ],
-    "tune_pbt.py": ["loss 0.494 to 0.0..., rates 0.0001 0.0...", "the best has 1 file of weights"],
+    "tune_pbt.py": ["loss 0.494 to 0..., rates 0.0001 0...", "the best has 1 file of weights"],
     "async_actor.py": [
         "90 calls, 3 requests to the source: 4200 paid",
         "... s, although each call waits for 0.2 s",
