@@ -20,6 +20,8 @@ SEEDS = 5
 
 def train_once(make: Callable[[int], Any], seed: int) -> dict[str, Any]:
     """Trains with one seed. The time is that of making the algorithm and of training, without imports."""
+    import aktis.rl.registry  # noqa: F401  (loads torch, which is not a part of learning)
+
     began = time.perf_counter()
     algorithm = make(seed)
     result = algorithm.train()
@@ -29,7 +31,7 @@ def train_once(make: Callable[[int], Any], seed: int) -> dict[str, Any]:
         "solved": result.solved,
         "seconds": seconds,
         "steps": result.steps,
-        "greedy": algorithm.evaluate(100, seed=1_000_000).mean,
+        "greedy": algorithm.evaluate(1_000, seed=1_000_000).mean,
     }
 
 
@@ -39,6 +41,7 @@ def run(program: list[str], seed: int) -> dict[str, Any]:
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(program)} failed:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{Path(program[-1]).name}: {found}", file=sys.stderr, flush=True)
     return found
 
 
@@ -66,6 +69,8 @@ def row(
         solved = sum(one["solved"] for one in found)
         shown = ", ".join(f"{one['seconds']:.1f} s ({one['steps']:,} steps)" for one in found)
         print(f"  {name}: {solved} of {len(found)} solved, median {statistics.median(times):.2f} s: {shown}")
+        later = ", ".join(f"{one['greedy']:.0f}" for one in found)
+        print(f"    likeliest actions afterwards, in fresh episodes that decide about nothing: {later}")
     medians = {name: statistics.median(one["seconds"] for one in found) for name, found in runs.items()}
     if "peer" in medians:
         print(f"  the peer takes {medians['peer'] / medians['aktis']:.1f} times as long")

@@ -215,8 +215,8 @@ class Algorithm:
 
     @property
     def solved(self) -> bool:
-        """Whether `target_return` is reached: by the latest evaluation, if there are evaluations, else by
-        `target_episodes` training episodes."""
+        """Whether `target_return` is reached: by the latest evaluation and a second one that confirms it, if
+        there are evaluations, else by `target_episodes` training episodes."""
         target = self.config.target_return
         if target is None:
             return False
@@ -365,7 +365,12 @@ class Algorithm:
         interval = self.config.evaluation_interval
         row["evaluation_return"] = None
         if interval and self.steps // interval > before // interval:
-            self.evaluation_return = self.evaluate(self.config.evaluation_episodes).mean
+            episodes = self.config.evaluation_episodes
+            self.evaluation_return = self.evaluate(episodes).mean
+            if self.solved:
+                # The best of many noisy evaluations is biased upwards, so fresh episodes must confirm it.
+                again = self.evaluate(episodes, seed=self._seed("confirmation", self.iteration)).mean
+                self.evaluation_return = min(self.evaluation_return, again)
             row["evaluation_return"] = self.evaluation_return
         return row
 

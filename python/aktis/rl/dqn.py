@@ -15,6 +15,7 @@ from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.errors import ConfigError, SpaceError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
+from aktis.rl.optimizer import Adam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +84,7 @@ class DQN(Algorithm):
 
         policy = make_policy(self.name, model, self.spaces, default, critic=False)
         self.target = Policy(self.name, copy.deepcopy(policy.module), self.spaces, critic=False)
-        self.parameters = list(policy.module.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, fused=True)
+        self.optimizer = Adam(list(policy.module.parameters()), norm_max=config.gradient_norm_max)
         self.buffer = ReplayBuffer(config.buffer_size, self.spaces.observation_size)
         self.random = np.random.default_rng(self._seed("replay"))
         self.updates = 0
@@ -134,10 +134,7 @@ class DQN(Algorithm):
                 wanted = rewards + config.gamma * discounts * worth
             values = self.policy.outputs(observations)[0].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
             loss = torch.nn.functional.smooth_l1_loss(values, wanted)
-            self.optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.parameters, config.gradient_norm_max)
-            self.optimizer.step()
+            self.optimizer.minimize(loss, config.learning_rate)
             self.updates += 1
             if self.updates % config.target_interval == 0:
                 self.target.module.load_state_dict(self.policy.module.state_dict())
@@ -150,7 +147,7 @@ class DQN(Algorithm):
         return {
             "model": dict(self.policy.module.state_dict()),
             "target": dict(self.target.module.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state(),
             "random": self.random.bit_generator.state,
             "updates": self.updates,
             "buffer": self.buffer.state(),
@@ -159,7 +156,7 @@ class DQN(Algorithm):
     def _restore(self, state: dict[str, Any]) -> None:
         self.policy.module.load_state_dict(state["model"])
         self.target.module.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.set_state(state["optimizer"])
         self.random.bit_generator.state = state["random"]
         self.updates = state["updates"]
         self.buffer.set_state(state["buffer"])

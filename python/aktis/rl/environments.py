@@ -98,7 +98,7 @@ class Environment:
                 made = gymnasium.make(self.source, **self.arguments)
             else:
                 made = self.source(**self.arguments)
-        except gymnasium.error.Error as error:
+        except gymnasium.error.UnregisteredEnv as error:
             ids = ", ".join(simulate.builtin_ids())
             raise EnvironmentFault(
                 f"there is no environment {self.name!r}: {error}"

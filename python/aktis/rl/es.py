@@ -23,6 +23,7 @@ from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.errors import ModelError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
+from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
 
 
@@ -60,6 +61,8 @@ class ES(Algorithm):
             "evaluation_interval": 250_000,
             "hidden": (16, 16),
             "episodes_per_policy": 4,
+            "learning_rate": 0.1,
+            "evaluation_episodes": 500,
         },
         "CartPole-v1": {
             "total_steps": 10_000_000,
@@ -79,7 +82,7 @@ class ES(Algorithm):
         policy = make_policy(self.name, model, self.spaces, default, critic=False)
         self.parameters = list(policy.module.parameters())
         self.weights = torch.nn.utils.parameters_to_vector(self.parameters).detach().clone()
-        self.optimizer = torch.optim.Adam([self.weights], lr=config.learning_rate)
+        self.optimizer = Adam([self.weights.requires_grad_()])
         self.evaluators: list[Any] = []
         self.aggregators: list[list[Any]] = []
         return policy
@@ -88,7 +91,7 @@ class ES(Algorithm):
         config = self.config
         if not self.evaluators:
             self._start()
-        weights = self.weights.numpy().copy()
+        weights = self.weights.detach().numpy().copy()
         seed = self._seed("generation", self.iteration)
         shares = _shares(config.pairs, len(self.evaluators))
         if config.actors:
@@ -109,14 +112,14 @@ class ES(Algorithm):
         preference = advantages[:, 0] - advantages[:, 1]
         total = self._sum(preference, shares)
         gradient = total / (2 * config.pairs * config.sigma)
-        self.weights.grad = -torch.from_numpy(gradient.astype(np.float32))
-        self.weights.mul_(1 - config.weight_decay)
-        self.optimizer.step()
-        torch.nn.utils.vector_to_parameters(self.weights, self.parameters)
+        with torch.no_grad():
+            self.weights.mul_(1 - config.weight_decay)
+        self.optimizer.step([-torch.from_numpy(gradient.astype(np.float32))], config.learning_rate)
+        torch.nn.utils.vector_to_parameters(self.weights.detach(), self.parameters)
         return {
             "best_return": float(returns.max()),
             "gradient_norm": float(np.linalg.norm(gradient)),
-            "weight_norm": float(self.weights.norm()),
+            "weight_norm": float(self.weights.detach().norm()),
         }
 
     def _sum(self, preference: Any, shares: list[tuple[int, int]]) -> Any:
@@ -168,13 +171,14 @@ class ES(Algorithm):
         return {
             "model": dict(self.policy.module.state_dict()),
             "weights": self.weights,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.policy.module.load_state_dict(state["model"])
-        self.weights.copy_(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            self.weights.copy_(state["weights"])
+        self.optimizer.set_state(state["optimizer"])
 
 
 def centred_ranks(returns: Any) -> Any:

@@ -16,6 +16,7 @@ import aktis
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
+from aktis.rl.optimizer import Adam
 from aktis.rl.samplers import ActorSampler, Batch
 
 
@@ -71,8 +72,8 @@ class IMPALA(Algorithm):
             return ActorCritic(self.spaces, config.hidden, config.activation, config.initial_std)
 
         policy = make_policy(self.name, model, self.spaces, default, critic=True)
-        self.parameters = list(policy.module.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, eps=1e-5, fused=True)
+        parameters = list(policy.module.parameters())
+        self.optimizer = Adam(parameters, epsilon=1e-5, norm_max=config.gradient_norm_max)
         self.updates = 0
         #: For each batch that an actor collects: the actor's index, and the update its weights are from.
         self.pending: dict[Any, tuple[int, int]] = {}
@@ -81,11 +82,9 @@ class IMPALA(Algorithm):
     def _iterate(self) -> dict[str, Any]:
         config = self.config
         rate = config.learning_rate * (1 - self.steps / config.total_steps if config.anneal else 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         batch, lag = self._next_batch()
         self._count(batch)
-        figures = self._learn(batch)
+        figures = self._learn(batch, rate)
         self.updates += 1
         return figures | {"lag": lag, "learning_rate": rate}
 
@@ -106,7 +105,7 @@ class IMPALA(Algorithm):
         _, made_at = self.pending.pop(ready)
         return aktis.get(ready), self.updates - made_at
 
-    def _learn(self, batch: Batch) -> dict[str, Any]:
+    def _learn(self, batch: Batch, rate: float) -> dict[str, Any]:
         config = self.config
         policy = self.policy
         steps, count = batch["rewards"].shape
@@ -144,10 +143,7 @@ class IMPALA(Algorithm):
         value_loss = torch.nn.functional.mse_loss(values[: steps * count], torch.from_numpy(targets.ravel()))
         mean_entropy = entropy.mean()
         loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * mean_entropy
-        self.optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, config.gradient_norm_max)
-        self.optimizer.step()
+        self.optimizer.minimize(loss, rate)
         return {
             "loss": loss.item(),
             "policy_loss": policy_loss.item(),
@@ -162,13 +158,13 @@ class IMPALA(Algorithm):
     def _state(self) -> dict[str, Any]:
         return {
             "model": dict(self.policy.module.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state(),
             "updates": self.updates,
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.policy.module.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.set_state(state["optimizer"])
         self.updates = state["updates"]
 
 

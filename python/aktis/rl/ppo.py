@@ -13,6 +13,7 @@ import torch
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
+from aktis.rl.optimizer import Adam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,10 +59,10 @@ class PPO(Algorithm):
             "num_envs": 16,
             "rollout_steps": 32,
             "minibatch_size": 256,
-            "epochs": 8,
-            "learning_rate": 1e-3,
+            "epochs": 4,
+            "learning_rate": 3e-3,
             "gamma": 0.98,
-            "gae_lambda": 0.8,
+            "gae_lambda": 0.9,
         },
         "Pendulum-v1": {
             "total_steps": 1_000_000,
@@ -85,8 +86,8 @@ class PPO(Algorithm):
             return ActorCritic(self.spaces, config.hidden, config.activation, config.initial_std)
 
         policy = make_policy(self.name, model, self.spaces, default, critic=True)
-        self.parameters = list(policy.module.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, eps=1e-5, fused=True)
+        parameters = list(policy.module.parameters())
+        self.optimizer = Adam(parameters, epsilon=1e-5, norm_max=config.gradient_norm_max)
         self.shuffler = np.random.default_rng(self._seed("shuffle"))
         return policy
 
@@ -94,8 +95,6 @@ class PPO(Algorithm):
         config = self.config
         remaining = 1 - self.steps / config.total_steps if config.anneal else 1.0
         rate = config.learning_rate * remaining
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         sampler = self._open_sampler(config.num_envs, config.actors)
         batch = sampler.collect(config.rollout_steps, sampler.weights_of(self.policy))
         self._count(batch)
@@ -112,10 +111,10 @@ class PPO(Algorithm):
             torch.from_numpy(np.ascontiguousarray(array).reshape(size, *array.shape[2:]))
             for array in (batch["observations"], batch["actions"], batch["log_probs"], advantages, targets)
         ]
-        figures = self._learn(steps, size, config.clip_range * remaining)
+        figures = self._learn(steps, size, rate, config.clip_range * remaining)
         return figures | {"learning_rate": rate}
 
-    def _learn(self, steps: list[Any], size: int, clip: float) -> dict[str, Any]:
+    def _learn(self, steps: list[Any], size: int, rate: float, clip: float) -> dict[str, Any]:
         config = self.config
         policy = self.policy
         totals = torch.zeros(4)
@@ -140,10 +139,7 @@ class PPO(Algorithm):
                     + config.value_coefficient * value_loss
                     - config.entropy_coefficient * mean_entropy
                 )
-                self.optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.parameters, config.gradient_norm_max)
-                self.optimizer.step()
+                self.optimizer.minimize(loss, rate)
                 updates += 1
                 with torch.no_grad():
                     clipped = (ratio != bounded).float().mean()
@@ -162,13 +158,13 @@ class PPO(Algorithm):
     def _state(self) -> dict[str, Any]:
         return {
             "model": dict(self.policy.module.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state(),
             "shuffler": self.shuffler.bit_generator.state,
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.policy.module.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.set_state(state["optimizer"])
         self.shuffler.bit_generator.state = state["shuffler"]
 
 

@@ -11,6 +11,7 @@ from aktis.rl.environments import Spaces
 from aktis.rl.es import centred_ranks
 from aktis.rl.impala import vtrace
 from aktis.rl.models import ActorCritic, Policy
+from aktis.rl.optimizer import Adam
 from aktis.rl.population import noise_of
 from aktis.rl.ppo import gae
 
@@ -94,6 +95,24 @@ def test_ranks_are_centred_and_shared_by_equals() -> None:
     np.testing.assert_allclose(ranks, [[0.1, -0.5], [0.5, 0.1], [-0.3, 0.1]])
     assert centred_ranks(np.full((4, 2), 5.0)).any() == False  # noqa: E712
     assert centred_ranks(np.array([[1.0]])) == 0
+
+
+@pytest.mark.parametrize("norm_max", [0.05, float("inf")])
+def test_optimizer_does_what_that_of_torch_does(norm_max: float) -> None:
+    torch.manual_seed(3)
+    mine, theirs = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    theirs.load_state_dict(mine.state_dict())
+    adam = Adam(list(mine.parameters()), epsilon=1e-5, norm_max=norm_max)
+    peer = torch.optim.Adam(theirs.parameters(), lr=0.02, eps=1e-5)
+    for _ in range(20):
+        inputs = torch.randn(8, 5)
+        adam.minimize((mine(inputs) ** 2).mean(), 0.02)
+        peer.zero_grad()
+        (theirs(inputs) ** 2).mean().backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), norm_max)
+        peer.step()
+    torch.testing.assert_close(mine.weight, theirs.weight, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(mine.bias, theirs.bias, rtol=1e-4, atol=1e-6)
 
 
 def test_noise_depends_on_seed_and_pair_only() -> None:

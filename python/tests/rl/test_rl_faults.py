@@ -62,6 +62,7 @@ def test_spaces_that_no_algorithm_takes_are_named() -> None:
     ("env", "message"),
     [
         ("CartPoll-v1", r"no environment 'CartPoll-v1'(.|\n)*built in are .*CartPole-v1"),
+        ("CartPole-v99", "no environment 'CartPole-v99'"),
         (3, "must be an id, a class or a function, got 3"),
         (Corridor(), "must be an id, a class or a function(.|\n)*hint: give its class"),
         (dict, "dict made a dict, which is not a gymnasium.Env"),
@@ -143,6 +144,6 @@ class _PairOf(torch.nn.Module):
 
 
 def test_a_learning_rate_that_is_far_too_high_is_an_error_and_not_a_hang() -> None:
-    one = aktis.rl.PPO("CartPole-v1", learning_rate=1e38, gradient_norm_max=1e38, total_steps=20_000)
+    one = aktis.rl.PPO("CartPole-v1", learning_rate=1e30, gradient_norm_max=1e30, total_steps=20_000)
     with pytest.raises((aktis.rl.ModelError, ValueError), match=r"nan|inf|finite"):
         one.train()

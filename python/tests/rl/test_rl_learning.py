@@ -89,7 +89,7 @@ def test_es_is_the_same_with_any_number_of_actors(shared_session: Any) -> None:
         }
         one = aktis.rl.ES("CartPole-v1", seed=2, actors=actors, fan_in=fan_in, total_steps=1_500, **settings)
         one.train()
-        found.append(one.weights.numpy().copy())
+        found.append(one.weights.detach().numpy().copy())
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], atol=1e-4)
 
