@@ -8,6 +8,13 @@
 The guide is docs/simulate.md.
 """
 
+try:
+    import numpy as _numpy  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "aktis.simulate needs numpy, which is not installed\nhint: pip install numpy, or 'aktis[rl]'"
+    ) from error
+
 from aktis.simulate._actor import Failure, SimulationError
 from aktis.simulate._builtin import builtin_ids, is_builtin
 from aktis.simulate._make import make_vec

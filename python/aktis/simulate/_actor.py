@@ -1,5 +1,6 @@
 """The actor that steps a `Simulator`'s environments, and keeps the sick ones from the rest."""
 
+import math
 import traceback
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from aktis.simulate._make import import_gymnasium
 
 #: A request fails after this many failures of environments in it: they are not exceptions any more.
 FAILURES_MAX = 20
+
+
+_NOTHING: dict[str, Any] = {}
 
 
 class Failure(NamedTuple):
@@ -45,16 +49,18 @@ class SimulatorActor:
         self._make, self._number, self._seed = env, number, seed
         self._episode_steps_max = episode_steps_max
         self._made = 0
+        self._shape: tuple[int, ...] | None = None
         self._requests = 0
         self._failures: list[Failure] = []
         self._failures_of_request = 0
         self._envs: list[Any] = [None] * count
-        self._steps: Any = np.zeros(count, np.int64)
-        self._returns = np.zeros(count)
+        self._steps = [0] * count
+        self._returns = [0.0] * count
         self._seen: list[Any] = [None] * count
         for index in range(count):
             self._replace(index)
         self._observation_space, self._action_space = self._checked_spaces()
+        self._shape = self._observation_space.shape
         self._is_choice = hasattr(self._action_space, "n")
 
     def describe(self) -> tuple[Any, Any]:
@@ -92,10 +98,12 @@ class SimulatorActor:
         lengths: list[int] = []
         step = taken = 0
         while any(left) if recorder is None else step < recorder.steps:
-            seen = np.stack(self._seen)
-            actions, extras = self._act(policy, seen)
+            if policy is None:
+                actions, extras = [self._action_space.sample() for _ in self._envs], _NOTHING
+            else:
+                actions, extras = self._act(policy, np.stack(self._seen))
             if recorder is not None:
-                recorder.before(step, seen, actions, extras)
+                recorder.before(step, self._seen, actions, extras)
             for index in range(len(self._envs)):
                 if not left[index]:
                     continue
@@ -105,14 +113,14 @@ class SimulatorActor:
                     recorder.after(step, index, outcome)
                 if outcome is None or outcome[2] or outcome[3]:
                     if outcome is not None:
-                        returns.append(float(self._returns[index]))
-                        lengths.append(int(self._steps[index]))
+                        returns.append(self._returns[index])
+                        lengths.append(self._steps[index])
                         left[index] -= episodes is not None
                     self._begin(index, replace=outcome is None)
             step += 1
         result: dict[str, Any] = {
-            "episode_returns": np.array(returns, np.float64),
-            "episode_lengths": np.array(lengths, np.int64),
+            "episode_returns": returns,
+            "episode_lengths": lengths,
             "steps": taken,
             "actor": self._number,
             "failures": self._failures,
@@ -127,8 +135,6 @@ class SimulatorActor:
         return result
 
     def _act(self, policy: Any, seen: Any) -> tuple[Any, dict[str, Any]]:
-        if policy is None:
-            return [self._action_space.sample() for _ in self._envs], {}
         chosen = policy(seen)
         actions, extras = chosen if isinstance(chosen, tuple) else (chosen, {})
         actions = np.asarray(actions)
@@ -152,7 +158,8 @@ class SimulatorActor:
         try:
             seen, reward, terminated, truncated, _ = self._envs[index].step(action)
             seen = self._checked(seen)
-            if not np.isfinite(reward):
+            reward = float(reward)
+            if not math.isfinite(reward):
                 raise _Sick("not finite", f"the reward is {reward}")
             self._steps[index] += 1
             self._returns[index] += reward
@@ -163,7 +170,7 @@ class SimulatorActor:
             self._report(getattr(error, "kind", "raised"), index, _text(error))
             return None
         self._seen[index] = seen
-        return seen, float(reward), bool(terminated), bool(truncated)
+        return seen, reward, bool(terminated), bool(truncated)
 
     # --- life of environments -----------------------------------------------------------------------
 
@@ -199,10 +206,9 @@ class SimulatorActor:
 
     def _checked(self, seen: Any) -> Any:
         seen = np.asarray(seen)
-        space = getattr(self, "_observation_space", None)
-        if space is not None and seen.shape != space.shape:
-            raise _Sick("raised", f"the observation has the shape {seen.shape}, and its space {space.shape}")
-        if seen.dtype.kind == "f" and not np.isfinite(seen).all():
+        if self._shape is not None and seen.shape != self._shape:
+            raise _Sick("raised", f"the observation has the shape {seen.shape}, and its space {self._shape}")
+        if seen.dtype.kind == "f" and not _is_finite(seen):
             raise _Sick("not finite", f"the observation is {seen}")
         return seen
 
@@ -226,6 +232,13 @@ class SimulatorActor:
                 )
         spaces[1].seed(self._seed)
         return spaces
+
+
+def _is_finite(array: Any) -> bool:
+    """Whether all numbers are; for few of them, without the start-up cost of numpy's functions."""
+    if array.size <= 32:
+        return all(map(math.isfinite, array.ravel().tolist()))
+    return bool(np.isfinite(array).all())
 
 
 def _share(episodes: int | None, index: int, count: int) -> int:

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import aktis
 from aktis.exceptions import ActorDiedError, WorkerCrashedError
 from aktis.simulate._actor import Failure, SimulationError, SimulatorActor
@@ -21,6 +23,7 @@ class _Request(NamedTuple):
     method: str
     arguments: tuple[Any, ...]
     attempts: int
+    tag: Any
 
 
 class _Running(NamedTuple):
@@ -99,6 +102,7 @@ class Simulator:
         episodes: int | None = None,
         count: int = 1,
         with_next: bool = False,
+        tag: Any = None,
     ) -> None:
         """Asks `count` times for a fragment of `steps` steps of an actor's environments, or for `episodes`.
 
@@ -107,7 +111,8 @@ class Simulator:
         It may be a reference, so that one `aktis.put` serves many requests. Each request works on a copy;
         where the policy has a method `seed`, the actor calls it first with a seed of its own.
 
-        A fragment goes on where the last one of its actor ended; requests for episodes begin new ones.
+        `tag` is in the results of these requests, to know them again. A fragment goes on where the last one
+        of its actor ended; requests for episodes begin new ones.
         """
         self._require_open()
         if (steps is None) == (episodes is None):
@@ -127,9 +132,9 @@ class Simulator:
             if count > 1:
                 policy = aktis.put(policy)
         request = (
-            _Request("fragment", (policy, steps, with_next), 0)
+            _Request("fragment", (policy, steps, with_next), 0, tag)
             if steps is not None
-            else _Request("episodes", (policy, episodes), 0)
+            else _Request("episodes", (policy, episodes), 0, tag)
         )
         self._waiting.extend([request] * count)
         self._start()
@@ -145,7 +150,7 @@ class Simulator:
         A fragment has `observations`, `actions`, `rewards`, `terminations`, `truncations` and `valid`, all
         `[steps, environments, ...]`, then what the policy added, and `last_observations`. A row is not valid
         where the environment failed. With `with_next`, `next_observations` are the true successors. Every
-        result has `episode_returns` and `episode_lengths` of episodes that ended, `steps`, and `actor`.
+        result has `episode_returns` and `episode_lengths` of episodes that ended, `steps`, `actor` and `tag`.
 
         Raises `TimeoutError` if nothing is done after `timeout` seconds, an error of the policy as it is, and
         `SimulationError` where environments fail again and again; the other requests go on.
@@ -259,10 +264,14 @@ class Simulator:
             self._idle.append(self._running.pop(ref).number)
             self._start()
             raise
-        self._idle.append(self._running.pop(ref).number)
+        running = self._running.pop(ref)
+        result["tag"] = running.request.tag
+        self._idle.append(running.number)
         self._start()
         for failure in result.pop("failures"):
             self._record(failure)
+        result["episode_returns"] = np.array(result["episode_returns"], np.float64)
+        result["episode_lengths"] = np.array(result["episode_lengths"], np.int64)
         self.num_steps += result["steps"]
         return result
 

@@ -1,5 +1,6 @@
 """The built-in environments are equal to Gymnasium's: episodes, rewards, ends and spaces."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -146,6 +147,14 @@ def test_gymnasiums_own_environments_come_where_none_is_built_in() -> None:
     np.testing.assert_array_equal(own.reset()[0], built_in.reset()[0])
     made = simulate.make_vec(lambda: gymnasium.make("CartPole-v1"), 2, seed=4)
     np.testing.assert_array_equal(made.reset()[0], built_in.reset(seed=4)[0])
+
+
+def test_a_missing_gymnasium_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    for use in (lambda: simulate.make_vec("CartPole-v1", 1), lambda: simulate.Simulator("CartPole-v1")):
+        with pytest.raises(ImportError, match="needs Gymnasium, which is not installed\nhint: pip install"):
+            use()
+    assert simulate.Rollouts("CartPole-v1", 1, seed=1).num_choices == 2, "this needs none"
 
 
 def test_bad_requests_say_what_is_wrong() -> None:

@@ -99,13 +99,13 @@ def test_a_slow_request_holds_nobody_up(tmp_path: Path) -> None:
         return np.zeros(len(seen), int)
 
     with Simulator(Line, num_actors=2, seed=1) as simulator:
-        simulator.submit(slow, steps=1)
-        for _ in simulator.run(steps=10, count=5):
-            assert simulator.num_pending >= 1
+        simulator.submit(slow, steps=1, tag="slow")
+        for result in simulator.run(steps=10, count=5):
+            assert simulator.num_pending >= 1 and result["tag"] is None
         with pytest.raises(TimeoutError, match="no result after 0 s; 1 are pending"):
             simulator.collect(timeout=0)
         latch.open()
-        assert simulator.collect()["steps"] == 1
+        assert simulator.collect()["tag"] == "slow"
         assert simulator.num_pending == 0
 
 
