@@ -28,6 +28,11 @@ EXPECTED = {
         "π is about 3.14..., off by 0.00...",
         "800,000 points in ... s",
     ],
+    "own_environment.py": [
+        "falling: a return of -...",
+        "landing: a return of -...",
+        "... steps, 0 failures of environments",
+    ],
     "parameter_server.py": [
         "sync: 400 steps in ... s, ...% of new digits right",
         "async: 800 steps in ... s, ...% of new digits right",
@@ -137,7 +142,7 @@ def check_output(output: str, expected: list[str]) -> None:
         assert any(pattern.fullmatch(other) for other in lines), f"not printed: {line}\n{output}"
 
 
-DOCUMENTS = ["python.md", "coming-from-ray.md", "learning.md", "train.md", "tune.md"]
+DOCUMENTS = ["python.md", "coming-from-ray.md", "simulate.md", "learning.md", "train.md", "tune.md"]
 SECTIONS = [section for document in DOCUMENTS for section in sections(document)]
 
 
