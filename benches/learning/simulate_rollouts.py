@@ -1,0 +1,63 @@
+"""Steps per second of rollouts: 64 CartPoles, an actor and a critic of 64x64 tanh each."""
+
+from simulate_turns import rate, run_row
+
+COUNT = 64
+STEPS = 128
+
+
+def aktis(seconds: float) -> float:
+    import numpy as np
+
+    from aktis.simulate import Rollouts
+
+    random = np.random.default_rng(1)
+
+    def layers(outputs: int) -> list[tuple[object, object]]:
+        sizes = [(64, 4), (64, 64), (outputs, 64)]
+        return [(random.normal(0, 0.1, size).astype(np.float32), np.zeros(size[0])) for size in sizes]
+
+    actor, critic = layers(2), layers(1)
+    rollouts = Rollouts("CartPole-v1", COUNT, seed=1)
+    return rate(seconds, COUNT * STEPS, lambda: rollouts.collect(STEPS, actor, critic))
+
+
+def stable_baselines3(seconds: float) -> float:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", COUNT), n_steps=STEPS, device="cpu", verbose=0)
+    _, callback = model._setup_learn(10**9)
+    callback.on_training_start({}, {})
+    collect = model.collect_rollouts
+    return rate(
+        seconds,
+        COUNT * STEPS,
+        lambda: collect(model.env, callback, model.rollout_buffer, n_rollout_steps=STEPS),
+    )
+
+
+def rlox(seconds: float) -> float:
+    from rlox.collectors import RolloutCollector
+    from rlox.policies import DiscretePolicy
+
+    collector = RolloutCollector("CartPole-v1", n_envs=COUNT, seed=0)
+    policy = DiscretePolicy(obs_dim=4, n_actions=2, hidden=64)
+    return rate(seconds, COUNT * STEPS, lambda: collector.collect(policy, n_steps=STEPS))
+
+
+def rlox_in_rust(seconds: float) -> float:
+    from rlox import CandleCollector
+
+    collector = CandleCollector("CartPole-v1", COUNT, 4, 2, STEPS)
+    return rate(seconds, COUNT * STEPS, collector.recv)
+
+
+if __name__ == "__main__":
+    measures = {
+        "aktis": aktis,
+        "stable-baselines3": stable_baselines3,
+        "rlox (RolloutCollector)": rlox,
+        "rlox (CandleCollector)": rlox_in_rust,
+    }
+    run_row(f"CartPole-v1, {COUNT} environments, 64x64 tanh actor and critic", measures, __file__)
