@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aktis.simulate._builtin import builtin_ids, is_builtin
+from aktis.simulate._checks import checked_count
 
 
 def import_gymnasium() -> Any:
@@ -38,14 +39,11 @@ def make_vec(env: str | Callable[[], Any], num_envs: int, *, seed: int | None = 
     (3, 4)
     """
     gymnasium = import_gymnasium()
-    if isinstance(num_envs, bool) or not hasattr(num_envs, "__index__"):
-        raise TypeError(f"num_envs must be an integer, got {num_envs!r}")
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    num_envs = checked_count("num_envs", num_envs)
     if isinstance(env, str) and is_builtin(env) and kwargs.keys() <= {"autoreset_mode"}:
         from aktis.simulate._vector import BuiltinVectorEnv
 
-        return BuiltinVectorEnv(env, int(num_envs), seed=seed, **kwargs)
+        return BuiltinVectorEnv(env, num_envs, seed=seed, **kwargs)
     from aktis.simulate._vector import SeededVectorEnv
 
     if isinstance(env, str):
@@ -54,9 +52,9 @@ def make_vec(env: str | Callable[[], Any], num_envs: int, *, seed: int | None = 
         mode = kwargs.pop("autoreset_mode", None)
         if mode is not None:
             kwargs["vector_kwargs"] = {**kwargs.get("vector_kwargs", {}), "autoreset_mode": mode}
-        envs = gymnasium.make_vec(env, int(num_envs), **kwargs)
+        envs = gymnasium.make_vec(env, num_envs, **kwargs)
     elif callable(env):
-        envs = gymnasium.vector.SyncVectorEnv([env] * int(num_envs), **kwargs)
+        envs = gymnasium.vector.SyncVectorEnv([env] * num_envs, **kwargs)
     else:
         raise TypeError(f"env must be an id or a function that makes an environment, got {env!r}")
     return envs if seed is None else SeededVectorEnv(envs, seed)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from aktis.simulate._builtin import checked_seed, native_evaluate_population
+from aktis.simulate._builtin import native_evaluate_population
+from aktis.simulate._checks import checked_count, checked_seed
 from aktis.simulate._rollouts import Activation, Distribution, Layers, acting, as_layers
 
 
@@ -36,15 +37,10 @@ def evaluate_population(
     >>> returns.shape, bool(steps == returns.sum())
     ((3,), True)
     """
-    if isinstance(episodes, bool) or not hasattr(episodes, "__index__"):
-        raise TypeError(f"episodes must be an integer, got {episodes!r}")
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    episodes = checked_count("episodes", episodes)
     matrix, widths = _matrix(actors, sizes)
     how = acting(activation, distribution, log_std, epsilon)
-    returns, steps = native_evaluate_population(
-        env_id, widths, matrix, int(episodes), checked_seed(seed), how
-    )
+    returns, steps = native_evaluate_population(env_id, widths, matrix, episodes, checked_seed(seed), how)
     return np.array(returns, np.float64), steps
 
 

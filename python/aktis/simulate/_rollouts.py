@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from aktis.simulate._builtin import NativeRollouts, checked_seed
+from aktis.simulate._builtin import NativeRollouts
+from aktis.simulate._checks import checked_count, checked_seed
 
 #: The layers of a network: the weight `[outputs, inputs]` and the bias `[outputs]` of each, as in
 #: `torch.nn.Linear`. Arrays, or whatever numpy makes arrays of, such as tensors on the CPU.
@@ -65,9 +66,9 @@ class Rollouts:
     """
 
     def __init__(self, env_id: str, num_envs: int, *, seed: int | None = None) -> None:
-        self._native = NativeRollouts(env_id, num_envs, checked_seed(seed))
         self.env_id = env_id
-        self.num_envs = num_envs
+        self.num_envs = checked_count("num_envs", num_envs)
+        self._native = NativeRollouts(env_id, self.num_envs, checked_seed(seed))
         low, _, choices, action_low, _ = self._native.spaces()
         #: How many numbers an observation is.
         self.observation_width = len(low)
@@ -110,11 +111,8 @@ class Rollouts:
         Raises ValueError where weights do not fit the environment, or are not finite, or what the networks
         compute is not; the message names the place.
         """
-        if isinstance(steps, bool) or not hasattr(steps, "__index__"):
-            raise TypeError(f"steps must be an integer, got {steps!r}")
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1, got {steps}")
-        rows, width = (int(steps), self.num_envs), self.observation_width
+        steps = checked_count("steps", steps)
+        rows, width = (steps, self.num_envs), self.observation_width
         flags: Any = np.zeros((2, *rows), np.bool_)
         arrays: dict[str, Any] = {
             "observations": np.empty((*rows, width), np.float32),
@@ -132,7 +130,7 @@ class Rollouts:
         layers = as_layers(actor, "actor")
         critic_layers = None if critic is None else as_layers(critic, "critic")
         how = acting(activation, distribution, log_std, epsilon)
-        returns, lengths = self._native.collect(int(steps), layers, critic_layers, how, arrays)
+        returns, lengths = self._native.collect(steps, layers, critic_layers, how, arrays)
         choices, numbers = arrays.pop("choices"), arrays.pop("numbers")
         found = {name: array for name, array in arrays.items() if array is not None}
         found["actions"] = choices if numbers is None else numbers
@@ -153,13 +151,10 @@ class Rollouts:
         seed: int | None = None,
     ) -> tuple[Any, Any]:
         """Plays whole episodes in environments of their own; returns their returns and their lengths."""
-        if isinstance(episodes, bool) or not hasattr(episodes, "__index__"):
-            raise TypeError(f"episodes must be an integer, got {episodes!r}")
-        if episodes < 1:
-            raise ValueError(f"episodes must be at least 1, got {episodes}")
+        episodes = checked_count("episodes", episodes)
         how = acting(activation, distribution, log_std, epsilon)
         layers = as_layers(actor, "actor")
-        returns, lengths = self._native.evaluate(int(episodes), layers, how, checked_seed(seed))
+        returns, lengths = self._native.evaluate(episodes, layers, how, checked_seed(seed))
         return np.array(returns, np.float64), np.array(lengths, np.int64)
 
     def state(self) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 import aktis
 from aktis.exceptions import ActorDiedError, WorkerCrashedError
 from aktis.simulate._actor import Failure, SimulationError, SimulatorActor
-from aktis.simulate._builtin import checked_seed
+from aktis.simulate._checks import checked_count, checked_seed
 from aktis.simulate._make import import_gymnasium
 
 #: A request that hangs or kills its actor is tried this many times in all.
@@ -64,20 +64,12 @@ class Simulator:
             raise TypeError(f"env must be an id or a function that makes an environment, got {env!r}")
         if num_actors is None:
             num_actors = max(1, int(aktis.cluster_resources().get("CPU", 1)))
-        for name, count in [
-            ("num_actors", num_actors),
-            ("envs_per_actor", envs_per_actor),
-            ("episode_steps_max", episode_steps_max),
-        ]:
-            if isinstance(count, bool) or not isinstance(count, int):
-                raise TypeError(f"{name} must be an integer, got {count!r}")
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1, got {count}")
+        num_actors = checked_count("num_actors", num_actors)
         if not deadline > 0:
             raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
-        self._env, self._envs_per_actor = env, envs_per_actor
+        self._env, self._envs_per_actor = env, checked_count("envs_per_actor", envs_per_actor)
         self._seed, self._deadline = checked_seed(seed), float(deadline)
-        self._episode_steps_max = episode_steps_max
+        self._episode_steps_max = checked_count("episode_steps_max", episode_steps_max)
         self._options = dict(actor_options or {})
         self._generations = [0] * num_actors
         self._actors = [self._new_actor(number) for number in range(num_actors)]
@@ -117,12 +109,9 @@ class Simulator:
         self._require_open()
         if (steps is None) == (episodes is None):
             raise ValueError("give either steps or episodes\nhint: submit(policy, steps=100)")
-        amount = steps if steps is not None else episodes
-        for name, number in [("steps" if steps is not None else "episodes", amount), ("count", count)]:
-            if isinstance(number, bool) or not isinstance(number, int):
-                raise TypeError(f"{name} must be an integer, got {number!r}")
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+        steps = None if steps is None else checked_count("steps", steps)
+        episodes = None if episodes is None else checked_count("episodes", episodes)
+        count = checked_count("count", count)
         if policy is not None and not isinstance(policy, aktis.ObjectRef):
             if not callable(policy):
                 raise TypeError(

@@ -7,7 +7,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from aktis.simulate._builtin import NativeBatch, checked_seed
+from aktis.simulate._builtin import NativeBatch
+from aktis.simulate._checks import checked_seed
 
 
 def spaces_of(native: Any) -> tuple[Any, Any]:

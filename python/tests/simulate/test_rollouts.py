@@ -204,6 +204,10 @@ def test_bad_networks_are_refused_by_name() -> None:
     )
     with pytest.raises(ValueError, match='no built-in environment "Nothing-v0"\nhint: '):
         Rollouts("Nothing-v0", 2, seed=1)
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got -1"):
+        Rollouts("CartPole-v1", -1)
+    with pytest.raises(ValueError, match="number of environments must be at least 1 and at most 1048576"):
+        Rollouts("CartPole-v1", 2**21)
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         rollouts.collect(0, good)
     assert rollouts.collect(5, good)["rewards"].shape == (5, 2), "none of this has done harm"

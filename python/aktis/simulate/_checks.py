@@ -1,0 +1,26 @@
+"""Checks of arguments that several functions take."""
+
+import secrets
+from typing import Any
+
+
+def checked_count(name: str, value: Any) -> int:
+    """`value` as an integer of at least 1."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    number = int(value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number
+
+
+def checked_seed(seed: int | None) -> int:
+    """The seed, or a random one."""
+    if seed is None:
+        return secrets.randbits(48)
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise TypeError(f"seed must be an integer or None, got {seed!r}")
+    number = int(seed)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"seed must be from 0 to 2**63 - 1, got {number}")
+    return number
