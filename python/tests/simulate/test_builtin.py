@@ -1,5 +1,7 @@
 """The built-in environments are equal to Gymnasium's: episodes, rewards, ends and spaces."""
 
+import doctest
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -182,3 +184,9 @@ def test_bad_requests_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="action of environment 1 is NaN"):
         pendulums.step([[0.0], [np.nan]])
     assert not simulate.is_builtin("LunarLander-v3") and simulate.is_builtin("CartPole-v1")
+
+
+@pytest.mark.parametrize("module", ["_builtin", "_make", "_population", "_rollouts"])
+def test_examples_in_docstrings_run(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"aktis.simulate.{module}"))
+    assert result.attempted > 0 and result.failed == 0
