@@ -13,6 +13,9 @@ from aktis.simulate._make import import_gymnasium
 FAILURES_MAX = 20
 
 
+#: Random actions are drawn for this many steps at once.
+ACTIONS_AHEAD = 64
+
 _NOTHING: dict[str, Any] = {}
 
 
@@ -61,6 +64,11 @@ class SimulatorActor:
             self._replace(index)
         self._observation_space, self._action_space = self._checked_spaces()
         self._shape = self._observation_space.shape
+        batch_space = import_gymnasium().vector.utils.batch_space
+        self._many_actions = batch_space(self._action_space, count * ACTIONS_AHEAD)
+        self._many_actions.seed(seed)
+        self._drawn: Any = None
+        self._actions_left = 0
         self._is_choice = hasattr(self._action_space, "n")
 
     def describe(self) -> tuple[Any, Any]:
@@ -99,7 +107,7 @@ class SimulatorActor:
         step = taken = 0
         while any(left) if recorder is None else step < recorder.steps:
             if policy is None:
-                actions, extras = [self._action_space.sample() for _ in self._envs], _NOTHING
+                actions, extras = self._random_actions(), _NOTHING
             else:
                 actions, extras = self._act(policy, np.stack(self._seen))
             if recorder is not None:
@@ -230,8 +238,15 @@ class SimulatorActor:
                     f"the {name} space {space} is not one array\n"
                     "hint: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
                 )
-        spaces[1].seed(self._seed)
         return spaces
+
+    def _random_actions(self) -> Any:
+        """An action for each environment, drawn ahead for many steps: one by one costs like the step."""
+        if self._actions_left == 0:
+            self._drawn = self._many_actions.sample()
+            self._actions_left = ACTIONS_AHEAD
+        self._actions_left -= 1
+        return self._drawn[self._actions_left :: ACTIONS_AHEAD]
 
 
 def _is_finite(array: Any) -> bool:
