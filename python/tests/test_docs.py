@@ -48,6 +48,7 @@ EXPECTED = {
         "90 calls, 3 requests to the source: 4200 paid",
         "... s, although each call waits for 0.2 s",
     ],
+    "allreduce.py": ["weights: +3.00 -2.00 +0.50", "all workers have the same: True"],
     "streaming.py": [
         "... s  reading 0: ",
         "... s  reading 11: ",
@@ -142,7 +143,10 @@ def check_output(output: str, expected: list[str]) -> None:
         assert any(pattern.fullmatch(other) for other in lines), f"not printed: {line}\n{output}"
 
 
-DOCUMENTS = ["python.md", "coming-from-ray.md", "simulate.md", "learning.md", "train.md", "tune.md"]
+DOCUMENTS = [
+    *("python.md", "coming-from-ray.md"),
+    *("simulate.md", "learning.md", "collective.md", "train.md", "tune.md"),
+]
 SECTIONS = [section for document in DOCUMENTS for section in sections(document)]
 
 
