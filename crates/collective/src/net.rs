@@ -77,7 +77,7 @@ pub(crate) struct Net {
     taken: Mutex<HashMap<Key, PinnedStream>>,
     alarm: Alarm,
     watch: Option<Watch>,
-    port: Option<std::net::SocketAddr>,
+    listener: Arc<TcpListener>,
     acceptor: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -103,9 +103,10 @@ impl Net {
             handshakes: AtomicUsize::new(0),
         });
         let identity = Arc::new(identity);
-        let port = listener.local_addr().ok();
+        let listener = Arc::new(listener);
         let acceptor = {
             let (identity, incoming, cards) = (identity.clone(), incoming.clone(), cards.to_vec());
+            let listener = listener.clone();
             let builder = std::thread::Builder::new().name("aktis-accept".to_owned());
             let run = move || accept_all(&listener, &identity, &incoming, &Arc::new(cards));
             builder.spawn(run).map_err(|error| CollectiveError::Setup(format!("no thread: {error}")))?
@@ -121,7 +122,7 @@ impl Net {
             taken: Mutex::default(),
             alarm: local.alarm().clone(),
             watch: None,
-            port,
+            listener,
             acceptor: Some(acceptor),
         };
         if leaders[position] == rank {
@@ -143,7 +144,8 @@ impl Net {
             let late = || {
                 CollectiveError::Setup(format!(
                     "rank {} waited in vain for rank {leader} to connect\nhint: can its machine reach {:?}?",
-                    self.rank, self.port
+                    self.rank,
+                    self.listener.local_addr()
                 ))
             };
             watched.push((
@@ -319,10 +321,8 @@ impl Drop for Net {
     fn drop(&mut self) {
         self.watch = None;
         self.incoming.closing.store(true, Ordering::SeqCst);
-        // The acceptor waits for a dialler: this is one.
-        if let Some(address) = self.port {
-            let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
-        }
+        // The acceptor waits for a dialler, and gets an error.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
@@ -349,10 +349,16 @@ fn accept_all(
     incoming: &Arc<Incoming>,
     cards: &Arc<Vec<Card>>,
 ) {
-    while let Ok((socket, _)) = listener.accept() {
+    loop {
+        let accepted = listener.accept();
         if incoming.closing.load(Ordering::SeqCst) {
             return;
         }
+        let Ok((socket, _)) = accepted else {
+            // The process may have too many files open for a moment.
+            std::thread::sleep(SLICE);
+            continue;
+        };
         // A stranger that says nothing holds nobody else up, and many of them are refused.
         if incoming.handshakes.fetch_add(1, Ordering::SeqCst) >= HANDSHAKES_MAX {
             incoming.handshakes.fetch_sub(1, Ordering::SeqCst);

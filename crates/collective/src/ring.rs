@@ -3,6 +3,9 @@
 //! In a ring each leader receives from the one before and sends to the one behind, both at once. An array is cut into
 //! stripes, one for each stream, and each stripe into a segment for each leader. A thread of its own sends; blocks go to
 //! it, and come back, through queues. So each block has one owner at a time.
+//!
+//! Invariant: leaders agree on the operation before the first block is sent. Each operation begins with a tree, and the
+//! frames of a tree carry the operation; two leaders that would use different streams meet there.
 
 use crate::element::{DataType, ReduceOp};
 use crate::error::{CollectiveError, Result};
@@ -52,20 +55,20 @@ impl Net {
             finish(data_type, op, array, count);
             return self.tree_broadcast(0, array, guard);
         }
+        self.barrier(guard)?;
         let stripes = stripes(array, &self.even_segments(array.len()));
         self.run(stripes, Plan::Reduce { data_type, op, count }, guard)
     }
 
     /// Each leader has filled the segment of its position; all get all.
     pub(crate) fn all_gather(&self, array: &mut [u8], segments: &[usize], guard: &Guard<'_>) -> Result<()> {
-        if array.is_empty() {
-            return self.barrier(guard);
-        }
+        self.barrier(guard)?;
         self.run(stripes(array, segments), Plan::Gather, guard)
     }
 
     /// All get the array of the leader at position `root`.
     pub(crate) fn broadcast(&self, root: usize, array: &mut [u8], guard: &Guard<'_>) -> Result<()> {
+        self.barrier(guard)?;
         if array.len() <= TREE_BYTES_MAX {
             return self.tree_broadcast(root, array, guard);
         }

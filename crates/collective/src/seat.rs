@@ -8,17 +8,19 @@
 
 use crate::error::{CollectiveError, Result};
 use crate::group::Group;
-use crate::local::{Local, slot_bytes};
+use crate::local::{Local, has_ended, slot_bytes};
 use crate::net::Net;
 use aktis_io::PinnedIdentity;
-use aktis_store::Board;
 use aktis_store::board::BOARD_MEMBERS_MAX;
+use aktis_store::{Board, Presence};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -31,6 +33,8 @@ use std::time::{Duration, Instant};
 pub const MEMBERS_MAX: usize = 4096;
 /// How long a stranger at the Unix socket may take to say who it is.
 const INTRODUCTION: Duration = Duration::from_secs(2);
+/// How often a member that waits for others to join looks after them.
+const SLICE: Duration = Duration::from_millis(50);
 
 type Secret = [u8; 16];
 
@@ -38,6 +42,7 @@ type Secret = [u8; 16];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     place: String,
+    pid: u32,
     socket: String,
     secret: Secret,
     address: Option<SocketAddr>,
@@ -107,7 +112,14 @@ impl Seat {
         };
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let fingerprint = identity.fingerprint();
-        let card = Card { place: place.to_owned(), socket: name, secret, address, fingerprint };
+        let card = Card {
+            place: place.to_owned(),
+            pid: std::process::id(),
+            socket: name,
+            secret,
+            address,
+            fingerprint,
+        };
         Ok(Self { card, identity, socket, listener })
     }
 
@@ -135,11 +147,11 @@ impl Seat {
         }
         let deadline = Instant::now() + options.timeout;
         let board = if ranks[0] == rank {
-            self.serve_board(&ranks, cards, deadline)
+            self.serve_board(&ranks, cards, deadline, &options)
         } else {
             self.fetch_board(rank, &ranks, cards, deadline)
         }?;
-        let local = wait_for_members(board, ranks, deadline)?;
+        let local = wait_for_members(board, ranks, cards, deadline, &options)?;
         let net = match (places.len(), self.listener) {
             (1, _) => None,
             (_, None) => {
@@ -156,15 +168,22 @@ impl Seat {
     }
 
     /// Makes the board and gives it to the other members on this machine.
-    fn serve_board(&self, ranks: &[usize], cards: &[Card], deadline: Instant) -> Result<Board> {
+    fn serve_board(
+        &self,
+        ranks: &[usize],
+        cards: &[Card],
+        deadline: Instant,
+        options: &crate::Options,
+    ) -> Result<Board> {
         let setup =
             |error: io::Error| CollectiveError::Setup(format!("no shared memory for the group: {error}"));
         let board = Board::create(ranks.len(), 0, slot_bytes(ranks.len())).map_err(setup)?;
         let mut missing: Vec<usize> = ranks[1..].to_vec();
         self.socket.set_nonblocking(true).map_err(setup)?;
         while !missing.is_empty() {
-            if !wait_readable(self.socket.as_fd(), deadline) {
-                return Err(late(ranks[0], &missing));
+            if !wait_readable(self.socket.as_fd(), deadline.min(Instant::now() + SLICE)) {
+                look_after(ranks[0], &missing, cards, deadline, options)?;
+                continue;
             }
             let Ok((stream, _)) = self.socket.accept() else { continue };
             if let Some(rank) = introduction(&stream, &missing, cards)
@@ -272,14 +291,43 @@ fn late(rank: usize, missing: &[usize]) -> CollectiveError {
     ))
 }
 
-fn wait_for_members(board: Board, ranks: Vec<usize>, deadline: Instant) -> Result<Local> {
+/// Whether to go on waiting for members on this machine that have not come yet.
+fn look_after(
+    rank: usize,
+    missing: &[usize],
+    cards: &[Card],
+    deadline: Instant,
+    options: &crate::Options,
+) -> Result<()> {
+    for other in missing {
+        let pid = i32::try_from(cards[*other].pid).ok().and_then(Pid::from_raw);
+        let process = pid.ok_or(Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        if matches!(process, Err(Errno::SRCH)) || process.is_ok_and(|process| has_ended(&process)) {
+            let reason =
+                format!("its process (pid {}) has ended before the group was made", cards[*other].pid);
+            return Err(CollectiveError::MemberDied { rank: *other, reason });
+        }
+    }
+    if (options.interrupted)() {
+        return Err(CollectiveError::Interrupted { rank });
+    }
+    if Instant::now() >= deadline { Err(late(rank, missing)) } else { Ok(()) }
+}
+
+fn wait_for_members(
+    board: Board,
+    ranks: Vec<usize>,
+    cards: &[Card],
+    deadline: Instant,
+    options: &crate::Options,
+) -> Result<Local> {
     while !board.wait_for_members() {
         if let Some(bytes) = board.alarm().failure() {
             return Err(CollectiveError::decode(&bytes));
         }
-        if Instant::now() >= deadline {
-            return Err(late(ranks[board.own()], &ranks[1..]));
-        }
+        let absent = |place: &usize| board.presence(*place) == Presence::Absent;
+        let missing: Vec<usize> = (0..ranks.len()).filter(absent).map(|place| ranks[place]).collect();
+        look_after(ranks[board.own()], &missing, cards, deadline, options)?;
     }
     Local::new(board, ranks)
 }

@@ -74,8 +74,13 @@ fn members_are_processes() {
                 let cards: Vec<Card> =
                     words.map(|word| Card::from_bytes(&bytes(word)).expect("a card")).collect();
                 let joined = seat.take().expect("open before").join(rank, &cards, Options::default());
-                println!("member:{}", if joined.is_ok() { "joined" } else { "failed" });
-                group = joined.ok();
+                match joined {
+                    Ok(joined) => {
+                        println!("member:joined");
+                        group = Some(joined);
+                    }
+                    Err(error) => println!("member:{}", error.to_string().replace('\n', " ")),
+                }
             }
             "sum" => {
                 let mut array = vec![1.0_f32; rest.parse().expect("a length")];
@@ -162,4 +167,16 @@ fn a_member_may_die_in_the_middle_of_an_operation() {
         kill_one(&["a", "a", "a"], round, 40_000_000, true);
         kill_one(&["a", "b", "b"], round, 4_000_000, true);
     }
+}
+
+#[test]
+fn a_member_that_dies_before_it_joins_is_named() {
+    let mut members: Vec<Member> = (0..3).map(|_| Member::start("a")).collect();
+    members.iter_mut().for_each(|member| member.say("open"));
+    let cards: Vec<String> = members.iter().map(Member::hear).collect();
+    let mut dead = members.remove(1);
+    dead.child.kill().expect("killed");
+    dead.child.wait().expect("ended");
+    members[0].say(&format!("join 0 {}", cards.join(" ")));
+    assert!(members[0].hear().contains("rank 1 is gone"));
 }

@@ -181,6 +181,19 @@ fn members_that_disagree_are_told_how() {
             assert!(error.contains("of 11 float32") && error.contains("of 10 float32"), "{error}");
         }
     }
+    // Leaders that would use other streams for these find out as well.
+    for length in [1, 500_000] {
+        let errors = run_with(&["a", "b", "c"], Duration::from_secs(20), |group| {
+            let mut array = vec![1_u8; if group.rank() == 1 { length } else { 2_000_000 }];
+            group.all_reduce(&mut array, ReduceOp::Sum).expect_err("they disagree").to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains("members disagree")), "{errors:?}");
+        let errors = run_with(&["a", "b"], Duration::from_secs(20), |group| {
+            let root = group.rank();
+            group.broadcast(&mut vec![1_u8; length], root).expect_err("they disagree").to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains("from rank 0")), "{errors:?}");
+    }
     let errors = run_with(&["a", "a"], Duration::from_secs(20), |group| {
         let done = if group.rank() == 0 { group.barrier() } else { group.broadcast(&mut [1_u8], 0) };
         done.expect_err("they disagree").to_string()
