@@ -75,6 +75,7 @@ class Group:
         self._timeout = timeout
         self._address = address
         self._generation = generation
+        self._dead: set[int] = set()
 
     def __enter__(self) -> "Group":
         return self
@@ -194,7 +195,6 @@ class Group:
         `timeout` seconds, and go on without it then.
         """
         _, _, seconds = _checked(1, 0, timeout)
-        dead: list[int] = []
         try:
             # A broken group says why at once; a whole one loses nothing by it.
             self._native.set_timeout(0.0)
@@ -202,16 +202,23 @@ class Group:
         except CollectiveFailure as failure:
             error = exception_of(failure)
             if isinstance(error, MemberDiedError) and error.rank is not None:
-                dead.append(error.rank)
-        generation = self._generation + 1
+                self._dead.add(error.rank)
+        # Each attempt has a meeting of its own.
+        self._generation += 1
         seat = _open(self._address)
-        meeting = f"{self.name}#{generation}"
-        with translated():
-            found, actor = _meeting.regroup(meeting, self.rank, self.world_size, dead, seat.card(), seconds)
-            rank = list(found).index(self.rank)
-            native = seat.join(rank, list(found.values()), self._timeout)
+        meeting = f"{self.name}#{self._generation}"
+        dead = sorted(self._dead)
+        found, actor = _meeting.regroup(meeting, self.rank, self.world_size, dead, seat.card(), seconds)
+        old_ranks = list(found)
+        try:
+            native = seat.join(old_ranks.index(self.rank), list(found.values()), self._timeout)
+        except CollectiveFailure as failure:
+            error = exception_of(failure)
+            if isinstance(error, MemberDiedError) and error.rank is not None:
+                self._dead.add(old_ranks[error.rank])
+            raise error from None
         self._native.close()
-        return Group(self.name, native, actor, self._timeout, self._address, generation)
+        return Group(self.name, native, actor, self._timeout, self._address, self._generation)
 
     def destroy(self) -> None:
         """Leaves the group. Members that still count on this one get `MemberDiedError`."""
