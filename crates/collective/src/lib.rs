@@ -22,7 +22,7 @@
 //!         Self::default()
 //!     }
 //!     fn open(&mut self) -> Card {
-//!         let seat = Seat::open(&aktis::node().to_string(), None).unwrap();
+//!         let seat = Seat::open(&aktis::node().unwrap().to_string(), None).unwrap();
 //!         self.seat.insert(seat).card().clone()
 //!     }
 //!     fn join(&mut self, rank: usize, cards: Vec<Card>) {
