@@ -18,7 +18,7 @@ use crate::runtime::{Inner, Runtime};
 use crate::wait::{Found, value_of};
 use aktis_logic::machine::remote_node::{Claimed, LocalAnswer, LocalEvent, answer_message};
 use aktis_logic::machine::submitter::Route;
-use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind, Stored, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
@@ -441,9 +441,13 @@ impl Bridge {
         self.runtime.0.adopt_actor(actor)
     }
 
-    /// Has it said, by [`LocalEvent::ActorChanged`], how an actor is; what becomes of it is said anyway.
+    /// Has it said, by [`LocalEvent::ActorChanged`], that an actor is alive or dead; each change is said anyway. Nothing is said
+    /// of a new handle's actor, whose place the node has yet to tell: it would count as an actor that takes no calls any more.
     pub fn look_at(&self, actor: &ActorHandle) {
         let place = self.runtime.0.place_of(&actor.entry);
+        if let ActorPlace::Pending(_) = place {
+            return;
+        }
         self.queue.push(LocalEvent::ActorChanged { actor: actor.entry.id, place });
         self.queue.wake();
     }

@@ -15,6 +15,7 @@ mod tasks;
 
 use crate::random::Random;
 use crate::world::DRIVER;
+use aktis_logic::machine::remote_node::PlantedBug;
 use aktis_protocol::ObjectId;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::Frame;
@@ -35,6 +36,8 @@ struct Cluster {
     /// Whether links and nodes fail.
     faults: bool,
     trace: bool,
+    /// A bug that all proxies have.
+    planted: Option<PlantedBug>,
     frames: Frames,
 }
 
@@ -44,10 +47,16 @@ pub type Frames = BTreeMap<String, u64>;
 /// Runs `steps` random events from a seed, then lets everything come to its end. Panics if something is wrong; gives what
 /// has crossed.
 pub fn run(seed: u64, steps: u32, trace: bool) -> Frames {
+    run_with(seed, steps, trace, None)
+}
+
+/// The same, with a bug in all proxies.
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<PlantedBug>) -> Frames {
     let mut random = Random::new(seed);
     let faults = random.chance(50);
     let sites = (0..SITES).map(|_| Site::new(random.chance(50))).collect();
-    let mut cluster = Cluster { sites, wires: BTreeMap::new(), random, faults, trace, frames: Frames::new() };
+    let mut cluster =
+        Cluster { sites, wires: BTreeMap::new(), random, faults, trace, planted, frames: Frames::new() };
     for (one, other) in pairs() {
         cluster.link(one, other);
     }
@@ -67,8 +76,8 @@ impl Cluster {
     fn link(&mut self, one: usize, other: usize) {
         self.sites[one].world().trace = self.trace;
         self.sites[other].world().trace = self.trace;
-        self.sites[one].link(other);
-        self.sites[other].link(one);
+        self.sites[one].link(other, self.planted);
+        self.sites[other].link(one, self.planted);
     }
 
     fn unlink(&mut self, one: usize, other: usize) {
@@ -102,9 +111,19 @@ impl Cluster {
             }
             98 if self.faults && self.random.chance(15) => self.fail_one(site),
             98 => self.sites[site].make_calls(&mut self.random),
+            99 => self.seek_actor(site),
             _ => {}
         }
         self.send(site);
+    }
+
+    /// The driver of a node looks for an actor of another one.
+    fn seek_actor(&mut self, index: usize) {
+        let Some(other) = self.sites[index].pick_link(&mut self.random) else { return };
+        let actors: Vec<_> = self.sites[other].tasks.kept().collect();
+        if let Some(actor) = self.random.pick(&actors) {
+            self.sites[index].seek_actor(other, actor);
+        }
     }
 
     /// A process of a node reads a message of its node.

@@ -27,6 +27,7 @@ mod leases;
 mod local_node;
 mod objects;
 mod outgoing;
+mod planted;
 mod programs;
 mod received;
 
@@ -46,6 +47,7 @@ use leases::Leases;
 pub use local_node::{
     Claimed, LocalAnswer, LocalEvent, LocalNode, LocalProcesses, SubmitError, answer_message,
 };
+pub use planted::PlantedBug;
 use programs::Programs;
 use received::ReceivedTasks;
 use std::collections::BTreeMap;
@@ -143,6 +145,7 @@ pub struct RemoteNode<N: LocalNode> {
     cells: Vec<usize>,
     /// Whether the node has said that it ends.
     node_ends: bool,
+    planted: Option<PlantedBug>,
 }
 
 impl<N: LocalNode> RemoteNode<N> {
@@ -168,7 +171,17 @@ impl<N: LocalNode> RemoteNode<N> {
             events: VecDeque::new(),
             cells: (0..cells).collect(),
             node_ends: false,
+            planted: None,
         }
+    }
+
+    /// From now on the proxy has this bug, in builds with debug assertions.
+    pub fn plant(&mut self, bug: PlantedBug) {
+        self.planted = Some(bug);
+    }
+
+    fn has_bug(&self, bug: PlantedBug) -> bool {
+        cfg!(debug_assertions) && self.planted == Some(bug)
     }
 
     /// The port.
@@ -337,7 +350,8 @@ impl<N: LocalNode> RemoteNode<N> {
     pub fn on_link_ended(&mut self, now: Time, cause: &DeathCause) {
         self.now = now;
         // Submitters find those with a cell by themselves when they hear of the death, as with any process.
-        let unseen = |sent: &Sent| sent.lease.is_some() && sent.cell.is_none();
+        let is_told = !self.has_bug(PlantedBug::UnseenTasks);
+        let unseen = |sent: &Sent| sent.lease.is_some() && sent.cell.is_none() && is_told;
         for sent in std::mem::take(&mut self.sent).into_values().filter(unseen) {
             self.lose(&sent, Some(cause.clone()));
         }
@@ -351,7 +365,9 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// A process that has not read its answers by now learns that they are lost.
     pub fn end(&mut self, cause: &DeathCause) {
-        self.backlog.end(&self.node, cause);
+        if !self.has_bug(PlantedBug::LostBacklog) {
+            self.backlog.end(&self.node, cause);
+        }
     }
 
     /// Panics if an invariant is broken.

@@ -7,7 +7,7 @@ use aktis_logic::machine::remote_node::Claimed;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{Message, TaskHeader};
 use aktis_protocol::peer::{PeerCall, Ticket};
-use aktis_protocol::{LeaseId, ProcessSlot, ProgramId, ShapeId, TaskId, TaskKey};
+use aktis_protocol::{ActorId, LeaseId, ProcessSlot, ProgramId, ShapeId, TaskId, TaskKey};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The shape of all tasks.
@@ -70,6 +70,8 @@ pub(super) struct Memory {
     pub(super) has_program: bool,
     /// Programs that are being added, and the proxies that wait for that.
     pub(super) adding: Vec<(ProcessSlot, ProgramId)>,
+    /// Actors that the driver has looked for, and holds from now on.
+    pub(super) found: Vec<ActorId>,
     last_key: u32,
     last_lease: u64,
 }
@@ -86,6 +88,7 @@ impl Memory {
             no_queue: false,
             has_program,
             adding: Vec::new(),
+            found: Vec::new(),
             last_key: 0,
             last_lease: 0,
         }

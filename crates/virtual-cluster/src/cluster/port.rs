@@ -453,11 +453,16 @@ impl LocalNode for VirtualProcess {
     fn look_at(&self, handle: &Handle) {
         let actor = handle.actor();
         let place = self.tables.borrow().actors[&actor].place.clone();
+        if let ActorPlace::Pending(_) = place {
+            return;
+        }
         self.push_event(LocalEvent::ActorChanged { actor, place });
     }
 
     fn on_actor_found(&self, actor: ActorId) {
-        unreachable!("{actor:?}: virtual drivers do not look for names")
+        let mut memory = self.memory.borrow_mut();
+        memory.send(DRIVER, ToNode::ActorHeld { actor });
+        memory.found.push(actor);
     }
 
     fn knows_program(&self, _program: ProgramId) -> bool {

@@ -10,7 +10,9 @@ use super::tasks::Tasks;
 use crate::random::Random;
 use crate::world::{DRIVER, World, killed};
 use aktis_logic::machine::node::{Guest, NodeConfig, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
-use aktis_logic::machine::remote_node::{LocalEvent, LocalProcesses, RemoteNode};
+use aktis_logic::machine::remote_node::{
+    LocalEvent, LocalProcesses, PlantedBug, RemoteNode, RemoteNodeCounts,
+};
 use aktis_protocol::control::{FromNode, Lease, RequestId, SharedValue, ToNode};
 use aktis_protocol::hot::TaskHeader;
 use aktis_protocol::peer::Frame;
@@ -99,14 +101,15 @@ impl Site {
     }
 
     /// There is a link to another node.
-    pub(super) fn link(&mut self, other: usize) {
+    pub(super) fn link(&mut self, other: usize, planted: Option<PlantedBug>) {
         let guest = Guest::Peer(NodeId::from_words([other as u64, 0]));
         let slot = self.world().attach(guest).expect("there is a place");
         self.world().send(slot, ToNode::Started);
         let port = VirtualProcess::new(slot, self.memory.clone());
         let definition = Shape::default();
         port.push_event(LocalEvent::Order(FromNode::ShapeTold { shape: SHAPE, definition }));
-        let machine = RemoteNode::new(port.clone(), CELLS);
+        let mut machine = RemoteNode::new(port.clone(), CELLS);
+        planted.into_iter().for_each(|bug| machine.plant(bug));
         self.proxies.insert(other, Proxy { port, machine });
     }
 
@@ -155,6 +158,13 @@ impl Site {
         proxy.machine.begin_turn();
         proxy.machine.on_frame(now, frame);
         proxy.settle();
+        let found = std::mem::take(&mut self.memory.borrow_mut().found);
+        found.into_iter().for_each(|actor| self.tasks.handles.entry(actor).or_default().used = true);
+    }
+
+    /// The driver looks for an actor of another node by its name.
+    pub(super) fn seek_actor(&mut self, other: usize, actor: ActorId) {
+        self.proxies.get_mut(&other).expect("a link").machine.seek_actor(actor);
     }
 
     /// The link to another node has room, or not; time has passed.
@@ -433,10 +443,7 @@ impl Site {
             .collect();
         for (other, proxy) in &self.proxies {
             let counts = proxy.machine.counts();
-            let idle = aktis_logic::machine::remote_node::RemoteNodeCounts {
-                tickets: counts.tickets,
-                ..Default::default()
-            };
+            let idle = RemoteNodeCounts { tickets: counts.tickets, ..Default::default() };
             let held = proxy.port.holds();
             if counts != idle || held > 0 || proxy.port.has_events() {
                 left.push(format!("proxy for {other}: {counts:?}, {held} held"));

@@ -14,6 +14,9 @@ use aktis_protocol::peer::{Inside, PeerArgument};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ObjectId, ProcessSlot, TaskKey};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How a call ends whose actor takes no calls any more.
+const LOST_WITH_ACTOR: &str = "lost with its actor";
+
 /// How often a task is started again.
 const RETRIES: u32 = 5;
 
@@ -31,7 +34,7 @@ pub(super) struct Pending {
 /// A handle of an actor.
 #[derive(Debug, Default)]
 pub(super) struct DriverHandle {
-    used: bool,
+    pub(super) used: bool,
     /// How many tasks and calls that were submitted have it as an argument, or call it.
     passed: u32,
     place: Option<ActorPlace>,
@@ -41,8 +44,8 @@ pub(super) struct DriverHandle {
 #[derive(Default)]
 pub(super) struct Tasks {
     pub(super) pending: BTreeMap<TaskKey, Pending>,
-    /// Tasks and calls that are over.
-    finished: BTreeSet<TaskKey>,
+    /// Tasks and calls that are over, and how they ended.
+    finished: BTreeMap<TaskKey, &'static str>,
     pub(super) handles: BTreeMap<ActorId, DriverHandle>,
     /// Actors that live in this driver.
     pub(super) living: BTreeSet<ActorId>,
@@ -54,6 +57,13 @@ impl Tasks {
     /// Whether an actor lives here, and the driver holds it.
     pub(super) fn keeps(&self, actor: ActorId) -> bool {
         self.living.contains(&actor) && self.handles.get(&actor).is_some_and(|handle| handle.used)
+    }
+}
+
+impl Tasks {
+    /// The actors that live here, and that the driver holds.
+    pub(super) fn kept(&self) -> impl Iterator<Item = ActorId> {
+        self.living.iter().copied().filter(|actor| self.keeps(*actor))
     }
 }
 
@@ -207,7 +217,7 @@ impl Site {
         if let Some(place) = memory.lane.iter().position(|task| task.key == key) {
             memory.lane.remove(place);
             drop(memory);
-            return self.finish(key);
+            return self.finish(key, "cancelled in the lane");
         }
         drop(memory);
         let force = pending.call.is_none() && random.chance(50);
@@ -219,9 +229,9 @@ impl Site {
     }
 
     /// A task or call is over: what it has passed on is released.
-    fn finish(&mut self, key: TaskKey) {
+    fn finish(&mut self, key: TaskKey, how: &'static str) {
         let Pending { call, objects, actors, .. } = self.tasks.pending.remove(&key).expect("it is pending");
-        assert!(self.tasks.finished.insert(key), "{key:?} finishes twice");
+        assert_eq!(self.tasks.finished.insert(key, how), None, "{key:?} finishes twice");
         for object in objects {
             self.references.get_mut(&object).expect("the task holds it").passed -= 1;
         }
@@ -245,8 +255,11 @@ impl Site {
             return;
         }
         let key = message.key;
-        let is_stale = !self.tasks.pending.contains_key(&key);
-        assert!(!is_stale, "{key:?} has an answer and is over");
+        match self.tasks.finished.get(&key) {
+            // The caller heard that the actor is away after the proxy, which still got this call.
+            Some(&LOST_WITH_ACTOR) => return self.drop_answer(message, payload),
+            finished => assert_eq!(finished, None, "{key:?} has an answer and is over"),
+        }
         let cancelled = self.tasks.pending[&key].cancelled;
         let object = match ValueForm::from_u8(message.form).expect("a form") {
             ValueForm::Stored => {
@@ -274,7 +287,21 @@ impl Site {
         if let Some(object) = object {
             self.references.entry(object).or_default().used = true;
         }
-        self.finish(key);
+        self.finish(key, "answered");
+    }
+
+    /// The driver does not want a value that the node counts it as a holder of.
+    fn drop_answer(&mut self, message: &Message, payload: &[u8]) {
+        let object = match ValueForm::from_u8(message.form) {
+            Some(ValueForm::Stored) => Stored::from_payload(payload).map(|stored| stored.object),
+            Some(ValueForm::Inline) if message.contains != 0 => {
+                split_references(payload).map(|(object, _)| object)
+            }
+            _ => None,
+        };
+        if let Some(object) = object.filter(|object| !self.references.contains_key(object)) {
+            self.tell(ToNode::Released { object });
+        }
     }
 
     /// A task was lost, or returned: it is submitted again.
@@ -285,7 +312,7 @@ impl Site {
         }
         pending.task.attempt += 1;
         if pending.cancelled || pending.task.attempt > RETRIES {
-            return self.finish(key);
+            return self.finish(key, "lost for the last time");
         }
         let task = pending.task.clone();
         self.memory.borrow_mut().lane.push_front(task);
@@ -316,6 +343,11 @@ impl Site {
         drop(memory);
         lost.into_iter().for_each(|(key, attempt)| self.retry(key, attempt));
         self.lose_calls(|_, given_to| given_to == process);
+        // Its place may be another's before the node says where its actors are.
+        let lived_there = |place: &mut ActorPlace| matches!(place, ActorPlace::Alive { process: host, .. } if *host == process);
+        for handle in self.tasks.handles.values_mut() {
+            handle.place.take_if(lived_there);
+        }
         self.tell(ToNode::DeathHandled { process });
     }
 
@@ -324,7 +356,7 @@ impl Site {
         let lost = |pending: &Pending| pending.call.is_some_and(|(actor, process)| is_lost(actor, process));
         let keys: Vec<_> =
             self.tasks.pending.iter().filter(|(_, pending)| lost(pending)).map(|(&key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.finish(key));
+        keys.into_iter().for_each(|key| self.finish(key, LOST_WITH_ACTOR));
     }
 
     /// The node says where an actor is.

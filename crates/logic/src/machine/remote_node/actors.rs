@@ -1,6 +1,6 @@
 //! Actors that both nodes know: hosted for the other side, or known to it by their handles.
 
-use super::{LocalNode, RemoteNode, Sent};
+use super::{LocalNode, PlantedBug, RemoteNode, Sent};
 use aktis_protocol::actors::{ActorPlace, ActorSpec};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
@@ -295,8 +295,9 @@ impl<N: LocalNode> RemoteNode<N> {
     /// No process here holds an actor that the other side had exported so often when the node decided that. If the other side
     /// has exported it again since, the rest stays.
     pub(super) fn release_imports(&mut self, actor: ActorId, count: u64) {
+        let releases_all = self.has_bug(PlantedBug::ReleaseAllActorImports);
         let Some(imports) = self.actors.imports.get_mut(&actor) else { return };
-        let count = count.min(*imports);
+        let count = if releases_all { *imports } else { count.min(*imports) };
         *imports -= count;
         if *imports == 0 {
             self.actors.imports.remove(&actor);
@@ -314,7 +315,9 @@ impl<N: LocalNode> RemoteNode<N> {
     pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
         self.actors.aways_received += 1;
         self.forget_calls(actor);
-        self.tell_of_actor(actor, ToNode::ActorAway { actor, reason });
+        if !self.has_bug(PlantedBug::SilentAway) {
+            self.tell_of_actor(actor, ToNode::ActorAway { actor, reason });
+        }
     }
 
     pub(super) fn on_actor_back(&mut self, actor: ActorId) {

@@ -4,7 +4,7 @@ use super::backlog::About;
 use super::local_node::{SubmitError, answer_message};
 use super::programs::ProgramWork;
 use super::received::Received;
-use super::{LocalNode, RemoteNode};
+use super::{LocalNode, PlantedBug, RemoteNode};
 use crate::Time;
 use aktis_protocol::hot::{MessageKind, Stored, ValueForm, payload_with_references};
 use aktis_protocol::peer::{Frame, Inside, PeerCall, PeerValue, Ticket};
@@ -132,6 +132,9 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// No process wants a value from the other side any more: what that has exported with it is released at once.
     fn release_value(&mut self, value: &PeerValue) {
+        if self.has_bug(PlantedBug::KeptValues) {
+            return;
+        }
         let (object, inside) = match value {
             PeerValue::Inline { inside, .. } => (None, inside),
             PeerValue::Stored { object, inside, .. } => (Some(object), inside),

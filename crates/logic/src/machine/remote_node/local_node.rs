@@ -219,7 +219,8 @@ pub trait LocalNode: LocalProcesses {
     /// A handle of an actor that this node knows.
     fn hold_actor(&self, actor: ActorId) -> Self::Actor;
 
-    /// Has it said, by [`LocalEvent::ActorChanged`], how an actor is; each change is said anyway.
+    /// Has it said, by [`LocalEvent::ActorChanged`], that an actor is alive or dead; each change is said anyway. Nothing is
+    /// said while it is pending: a proxy takes every actor for that until it hears otherwise, and a handle may be new.
     fn look_at(&self, actor: &Self::Actor);
 
     /// An actor that was looked up by its name is known here now.

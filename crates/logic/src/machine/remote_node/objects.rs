@@ -1,7 +1,7 @@
 //! Objects that both nodes know: exported, imported, asked for, and released.
 
 use super::received::Received;
-use super::{LocalAnswer, LocalNode, RemoteNode};
+use super::{LocalAnswer, LocalNode, PlantedBug, RemoteNode};
 use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::peer::{Frame, Inside, PeerArgument, PeerValue};
 use aktis_protocol::{Failure, FailureKind, ObjectId, ProcessSlot, limits};
@@ -43,6 +43,7 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// The other side has released an object that was exported to it so often; it may have been exported again since.
     pub(super) fn on_released(&mut self, object: ObjectId, count: u64) {
+        let count = if self.has_bug(PlantedBug::ReleaseAllExports) { u64::MAX } else { count };
         drop(self.exports.on_released(object, count));
     }
 
@@ -159,7 +160,10 @@ impl<N: LocalNode> RemoteNode<N> {
         let value = loop {
             let Some(reference) = self.exports.get(object).cloned() else { break unknown(object) };
             let Some(value) = self.node.value_of(&reference) else {
-                return self.exports.on_wanted(object);
+                if !self.has_bug(PlantedBug::ForgottenWaiter) {
+                    self.exports.on_wanted(object);
+                }
+                return;
             };
             match value {
                 SharedValue::Inline { bytes, .. } => break self.inline(object, &bytes),

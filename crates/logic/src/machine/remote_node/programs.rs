@@ -3,7 +3,7 @@
 //! Tasks and actors of a program wait until the program is here. Their arguments are imported and held when they arrive:
 //! the other side says what becomes of an imported actor or object without waiting for the program.
 
-use super::{LocalNode, RemoteNode};
+use super::{LocalNode, PlantedBug, RemoteNode};
 use crate::Time;
 use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::peer::{Frame, PeerArgument, PeerCall, Ticket};
@@ -91,13 +91,19 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// Does what the other side wants, now or when its program is here.
     pub(super) fn await_program(&mut self, work: ProgramWork) {
-        self.import_arguments(work.arguments());
+        let is_late = self.has_bug(PlantedBug::LateImports);
+        if !is_late {
+            self.import_arguments(work.arguments());
+        }
         let program = work.program();
         let is_coming = self.programs.coming.contains_key(&program);
         if !is_coming && self.has_program(program) {
+            if is_late {
+                self.import_arguments(work.arguments());
+            }
             return self.carry_out(work);
         }
-        let held = self.node.arguments(work.arguments());
+        let held = self.node.arguments(if is_late { &[] } else { work.arguments() });
         let coming = self.programs.coming.entry(program).or_default();
         coming.waiting.push(Waiting { work, _held: held });
         if !is_coming {
@@ -125,7 +131,8 @@ impl<N: LocalNode> RemoteNode<N> {
             |work: &ProgramWork| matches!(work, ProgramWork::Task { ticket, .. } if *ticket == cancelled);
         let unqueued = self.unqueued.iter().position(|(_, ticket)| *ticket == cancelled);
         let unqueued = unqueued.and_then(|place| self.unqueued.remove(place)).is_some();
-        if unqueued || self.take_waiting(is_it).is_some() {
+        let waited = self.take_waiting(is_it).is_some() && !self.has_bug(PlantedBug::SilentCancel);
+        if unqueued || waited {
             self.refuse_task(cancelled, FailureKind::Cancelled, "it was cancelled".to_owned());
         }
     }
@@ -207,6 +214,9 @@ impl<N: LocalNode> RemoteNode<N> {
         }
         let coming = self.programs.coming.remove(&program).unwrap_or_default();
         for Waiting { work, _held } in coming.waiting {
+            if self.has_bug(PlantedBug::LateImports) {
+                self.import_arguments(work.arguments());
+            }
             self.carry_out(work);
         }
     }

@@ -1,6 +1,6 @@
 //! Tasks and calls that were received, until their last answers.
 
-use super::{LocalNode, Map, RemoteNode};
+use super::{LocalNode, Map, PlantedBug, RemoteNode};
 use aktis_protocol::peer::{PeerCall, Ticket};
 use aktis_protocol::{ActorId, ObjectId, ProcessSlot, TaskId, TaskKey};
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ impl<N: LocalNode> RemoteNode<N> {
     /// The return values of a task or call that were exported already. To be asked before it can run. Items of a stream are
     /// not exported before they are given.
     pub(super) fn known_returns(&self, call: &PeerCall) -> KnownReturns<N::Object> {
-        if call.stream_ahead > 0 {
+        if call.stream_ahead > 0 || self.has_bug(PlantedBug::UnheldReturns) {
             return KnownReturns::new();
         }
         let known = |index| Some((index, self.node.held(call.task.returns(index))?));
@@ -139,6 +139,9 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// An object was exported by either side: if a received task returns it, this process holds it until then.
     pub(super) fn keep_exported_return(&mut self, object: ObjectId) {
+        if self.has_bug(PlantedBug::UnheldReturns) {
+            return;
+        }
         if let Some(received) = self.received.maker_of(object) {
             received.known.entry(object.index()).or_insert_with(|| self.node.hold(object));
         }
