@@ -111,15 +111,24 @@ impl Tables {
     }
 
     /// The running jobs of nodes that have left are lost, and the rows of their programs go.
+    /// The head is told when that is done.
     pub(super) fn end_programs(&self, left: &BTreeSet<NodeId>, members: BTreeSet<NodeId>) {
+        let ended = Arc::new(ProgramsEnded { clock: self.clock.clone(), left: left.clone() });
         for node in left {
+            let ended = ended.clone();
             let gone = |(key, _)| Change::RowDeleted { table: Table::Programs, key };
-            let revise = move |rows: Vec<_>| rows.into_iter().map(gone).collect();
+            let revise = move |rows: Vec<_>| {
+                let _ = &ended;
+                rows.into_iter().map(gone).collect()
+            };
             revise_rows(&self.store, &self.writer, (Table::Programs, programs_of(*node), None), revise);
         }
         let mut jobs = NodesLeft::new(left.clone(), members);
         let all = (Table::Jobs, Key(Vec::new()), None);
-        let revise = move |rows| jobs.on_rows(rows, unix_microseconds() / 1000);
+        let revise = move |rows| {
+            let _ = &ended;
+            jobs.on_rows(rows, unix_microseconds() / 1000)
+        };
         revise_rows(&self.store, &self.writer, all, revise);
     }
 
@@ -258,6 +267,19 @@ fn revise_rows(
             revise_rows(&next, &writer, (table, prefix, last), revise);
         }
     });
+}
+
+/// Tells the head that programs are ended, when the last change for that was made and this is dropped.
+struct ProgramsEnded {
+    clock: Arc<Clock>,
+    left: BTreeSet<NodeId>,
+}
+
+impl Drop for ProgramsEnded {
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        self.clock.tell(HeadInput::ProgramsEnded { left });
+    }
 }
 
 struct Events(Arc<Clock>);

@@ -20,7 +20,9 @@
 //! 2. A message counts only on the link over which its sender has joined last, and within the sender's present membership.
 //! 3. A name has one actor, in the care of one node, and the names of each node are indexed.
 //! 4. Each linked member is in the membership, with the epoch that it was given.
-//! 5. A departed node appears once among the nodes whose names are kept for a takeover.
+//! 5. A node that joins again is welcomed only after the programs of its last membership are ended: what it tells of its
+//!    jobs and programs then is not overwritten.
+//! 6. A departed node appears once among the nodes whose names are kept for a takeover.
 
 mod jobs;
 mod members;
@@ -104,6 +106,11 @@ pub enum HeadInput {
         /// Why it was refused, if it was.
         outcome: Result<(), String>,
     },
+    /// A [`HeadEffect::EndPrograms`] is done: its changes come before all that are made from now on.
+    ProgramsEnded {
+        /// The nodes that had left.
+        left: BTreeSet<NodeId>,
+    },
     /// Time has passed.
     Ticked,
 }
@@ -160,7 +167,8 @@ pub enum HeadEffect {
         /// What to ask.
         request: TableRequest,
     },
-    /// Mark the running jobs of nodes that have left as lost, and delete the rows of their programs.
+    /// Mark the running jobs of nodes that have left as lost, and delete the rows of their programs. Then say
+    /// `ProgramsEnded`.
     EndPrograms {
         /// The nodes that have left.
         left: BTreeSet<NodeId>,
@@ -199,11 +207,11 @@ impl Head {
         // The last life may have ended before it had done this. A node that is a member again has told its programs anew.
         let left: BTreeSet<NodeId> = departed.iter().map(|sender| sender.node).collect();
         let left: BTreeSet<NodeId> = left.difference(&members).copied().collect();
-        out.push(HeadEffect::EndPrograms { left, members: members.clone() });
+        out.push(HeadEffect::EndPrograms { left: left.clone(), members: members.clone() });
         let mut head = Self {
             membership,
             placer: Placer::new(),
-            members: Members::new(nodes),
+            members: Members::new(nodes, left),
             names,
             departed: departed.into_iter().map(|sender| (records_go(now), sender)).collect(),
         };
@@ -336,6 +344,7 @@ impl Machine for Head {
                 out.push(HeadEffect::Certify { link, node: id, public_key });
             }
             HeadInput::NodeWritten { node, info } => self.on_node_written(now, node, info, out),
+            HeadInput::ProgramsEnded { left } => self.on_programs_ended(now, &left, out),
             HeadInput::NameWritten { claim, is_kept } => self.on_name_written(&claim, is_kept, out),
             HeadInput::GroupWritten { group, write, outcome } => {
                 self.place(now, PlacerInput::GroupWritten { group, write, outcome }, out);

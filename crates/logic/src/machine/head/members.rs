@@ -13,7 +13,7 @@ use aktis_protocol::member::{Departure, FromControl, NamedActor};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::Sender;
 use aktis_protocol::{Epoch, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node with a link.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +29,16 @@ pub(super) struct Members {
     linked: BTreeMap<NodeId, LinkedMember>,
     /// The members that are on disk, with or without a link: what all nodes know.
     published: BTreeMap<NodeId, NodeInfo>,
+    /// Nodes that have left, how often each while its programs were not ended.
+    ending: BTreeMap<NodeId, u32>,
 }
 
 impl Members {
-    /// The members that are on disk at the beginning.
-    pub(super) fn new(nodes: Vec<NodeInfo>) -> Self {
+    /// The members that are on disk at the beginning, and the nodes whose programs are being ended.
+    pub(super) fn new(nodes: Vec<NodeInfo>, left: BTreeSet<NodeId>) -> Self {
         let published = nodes.into_iter().map(|info| (info.node, info)).collect();
-        Self { linked: BTreeMap::new(), published }
+        let ending = left.into_iter().map(|node| (node, 1)).collect();
+        Self { linked: BTreeMap::new(), published, ending }
     }
 
     /// Whether a node has joined over this link, and not left since.
@@ -129,7 +132,11 @@ impl Head {
 
     /// A node with a link is on disk.
     fn welcome(&mut self, now: Time, node: NodeId, out: &mut Effects<HeadEffect>) {
-        let Members { linked, published } = &mut self.members;
+        let Members { linked, published, ending } = &mut self.members;
+        if ending.contains_key(&node) {
+            // When they are ended.
+            return;
+        }
         let (Some(member), Some(info)) = (linked.get_mut(&node), published.get(&node).cloned()) else {
             return;
         };
@@ -140,6 +147,28 @@ impl Head {
         let message = FromControl::Welcome { epoch: info.epoch, nodes };
         out.push(HeadEffect::Send { link: member.link, message });
         self.place(now, PlacerInput::NodeJoined { info }, out);
+    }
+
+    /// The programs of nodes that have left are ended: those that have joined again are welcomed.
+    pub(super) fn on_programs_ended(
+        &mut self,
+        now: Time,
+        left: &BTreeSet<NodeId>,
+        out: &mut Effects<HeadEffect>,
+    ) {
+        for node in left {
+            let Some(count) = self.members.ending.get_mut(node) else { continue };
+            *count -= 1;
+            if *count > 0 {
+                continue;
+            }
+            self.members.ending.remove(node);
+            let Members { linked, published, .. } = &self.members;
+            let epoch = published.get(node).map(|info| info.epoch);
+            if linked.get(node).is_some_and(|member| !member.is_welcome && Some(member.epoch) == epoch) {
+                self.welcome(now, *node, out);
+            }
+        }
     }
 
     /// A membership is over: the node has left, or its lease has lapsed.
@@ -162,6 +191,7 @@ impl Head {
         let sender = Sender { node, epoch: epoch.0 };
         out.push(HeadEffect::Write(HeadWrite::NodeLeft { sender }));
         let members = self.membership.members().map(|(node, _)| node).collect();
+        *self.members.ending.entry(node).or_default() += 1;
         out.push(HeadEffect::EndPrograms { left: [node].into(), members });
         self.departed.push_back((records_go(now), sender));
         self.place(now, PlacerInput::NodeLeft { node }, out);

@@ -105,7 +105,7 @@ impl Names {
         let homes = self.entries_by_name.iter().map(|(name, entry)| (entry.home.0, name.clone()));
         assert_eq!(homes.collect::<BTreeSet<_>>(), self.by_node, "head invariant 3");
         let kept: BTreeSet<NodeId> = self.kept_for_takeover.iter().map(|(_, node)| *node).collect();
-        assert_eq!(kept.len(), self.kept_for_takeover.len(), "head invariant 5");
+        assert_eq!(kept.len(), self.kept_for_takeover.len(), "head invariant 6");
     }
 }
 
@@ -174,8 +174,8 @@ impl Head {
         out.push(HeadEffect::Write(HeadWrite::Name { claim, home }));
     }
 
-    /// A claim is on disk, or the tables have refused it. If its node has left since, or has joined over another link, it
-    /// has no name by this claim, and tells all anew.
+    /// A claim is on disk, or the tables have refused it. It is not answered if the name was freed or claimed again since,
+    /// nor if its node has left, or has joined over another link: then that node tells all names anew.
     pub(super) fn on_name_written(
         &mut self,
         claim: &NameClaim,
@@ -183,13 +183,16 @@ impl Head {
         out: &mut Effects<HeadEffect>,
     ) {
         let NameClaim { name, node, actor, link, number } = claim;
-        let is_last = self.names.entries_by_name.get(name).is_some_and(|entry| entry.claim == *number);
-        if !is_kept && is_last && self.names.free(name, *node, *actor) {
+        if self.names.entries_by_name.get(name).is_none_or(|entry| entry.claim != *number) {
+            return;
+        }
+        if !is_kept && self.names.free(name, *node, *actor) {
             // A row of an earlier claim may be there.
             out.push(HeadEffect::Write(HeadWrite::NamesFreed { names: vec![name.clone()] }));
         }
         if self.members.has_joined(*node, *link) {
-            let message = FromControl::NameClaimed { name: name.clone(), actor: *actor, granted: is_kept };
+            let (name, actor) = (name.clone(), *actor);
+            let message = FromControl::NameClaimed { name, actor, granted: is_kept };
             out.push(HeadEffect::Send { link: *link, message });
         }
     }

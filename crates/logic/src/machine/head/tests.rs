@@ -15,6 +15,8 @@ struct Scene {
     now: Time,
     /// Whether the tables refuse to keep names.
     is_full: bool,
+    /// Whether the test itself says when programs are ended.
+    are_programs_slow: bool,
     sent: Vec<(LinkId, FromControl)>,
     others: Vec<HeadEffect>,
     epochs: BTreeMap<NodeId, Epoch>,
@@ -39,7 +41,7 @@ impl Scene {
         let mut others = Vec::new();
         let head = Head::new(Time(0), restored, &mut others);
         let (sent, epochs) = (Vec::new(), BTreeMap::new());
-        Self { head, now: Time(0), is_full: false, sent, others, epochs }
+        Self { head, now: Time(0), is_full: false, are_programs_slow: false, sent, others, epochs }
     }
 
     fn step(&mut self, input: HeadInput) {
@@ -52,6 +54,12 @@ impl Scene {
                 match effect {
                     HeadEffect::Send { link, message } => self.sent.push((link, message)),
                     HeadEffect::Write(write) => inputs.extend(self.written(&write)),
+                    HeadEffect::EndPrograms { left, members } => {
+                        if !self.are_programs_slow {
+                            inputs.push_back(HeadInput::ProgramsEnded { left: left.clone() });
+                        }
+                        self.others.push(HeadEffect::EndPrograms { left, members });
+                    }
                     effect => self.others.push(effect),
                 }
             }
@@ -310,4 +318,19 @@ fn a_member_of_an_earlier_life_keeps_its_epoch_and_names() {
     assert_eq!(second.join_with(1, 5, Some(epoch), vec![named("a", 1)]), epoch);
     assert_eq!(second.head.names(), ["a"]);
     assert_eq!(second.join(2, 6), next_epoch);
+}
+
+/// Found by seed 4 of the simulator: a job that ended while its node was given up was marked as lost afterwards.
+#[test]
+fn a_node_is_welcomed_again_only_after_its_programs_are_ended() {
+    let mut scene = Scene::new(Restored::default());
+    scene.join(1, 1);
+    scene.are_programs_slow = true;
+    scene.pass(NODE_LEASE_MICROSECONDS);
+    let (labels, resources, address) = (Labels::default(), Resources::none(), ([127, 0, 0, 1], 1).into());
+    let joined = ToControl::Joined { held: None, address, labels, resources, names: Vec::new() };
+    assert_eq!(scene.say(1, 1, joined), []);
+    scene.sent.clear();
+    scene.step(HeadInput::ProgramsEnded { left: [node(1)].into() });
+    assert!(matches!(scene.sent[..], [(LinkId(1), FromControl::Welcome { .. })]), "{:?}", scene.sent);
 }
