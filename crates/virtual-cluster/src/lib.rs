@@ -8,11 +8,13 @@
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
 //! - [`leasing`] is workers whose threads run tasks of any length, with late messages, from a seed;
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
+//! - [`head`] is the real head and real clients, with lost links, kills and pauses, from a seed;
 //! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
 pub mod cluster;
+pub mod head;
 pub mod index;
 pub mod leasing;
 pub mod placement;
