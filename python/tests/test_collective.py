@@ -406,8 +406,11 @@ def test_nothing_is_left_in_shared_memory(session: Any) -> None:
     members = make_group("tidy", 2)
     pids = run_all(members, lambda group: (group.allreduce(np.ones(1_000_000)), os.getpid())[1])
     assert names() <= before
-    sockets = Path("/proc/net/unix").read_text().count("aktis-collective-")
-    assert sockets == 0, "seats are closed once all have joined"
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    seats = {f"socket:[{line.split()[6]}]" for line in lines if "aktis-collective-" in line}
+    for pid in pids:
+        files = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        assert not files & seats, "seats are closed once all have joined"
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in pids))
