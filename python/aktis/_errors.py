@@ -191,8 +191,8 @@ def to_exception(failure: "Failure") -> BaseException:
 
 
 FAILURES_MAX = 10_000
-_failures: dict[str, tuple[str, str, str]] = {}
-"""Failures that this process has been told of: task -> type as Ray calls it, message, function."""
+_failures: dict[tuple[int, str], tuple[str, str, str]] = {}
+"""Failures that this process has been told of, by session and task."""
 
 _TYPES = {
     "raised": "TASK_EXECUTION_EXCEPTION",
@@ -214,7 +214,15 @@ _TYPES = {
 
 def failures() -> dict[str, tuple[str, str, str]]:
     """Failures that this process has been told of: task -> type as Ray calls it, message, function."""
-    return dict(_failures)
+    here = _session_number()
+    return {task: told for (session, task), told in _failures.items() if session == here}
+
+
+def _session_number() -> int:
+    from aktis import _engine
+
+    found = _engine.current()
+    return -1 if found is None else found.number()
 
 
 def _note(failure: "Failure") -> None:
@@ -230,7 +238,7 @@ def _note(failure: "Failure") -> None:
         text = str(_actor_died(exceptions.ActorDiedError, failure, text))
     if len(_failures) >= FAILURES_MAX:
         del _failures[next(iter(_failures))]
-    _failures[failure.task_id.hex()] = (kind, text, failure.function)
+    _failures[_session_number(), failure.task_id.hex()] = (kind, text, failure.function)
 
 
 def _exception(failure: "Failure", context: list[str]) -> BaseException:
