@@ -294,14 +294,19 @@ def test_an_interrupt_ends_an_operation(session: Any) -> None:
     assert kind == "CollectiveError" and "rank 0 was interrupted" in text
 
 
-def test_a_cancelled_task_stops_waiting(session: Any, latch: Latch) -> None:
+def test_a_cancelled_task_stops_waiting(session: Any, latch: Latch, tmp_path: Path) -> None:
+    interrupted = tmp_path / "interrupted"
+
     @aktis.remote(num_cpus=0, max_retries=0)
     def task(rank: int) -> str:
         group = collective.init_group("cancelled", 2, rank, timeout=20)
         try:
             if rank == 1:
                 latch.arrive()
-                group.barrier()
+                try:
+                    group.barrier()
+                finally:
+                    interrupted.touch()
             latch.wait()
             group.barrier()
         except collective.CollectiveError as error:
@@ -313,6 +318,8 @@ def test_a_cancelled_task_stops_waiting(session: Any, latch: Latch) -> None:
     aktis.cancel(waits)
     with pytest.raises(aktis.exceptions.TaskCancelledError):
         get(waits)
+    # The caller learns of the end of a cancelled task before the task itself does.
+    wait_until(interrupted.exists, what="the interrupt")
     latch.open()
     assert "rank 1 was interrupted" in get(told)
 

@@ -23,6 +23,7 @@ on down to python3.11 that is 3.11 or newer.";
 /// What the tests, the checks and the build need beside the package itself.
 const REQUIREMENTS: &[&str] = &[
     "cloudpickle>=3",
+    "dask",
     "gymnasium>=1.1",
     "hypothesis",
     "ipython",

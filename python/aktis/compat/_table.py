@@ -123,7 +123,6 @@ MISSING: dict[str, str] = {
     "ray.util.dask.RayDaskCallback": "no callbacks of tasks",
     "ray.util.dask.dataframe_optimize": "Dask optimises shuffles itself",
     "ray.util.serialization.StandaloneSerializationContext": "use `ray.cloudpickle`",
-    "ray.util.collective": "no collectives between actors",
     "ray.util.debug.Suspect": "`aktis.util.debug.memory_summary` and `reference_counts` find leaks",
     "ray.util.debug.reset_log_once": "private to its tests",
     "ray.util.get_node_instance_id": "nodes have no ids of a cloud's",

@@ -43,13 +43,13 @@ import numpy as np
 import ray
 from ray import serve
 from ray.util.queue import Queue as Mailbox
-import ray.util.collective as collective
+import ray.util.spark as spark
 from ray._private.services import get_node_ip_address
 
 ray.init()
 np.ray.nothing()
 print(ray.java_function("a", "b"), ray.get, ray.util.ActorPool, ray.util.state.list_logs)
-collective.allreduce(3)
+spark.setup_ray_cluster(3)
 serve.run(Mailbox())
 """
 
@@ -62,11 +62,11 @@ def test_a_program_is_checked_without_running_it(tmp_path: Path) -> None:
     assert found == [
         (3, "ray.serve", "is"),
         (4, "ray.util.queue.Queue", "differs:"),
-        (5, "ray.util.collective", "is"),
+        (5, "ray.util.spark", "is"),
         (8, "ray.init", "differs:"),
         (10, "ray.java_function", "is"),
         (10, "ray.util.state.list_logs", "is"),
-        (11, "ray.util.collective", "is"),
+        (11, "ray.util.spark", "is"),
         (12, "ray.serve", "is"),
     ]
     assert done.stdout.splitlines()[-1] == "6 names are missing, 2 differ"
