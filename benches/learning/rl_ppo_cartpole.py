@@ -1,6 +1,6 @@
 """CartPole-v1 to a mean return of 475 over 100 training episodes, by PPO; the peer is Stable-Baselines3.
 
-usage: python benches/learning/rl_ppo_cartpole.py --peer-python PATH
+usage: python benches/learning/rl_ppo_cartpole.py --peers-python PATH
 """
 
 import sys

@@ -52,7 +52,7 @@ def row(
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--one", type=int, metavar="SEED", help="train once, and print a line of JSON")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--peer-python", help="an interpreter that has the peer; without it, no peer")
+    parser.add_argument("--peers-python", help="an interpreter that has the peer; without it, no peer")
     parser.add_argument("--json", type=Path, help="also write all runs to this file")
     given = parser.parse_args()
     if given.one is not None:
@@ -61,8 +61,8 @@ def row(
     runs: dict[str, list[dict[str, Any]]] = {"aktis": []}
     for seed in range(1, given.seeds + 1):
         runs["aktis"].append(run([sys.executable, file], seed))
-        if peer is not None and given.peer_python:
-            runs.setdefault("peer", []).append(run([given.peer_python, str(HERE / peer)], seed))
+        if peer is not None and given.peers_python:
+            runs.setdefault("peer", []).append(run([given.peers_python, str(HERE / peer)], seed))
     print(title)
     for name, found in runs.items():
         times = [one["seconds"] for one in found]

@@ -11,12 +11,15 @@ Measure on this machine, next to its own limits or to others, in the same run.
 usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench control [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench cluster [--quick] [--json FILE] [-- FILTER...]
+       cargo xtask bench learning [--quick] [--peers-python PATH] [-- FILTER...]
        cargo xtask bench python [--quick] [--json FILE] [--rounds N] [--peers LIST] [--ray-python PATH] [-- FILTER...]
 
   engine               the Rust engine beside the machine's limits: cargo bench -p aktis --bench engine
   control              the control store on disk: cargo bench -p aktis-io --bench control
   cluster              nodes as network namespaces of this machine, beside TCP and iperf3, as root:
                        cargo bench -p aktis-cli --bench cluster; then, without a FILTER, the control store
+  learning             simulation, collectives, training and reinforcement learning beside EnvPool,
+                       Stable-Baselines3, OpenMPI, Gloo, torchrun and Ray: benches/learning
   python               the Python package beside Ray, Dask and multiprocessing: benches/python
   --quick              fewer rounds: a look, not a figure to quote
   --json FILE          also write the figures to FILE
@@ -24,6 +27,7 @@ usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
   --peers LIST         only these, separated by commas: aktis, ray, dask, multiprocessing
   --ray-python PATH    an interpreter that has ray, dask and distributed; without it, one is set up below
                        `target`, which fetches some hundred megabytes once
+  --peers-python PATH  an interpreter that has the peers of `learning`; without it, one is set up likewise
   -- FILTER...         only the measurements whose names contain FILTER; passed on as it stands";
 
 /// What is measured.
@@ -32,6 +36,7 @@ enum Subject {
     Engine,
     Control,
     Cluster,
+    Learning,
     Python,
 }
 
@@ -41,18 +46,20 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
         Some((first, rest)) if first == "engine" => (Subject::Engine, rest),
         Some((first, rest)) if first == "control" => (Subject::Control, rest),
         Some((first, rest)) if first == "cluster" => (Subject::Cluster, rest),
+        Some((first, rest)) if first == "learning" => (Subject::Learning, rest),
         Some((first, rest)) if first == "python" => (Subject::Python, rest),
         Some((first, _)) if first.starts_with('-') => {
             return only_help("bench", HELP, arguments).map(|_| ());
         }
         Some((other, _)) => {
             return Err(Failed::Usage(format!(
-                "there is no benchmark `{other}`\nhint: try `engine`, `control`, `cluster` or `python`"
+                "there is no benchmark `{other}`\nhint: try `engine`, `control`, `cluster`, `learning` or `python`"
             )));
         }
         None => {
             return Err(Failed::Usage(
-                "which benchmark?\nhint: try `engine`, `control`, `cluster` or `python`".to_owned(),
+                "which benchmark?\nhint: try `engine`, `control`, `cluster`, `learning` or `python`"
+                    .to_owned(),
             ));
         }
     };
@@ -84,6 +91,11 @@ fn program(subject: Subject, root: &Path) -> Option<Command> {
             program.env("AKTIS_BENCH_PYTHON", python::python(root, &[]).get_program());
             (python::prepare(root) && python::install(root)).then_some(program)
         }
+        Subject::Learning => {
+            let mut program = python::python(root, &["benches/learning/run.py", "--environments"]);
+            program.arg(python::target_folder(root).join("bench-learning"));
+            (python::prepare(root) && python::install(root)).then_some(program)
+        }
         Subject::Python => {
             let mut program = python::python(root, &["benches/python/run.py", "--environments"]);
             program.arg(python::target_folder(root).join("bench-python"));
@@ -104,7 +116,9 @@ fn arguments_for_benchmark(
         match (subject, word.as_str()) {
             (_, "--quick") => passed_on.push(word.clone()),
             // Benchmarks run in another folder, where a relative path would get lost.
-            (_, "--json") | (Subject::Python, "--ray-python") => {
+            (Subject::Engine | Subject::Control | Subject::Cluster | Subject::Python, "--json")
+            | (Subject::Python, "--ray-python")
+            | (Subject::Learning, "--peers-python") => {
                 let file = here.join(value_of(word, words.next())?);
                 passed_on.extend([word.clone(), file.display().to_string()]);
             }
@@ -114,7 +128,7 @@ fn arguments_for_benchmark(
             (Subject::Engine | Subject::Control | Subject::Cluster, "--") => {
                 passed_on.extend(words.by_ref().cloned())
             }
-            (Subject::Python, "--") => {
+            (Subject::Python | Subject::Learning, "--") => {
                 passed_on.extend([word.clone()].into_iter().chain(words.by_ref().cloned()))
             }
             (_, other) => {
@@ -157,6 +171,14 @@ mod tests {
         let passed_on = translate_for(Subject::Python, words).unwrap();
         assert_eq!(passed_on[1], "/here/there/python");
         assert_eq!(passed_on[2..], words[2..]);
+    }
+
+    #[test]
+    fn learning_has_peers_and_filters_and_no_json() {
+        let words = &["--quick", "--peers-python", "there/python", "--", "rl_ppo"];
+        let passed_on = translate_for(Subject::Learning, words).unwrap();
+        assert_eq!(passed_on, ["--quick", "--peers-python", "/here/there/python", "--", "rl_ppo"]);
+        assert!(translate_for(Subject::Learning, &["--json", "out.json"]).is_err());
     }
 
     #[test]
