@@ -8,7 +8,7 @@
 
 use crate::authority::{common_name, new_key, new_serial, set_lifetime, signing};
 use crate::identity::{Fingerprint, IdentityError};
-use crate::tls::{VERSIONS, cryptography};
+use crate::tls::{VERSIONS, cryptography, refuse_old_version, verify_signature};
 use crate::wire::{Wire, WireError, left_until};
 use rcgen::CertificateParams;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -167,19 +167,6 @@ impl Expected {
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         if is_expected { Ok(()) } else { Err(unknown) }
     }
-}
-
-fn verify_signature(
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let algorithms = &cryptography().signature_verification_algorithms;
-    rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-}
-
-fn refuse_old_version() -> rustls::Error {
-    rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled)
 }
 
 impl ServerCertVerifier for Expected {

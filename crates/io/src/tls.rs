@@ -222,7 +222,7 @@ impl ServerCertVerifier for Pinned {
         _certificate: &CertificateDer<'_>,
         _signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled))
+        Err(refuse_old_version())
     }
 
     fn verify_tls13_signature(
@@ -231,13 +231,27 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &cryptography().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+        verify_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         cryptography().signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Checks what the other side has signed in the handshake.
+pub(crate) fn verify_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = &cryptography().signature_verification_algorithms;
+    rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+}
+
+/// Nothing older than TLS 1.3 is spoken.
+pub(crate) fn refuse_old_version() -> rustls::Error {
+    rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled)
 }
 
 #[cfg(test)]
