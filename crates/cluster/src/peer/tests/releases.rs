@@ -30,6 +30,7 @@ fn given_back(side: &OneSide) -> (Vec<ObjectId>, Vec<ActorId>) {
 #[test]
 fn what_is_inside_the_result_of_a_task_whose_submitter_has_died_is_given_back() {
     let mut side = OneSide::new();
+    let _held = side.hear_of_it();
     let submitter = open_peer(&side.runtime);
     let (from, ticket, object) = (submitter.process(), Ticket(1), some_task().returns(0));
     let (task, function, actor) = (some_task(), FunctionId(1), side.actor);

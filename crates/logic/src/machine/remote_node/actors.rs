@@ -423,6 +423,12 @@ impl<N: LocalNode> RemoteNode<N> {
 
     // Actors that live there for this side.
 
+    /// Whether the other node takes calls of an actor from this one: it has exported the actor, or hosts the actor for this
+    /// node, and this side has heard of no end since.
+    pub(super) fn reaches_actor(&self, actor: ActorId) -> bool {
+        self.actors.imports.contains_key(&actor) || self.actors.hosted_there.contains_key(&actor)
+    }
+
     pub(super) fn on_actor_started(&mut self, actor: ActorId, incarnation: u32) {
         self.node.tell(ToNode::ActorStarted { actor, incarnation });
     }

@@ -97,6 +97,12 @@ impl<N: LocalNode> RemoteNode<N> {
     }
 
     fn send_call(&mut self, from: ProcessSlot, key: TaskKey, header: &CallHeader, arguments: &[u8]) {
+        if !self.reaches_actor(header.actor) {
+            // The caller made this call before it heard of the actor's end. The other node has nothing left to say about the
+            // actor and would drop the call without an answer, so the call would be kept here until the link ends. The caller
+            // decides about it when the node tells of the actor, as about the calls that were sent before.
+            return;
+        }
         let ticket = self.ticket();
         let (returns_left, streams) = (header.returns.max(1), header.stream_ahead > 0);
         self.by_key.insert((from, key), ticket);
