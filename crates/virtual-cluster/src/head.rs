@@ -310,7 +310,14 @@ impl Cluster {
                 self.after(pause, Event::Dialled(number));
             }
             ControlClientEffect::Send { link, message } => self.send_to_head(link, message),
-            ControlClientEffect::ToNode(input) => return node.on_input(input),
+            ControlClientEffect::ToNode(input) => {
+                let mut orders = node.on_input(input);
+                if !orders.is_empty() {
+                    // The shell says so after all that the node has ordered.
+                    orders.push(ControlClientInput::OrdersEnded);
+                }
+                return orders;
+            }
             ControlClientEffect::PlaceTasks { .. } => {}
             ControlClientEffect::PlaceActor { actor, .. } => {
                 assert!(node.unplaced.remove(&actor), "{actor} waits for no place");
