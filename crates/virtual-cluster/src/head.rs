@@ -25,6 +25,7 @@ mod workload;
 
 use crate::random::Random;
 use aktis_logic::machine::control_client::{ControlClientEffect, ControlClientInput};
+use aktis_logic::machine::head::RECORDS_KEPT_MICROSECONDS;
 use aktis_logic::{LinkId, Machine, Time};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Amount, Epoch, NodeId, Resources};
@@ -39,6 +40,8 @@ const FAULTS_MICROSECONDS: u64 = 20_000_000;
 /// How long it may take at most until nothing is pending after the faults: longer than a lease lapses, a departed node's
 /// records go, and a question is given up.
 pub const QUIET_MICROSECONDS: u64 = 75_000_000;
+/// How long nothing is pending before the end is checked: longer than any effect of the last fault takes to show.
+const SETTLED_MICROSECONDS: u64 = RECORDS_KEPT_MICROSECONDS + 2_000_000;
 /// Messages under way on one link at most.
 const MESSAGES_MAX: usize = 4096;
 
@@ -175,14 +178,17 @@ pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
     cluster.after(500_000, Event::Fault);
     cluster.run_until(FAULTS_MICROSECONDS);
     cluster.end_faults();
-    let deadline = FAULTS_MICROSECONDS + QUIET_MICROSECONDS;
-    while !cluster.is_quiet() && cluster.now.0 < deadline {
+    // The last faults may show after a quiet moment: a lease lapses, a link is found broken, records are dropped.
+    let deadline = FAULTS_MICROSECONDS + QUIET_MICROSECONDS + SETTLED_MICROSECONDS;
+    let mut quiet_since = None;
+    while cluster.now.0 < deadline {
         let next = cluster.now.0 + 1_000_000;
         cluster.run_until(next);
+        quiet_since = cluster.is_quiet().then(|| quiet_since.unwrap_or(next));
+        if quiet_since.is_some_and(|since| next - since >= SETTLED_MICROSECONDS) {
+            break;
+        }
     }
-    // Messages that nobody waits for may be under way.
-    let settled = cluster.now.0 + 1_000_000;
-    cluster.run_until(settled);
     cluster.check_quiet();
     let Summary { steps, questions, memberships_lost, ghosts, .. } = cluster.summary;
     Summary { hash: cluster.hash, steps, lives: cluster.lives, questions, memberships_lost, ghosts }

@@ -217,14 +217,10 @@ impl Cluster {
         self.after(1_000, Event::NodeStarted);
     }
 
-    /// No more faults, and nobody wants anything new.
+    /// No more faults, and nobody wants anything new. Pauses and delays that have begun come to their end.
     pub(super) fn end_faults(&mut self) {
         self.note(format_args!("the faults are over"));
         self.is_over = true;
-        self.paused.clear();
-        for wire in self.wires.values_mut() {
-            (wire.clogged_to_head, wire.clogged_to_node) = (Time(0), Time(0));
-        }
         for number in 0..self.nodes.len() {
             self.step_node_if_alive(number, ControlClientInput::OrdersEnded);
         }
