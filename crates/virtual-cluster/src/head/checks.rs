@@ -2,16 +2,19 @@
 
 use super::Cluster;
 use super::node::Claim;
-use aktis_logic::machine::head::{ActorHome, Job};
+use aktis_logic::machine::head::{ActorHome, Job, Restored};
 use aktis_protocol::admin::JobState;
 use aktis_protocol::control::decode;
 use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::tables::{Answer, Key, Query, Table};
+use aktis_protocol::tables::{Answer, Key, Query, Sender, Table};
 use aktis_protocol::{ActorId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&mut self) -> bool {
+        if !self.store.is_synced() || !self.departed_on_disk().is_empty() {
+            return false;
+        }
         let Some(process) = &self.process else { return false };
         let all_settled = self.nodes.iter().flatten().all(|node| {
             let is_current = node.client.epoch() == process.head.membership().epoch(node.id);
@@ -25,7 +28,6 @@ impl Cluster {
         });
         let alive = self.nodes.iter().flatten().count();
         all_settled
-            && self.store.is_synced()
             && process.head.membership().members().count() == alive
             && process.head.placer().waiting() == 0
     }
@@ -46,12 +48,23 @@ impl Cluster {
         assert_eq!(members, alive, "members");
         assert_eq!(head.placer().waiting(), 0, "demands wait for places");
         assert!(self.store.is_synced(), "the disk is behind");
+        let departed = self.departed_on_disk();
+        assert!(departed.is_empty(), "the records of {departed:?} are kept");
         assert!(self.is_quiet(), "an epoch is not known to its node");
         self.check_members();
         self.check_names();
         self.check_keys_and_records();
         self.check_jobs();
         self.summary.memberships_lost = self.nodes.iter().flatten().map(|node| node.memberships_lost).sum();
+    }
+
+    /// The memberships that are over, and whose records are still kept.
+    fn departed_on_disk(&mut self) -> Vec<Sender> {
+        let mut restored = Restored::default();
+        for (key, value) in self.store.rows(self.now, Table::Nodes) {
+            restored.on_row(Table::Nodes, &key, &value).expect("a row");
+        }
+        restored.departed
     }
 
     fn check_members(&mut self) {
@@ -115,6 +128,9 @@ impl Cluster {
                 assert_eq!(answer, Answer::Task(Some(record.clone())), "the record of {task} of {}", node.id);
             }
         }
+        let expected: usize = self.nodes.iter().flatten().map(|node| node.records.len()).sum();
+        let on_record = self.store.tasks_on_record(self.now);
+        assert_eq!(on_record, expected as u64, "tasks on record, also of memberships that are over");
     }
 
     fn check_jobs(&mut self) {

@@ -121,6 +121,21 @@ impl<C> Store<C> {
         answer.expect("all is on disk")
     }
 
+    /// How many tasks all shards have on record.
+    pub(super) fn tasks_on_record(&mut self, now: Time) -> u64 {
+        let mut tasks = 0;
+        for disk in &mut self.disks {
+            let mut effects = Effects::new();
+            disk.shard.step(now, ShardInput::Asked { ticket: 0, query: Query::Counts }, &mut effects);
+            for effect in effects {
+                if let ShardEffect::Reply { answer: Answer::Counts(counts), .. } = effect {
+                    tasks += counts.tasks;
+                }
+            }
+        }
+        tasks
+    }
+
     /// Writes changes of the head.
     pub(super) fn write(&mut self, now: Time, changes: Vec<Change>, completion: C) {
         self.own_sequence += 1;
