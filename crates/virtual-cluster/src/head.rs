@@ -14,7 +14,8 @@
 //! 6. all nodes know the same members;
 //! 7. each name has one owner, which knows that it has it, and the disk says the same;
 //! 8. the disk has the last value of each key, each task record, and each job once, as its node knows it; no job of a
-//!    departed node runs, and no task of one is on record.
+//!    departed node runs, and no task of one is on record;
+//! 9. the disk has the programs that the nodes serve, and no others.
 
 mod checks;
 mod network;

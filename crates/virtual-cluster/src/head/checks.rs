@@ -3,11 +3,11 @@
 use super::Cluster;
 use super::node::Claim;
 use aktis_logic::machine::head::{ActorHome, Job, Restored};
-use aktis_protocol::admin::JobState;
+use aktis_protocol::admin::{JobState, OnNode, ProgramRow};
 use aktis_protocol::control::decode;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::{Answer, Key, Query, Sender, Table};
-use aktis_protocol::{ActorId, NodeId};
+use aktis_protocol::{ActorId, NodeId, ProgramId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
@@ -55,6 +55,7 @@ impl Cluster {
         self.check_names();
         self.check_keys_and_records();
         self.check_jobs();
+        self.check_programs();
         self.summary.memberships_lost = self.nodes.iter().flatten().map(|node| node.memberships_lost).sum();
     }
 
@@ -147,5 +148,20 @@ impl Cluster {
         let lost = jobs.iter().filter(|job| self.departed.contains(&job.node));
         let running: Vec<&Job> = lost.filter(|job| job.row.state == JobState::Running).collect();
         assert!(running.is_empty(), "jobs of departed nodes run: {running:?}");
+    }
+
+    fn check_programs(&mut self) {
+        let served = self.nodes.iter().flatten().flat_map(|node| {
+            let of_node = |program: &ProgramId| (node.id, *program);
+            node.programs.iter().map(of_node)
+        });
+        let served: BTreeSet<(NodeId, ProgramId)> = served.collect();
+        let rows = self.store.rows(self.now, Table::Programs);
+        let on_disk: BTreeSet<(NodeId, ProgramId)> = rows
+            .iter()
+            .map(|(_, value)| decode::<OnNode<ProgramRow>>(value).expect("a program"))
+            .map(|OnNode { node, row }| (node, row.program))
+            .collect();
+        assert_eq!(on_disk, served, "programs on disk");
     }
 }

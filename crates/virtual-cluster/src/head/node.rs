@@ -7,10 +7,13 @@ use aktis_logic::LinkId;
 use aktis_logic::machine::control_client::{ControlClient, ControlClientInput};
 use aktis_logic::machine::node::{NodeInput, Verdict};
 use aktis_protocol::actors::FoundActor;
+use aktis_protocol::admin::{Language, ProgramRow};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, NodeReport, ToPlacer};
 use aktis_protocol::tables::Change;
-use aktis_protocol::{ActorId, Amount, GroupId, NodeId, ProcessSlot, Resources, SessionId, TaskId};
+use aktis_protocol::{
+    ActorId, Amount, GroupId, NodeId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The process in each node that asks.
@@ -34,11 +37,12 @@ pub(super) struct Node {
     /// Questions without an answer.
     pub(super) open: BTreeSet<RequestId>,
     pub(super) requests: RequestId,
-    /// Searches for actors on other nodes that are under way.
     pub(super) values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     pub(super) records: BTreeMap<TaskId, Vec<u8>>,
     /// Jobs that have begun: whether each runs.
     pub(super) jobs: BTreeMap<ProcessSlot, bool>,
+    /// Programs that it serves.
+    pub(super) programs: BTreeSet<ProgramId>,
     /// Actors that wait for a place.
     pub(super) unplaced: BTreeSet<ActorId>,
     /// Bundles that are set aside here.
@@ -61,6 +65,7 @@ impl Node {
             values: BTreeMap::new(),
             records: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            programs: BTreeSet::new(),
             unplaced: BTreeSet::new(),
             bundles: BTreeMap::new(),
             groups: BTreeSet::new(),
@@ -163,4 +168,9 @@ impl Node {
 
 pub(super) fn record_of(task: TaskId, record: &[u8]) -> Change {
     Change::TaskRecorded { task, returns: 1, record: record.to_vec() }
+}
+
+pub(super) fn row_of(program: ProgramId) -> ProgramRow {
+    let (language, architecture) = (Language::Rust, String::new());
+    ProgramRow { program, language, version: None, bytes: None, architecture, came_unix_milliseconds: 0 }
 }

@@ -1,6 +1,6 @@
 //! What nodes want of the cluster, and what goes wrong meanwhile.
 
-use super::node::{ASKER, Claim, record_of};
+use super::node::{ASKER, Claim, record_of, row_of};
 use super::{Cluster, Event};
 use aktis_logic::Time;
 use aktis_logic::machine::control_client::ControlClientInput;
@@ -16,6 +16,8 @@ use aktis_protocol::{Amount, GroupId, GroupSpec, NodeId, ProcessSlot, ProgramId,
 const NAMES: u64 = 5;
 /// Keys of each node.
 const KEYS: u64 = 3;
+/// Programs that a node may serve.
+const PROGRAMS: u8 = 3;
 /// Nodes that live at a time, at most.
 const NODES_MAX: usize = 8;
 
@@ -31,7 +33,7 @@ impl Cluster {
         }
         let pause = self.random.below(40_000);
         self.after(pause, Event::Acted(number));
-        let choice = self.random.below(16);
+        let choice = self.random.below(17);
         let inputs = self.wants(number, choice);
         for input in inputs {
             self.step_node(number, input);
@@ -125,6 +127,16 @@ impl Cluster {
                     To::GroupMessage { message: ToPlacer::GroupRemoved { group } }
                 }
             },
+            15 => {
+                let program = ProgramId::from_hash([byte % PROGRAMS; 16]);
+                match node.programs.remove(&program) {
+                    true => To::ProgramDropped { program },
+                    false => {
+                        node.programs.insert(program);
+                        To::ProgramServed { row: row_of(program) }
+                    }
+                }
+            }
             _ => match random.chance(50) {
                 true => {
                     let asker = u64::from(ask(&mut self.summary.questions));
