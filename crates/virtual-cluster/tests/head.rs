@@ -4,7 +4,7 @@
 use aktis_virtual_cluster::head;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 80;
 const NODES: usize = 4;
 
 #[test]

@@ -320,7 +320,7 @@ fn a_member_of_an_earlier_life_keeps_its_epoch_and_names() {
     assert_eq!(second.join(2, 6), next_epoch);
 }
 
-/// Found by seed 4 of the simulator: a job that ended while its node was given up was marked as lost afterwards.
+/// Found by the simulator: a job that ended while its node was given up was marked as lost afterwards.
 #[test]
 fn a_node_is_welcomed_again_only_after_its_programs_are_ended() {
     let mut scene = Scene::new(Restored::default());
