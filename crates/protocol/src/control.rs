@@ -529,7 +529,8 @@ pub enum FromNode {
         /// The actor.
         actor: ActorId,
     },
-    /// This actor is known here without the node that you stand for: that need not keep it for this one.
+    /// This actor, which the node behind you has named once, is known here without that node: release it once. It may have
+    /// been named again since.
     ActorKnown {
         /// The actor.
         actor: ActorId,

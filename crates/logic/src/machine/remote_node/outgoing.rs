@@ -51,7 +51,8 @@ impl<N: LocalNode> RemoteNode<N> {
             FromNode::ValueWanted { object } => self.send(Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),
             FromNode::ActorInherited { actor } => self.send_inherited(actor),
-            FromNode::ActorKnown { actor } => self.release_actor(actor),
+            // The node answers one import by this, and may count on a later one.
+            FromNode::ActorKnown { actor } => self.release_imports(actor, 1),
             FromNode::ActorReleased { actor, count } => self.release_imports(actor, count),
             FromNode::ActorLost { actor, cause } => self.lose_hosted_actor(actor, cause),
             FromNode::ActorWanted { actor } => self.send(Frame::ActorSought { actor }),
