@@ -182,10 +182,12 @@ impl Cluster {
         let proxies = &self.sites[index].proxies;
         let from = proxies.iter().find(|(_, proxy)| proxy.port.slot == fetch.peer).map(|(&other, _)| other);
         let from = from.expect("fetches end with their link");
-        let (proxy, object) = (&self.sites[from].proxies[&index], fetch.object);
+        let object = fetch.object;
+        let can_serve = self.can_serve(from, object);
+        let proxy = &self.sites[from].proxies[&index];
         let outcome = if proxy.machine.exported(object).is_none() {
             Err(format!("{object} is not exported"))
-        } else if self.can_serve(from, object) {
+        } else if can_serve {
             Ok(())
         } else if self.sites[from].world().node.is_stored(object) {
             // The node that was to have it has it no more: this one fetches it, or finds out that it is lost.
@@ -199,11 +201,13 @@ impl Cluster {
         self.sites[index].world().finish_fetch(fetch, outcome);
     }
 
-    /// Whether a node, or the one that it says has the object, can serve it as things are.
+    /// Whether a node, or the one that it says has the object, can serve it as things are. As the shell of a node does, each
+    /// reads first what its processes have told it: a worker may have sealed the object just before it answered.
     fn can_serve(&self, from: usize, object: ObjectId) -> bool {
         let mut at = from;
         for _ in 0..SITES {
             let site = &self.sites[at];
+            while site.world().arrive() {}
             let copy = site.world().node.copy_of(object);
             let peer = match copy {
                 None => return false,

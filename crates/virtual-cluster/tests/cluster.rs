@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const SEEDS: u64 = 300;
 const STEPS: u32 = 3000;
 /// Seeds beyond those that once failed. 427 to 1500: a proxy sent a call after it had heard of the actor's end, and kept the
-/// call. 5144: a proxy released all imports of an actor when the node had answered the first of them.
-const REGRESSIONS: [u64; 5] = [427, 464, 941, 1500, 5144];
+/// call. 5144: a proxy released all imports of an actor when the node had answered the first of them. 5061: a virtual node was
+/// asked for a value before it had read that the value was sealed.
+const REGRESSIONS: [u64; 6] = [427, 464, 941, 1500, 5061, 5144];
 
 /// Frames that every whole run of this test has to have seen.
 const KINDS: &[&str] = &[
