@@ -128,6 +128,36 @@ fn stored_at(told: &[(ProcessSlot, FromNode)]) -> EntryRef {
     }
 }
 
+/// The copy in which a result of the driver's task was before the node with that copy died.
+fn place_of_lost_result(story: &mut Story) -> EntryRef {
+    let (object, dead) = (object(), story.0.link());
+    story.hear(dead, ToNode::Imported { request: 1, object, bytes: 4096, holder: DRIVER, named: true });
+    let entry = stored_at(&story.hear(DRIVER, ToNode::Subscribed { object }));
+    story.0.step(NodeInput::ProcessLeft { process: dead, cause: DeathCause::default() });
+    entry
+}
+
+#[test]
+fn a_lost_value_that_its_owner_exports_is_reconstructed_once() {
+    let (mut story, object) = (Story::begin(), object());
+    let other = story.0.link();
+    let entry = place_of_lost_result(&mut story);
+    assert_eq!(story.hear(DRIVER, ToNode::Subscribed { object }), [(DRIVER, FromNode::Rebuild { object })]);
+    let value = Some(SharedValue::Stored { entry, contains: false });
+    assert_eq!(story.hear(DRIVER, ToNode::Escaped { object, value }), [], "the waiter waits on");
+    story.hear(other, ToNode::Held { object });
+    assert_eq!(story.hear(other, ToNode::Subscribed { object }), [], "the task runs already");
+    story.hear(other, ToNode::Imported { request: 2, object, bytes: 4096, holder: DRIVER, named: true });
+    let entry = match &story.hear(DRIVER, ToNode::RestoreWanted { request: 3, object })[..] {
+        [] => story.0.node.copy_of(object).expect("it is with the other node").0,
+        told => panic!("{told:?}"),
+    };
+    let value = SharedValue::Stored { entry, contains: false };
+    let told = story.hear(DRIVER, ToNode::Resolved { object, value: value.clone() });
+    let resolved = FromNode::ObjectResolved { object, value };
+    assert_eq!(told, [(DRIVER, resolved.clone()), (other, resolved)]);
+}
+
 #[test]
 fn a_maker_that_cannot_make_a_value_again_says_why_and_that_is_all() {
     let (mut story, object) = (Story::begin(), object());

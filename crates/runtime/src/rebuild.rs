@@ -233,6 +233,12 @@ impl Inner {
         let (mut later, mut held) = (Later::default(), Held::default());
         loop {
             let mut shell = shard.lock();
+            if let Some(value) = self.value_by_now(&shell, key, object, &mut later) {
+                drop(shell);
+                later.messages.push(ToNode::Resolved { object, value });
+                later.run(self);
+                return Ok(());
+            }
             let steps = self.steps_to(&shell, key, &mut later);
             let (objects, actors) =
                 steps.as_deref().map_or_else(|_| Default::default(), |steps| held.lacks(steps));
@@ -293,6 +299,22 @@ impl Inner {
         let steps = shell.machine.steps_to(key, lost_inputs);
         let steps = steps.map_err(|(key, why)| Obstacle::Refused(refusal(shell, key, why)))?;
         steps.into_iter().map(|key| step_of(shell, key)).collect()
+    }
+
+    /// The value of an object, if its task has run again since the node found that it was lost: the node frees the entry of
+    /// a lost copy before it asks.
+    fn value_by_now(
+        &self,
+        shell: &Shell,
+        key: TaskKey,
+        object: ObjectId,
+        later: &mut Later,
+    ) -> Option<SharedValue> {
+        let entry = self.find_result(shell, key, object)?;
+        let outcome = entry.outcome().filter(|outcome| matches!(outcome, Outcome::Stored { .. }));
+        let value = outcome.filter(|_| !self.is_gone(&entry)).map(Outcome::to_shared);
+        later.entries.push(entry);
+        value
     }
 
     /// Whether the value that a task made is not there any more.
@@ -361,11 +383,13 @@ impl Inner {
     /// Others may ask for an object that a task of this process has made, or makes again: the node is told its value, also
     /// if nobody here refers to it any more by then.
     fn promise_again(self: &Arc<Self>, entry: &Arc<Entry>, later: &mut Later) {
-        if self.is_gone(entry) {
+        let is_gone = self.is_gone(entry);
+        if is_gone {
             let (renewal, _) = entry.renew(entry, self);
             later.entries.push(renewal);
         }
-        let value = entry.escape_value();
+        // The place of a value that is gone is of no use to others: they are told the next one.
+        let value = entry.escape_value().filter(|_| !is_gone);
         if !entry.set_escaped() {
             return;
         }

@@ -62,10 +62,28 @@ impl Node {
         value: Option<SharedValue>,
         out: &mut Effects<NodeEffect>,
     ) {
+        if self.is_reconstructed_by(from, object) && self.is_gone(object, value.as_ref()) {
+            // The owner exports the object before its new value is there. Its waiters would only ask again.
+            return self.directory.hold(object, from);
+        }
         self.orphans.remove(&object);
         self.losses.end_search(object);
         let waiting = self.directory.escape(object, from, value);
         self.tell_value(object, waiting, out);
+    }
+
+    /// Whether this process is to say the value of an object, which was lost.
+    fn is_reconstructed_by(&self, owner: ProcessSlot, object: ObjectId) -> bool {
+        self.losses.is_sought(object)
+            && self.directory.value(object) == Some(&Value::Pending { owner: Some(owner) })
+    }
+
+    /// Whether a value is said to be in a copy that the node has given up.
+    fn is_gone(&self, object: ObjectId, value: Option<&SharedValue>) -> bool {
+        match value {
+            Some(SharedValue::Stored { entry, .. }) => !self.memory.copies.readable(object).contains(entry),
+            Some(SharedValue::Inline { .. } | SharedValue::Failed(_)) | None => false,
+        }
     }
 
     pub(super) fn on_resolved(
