@@ -1,6 +1,6 @@
 """Memory of a long PPO run: resident bytes of the process, once per minute.
 
-usage: python benches/learning/rl_memory.py [--minutes N]
+usage: python benches/learning/rl_memory.py [--minutes N] [--json FILE]
 """
 
 import argparse
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import aktis.rl
+from results import Demand, Figure, finish
 
 #: Growth after the first minute that counts as flat.
 GROWTH_MEGABYTES_MAX = 10.0
@@ -22,7 +23,9 @@ def resident_megabytes() -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    minutes = parser.parse_args().minutes
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    given = parser.parse_args()
+    minutes = given.minutes
     ppo = aktis.rl.PPO("CartPole-v1", seed=1, target_return=None, total_steps=10**12)
     began = time.monotonic()
     seen: list[float] = []
@@ -36,10 +39,16 @@ def main() -> int:
         return passed >= minutes
 
     ppo.train(callback=look)
-    growth = seen[-1] - seen[0]
-    flat = growth <= GROWTH_MEGABYTES_MAX
-    print(f"{'flat' if flat else 'MISSED'}: {growth:+.1f} MB after the first tenth")
-    return 0 if flat else 1
+    figure = Figure(
+        f"memory of PPO over {minutes:g} minutes: growth after the first tenth",
+        "MB",
+        {"aktis": seen[-1] - seen[0]},
+        (Demand(GROWTH_MEGABYTES_MAX),),
+        less_is_better=True,
+        remark=f"{ppo.steps:,} steps; {seen[0]:.1f} MB at first, {max(seen):.1f} MB at most",
+        samples={"aktis": seen},
+    )
+    return finish([figure], given.json)
 
 
 if __name__ == "__main__":

@@ -16,4 +16,4 @@ def make(seed: int) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(rl_rows.row("Pendulum-v1 to -200 over 100 episodes, PPO", __file__, make, limit=60))
+    sys.exit(rl_rows.row("Pendulum-v1 to -200 over 100 episodes, PPO", __file__, make, limit=300, goal=60))

@@ -4,9 +4,11 @@ One request is one episode of 10 steps, and each actor has one at a time. `Async
 processes.
 """
 
+import sys
 from typing import Any
 
-from simulate_turns import rate, run_row
+from results import Demand
+from simulate_turns import arguments, rate, run_row
 
 ACTORS = 2
 EPISODE_STEPS = 10
@@ -90,11 +92,17 @@ def plain_loop(seconds: float) -> float:
     return rate(seconds, EPISODE_STEPS, play)
 
 
-if __name__ == "__main__":
+def main() -> int:
     measures = {
         "aktis": aktis,
-        "ray": ray,
+        "Ray": ray,
         "AsyncVectorEnv": async_vector_env,
         "one process, a plain loop": plain_loop,
     }
-    run_row(f"Pendulum-v1 in {ACTORS} actors, episodes of {EPISODE_STEPS} steps", measures, __file__)
+    demands = (Demand(3, "Ray"), Demand(3, "AsyncVectorEnv"))
+    name = f"Gymnasium's Pendulum in {ACTORS} actors, episodes of {EPISODE_STEPS} steps"
+    return run_row(arguments(__doc__ or "").parse_args(), name, measures, [__file__], demands)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,9 @@
 """Steps per second of rollouts: 64 CartPoles, an actor and a critic of 64x64 tanh each."""
 
-from simulate_turns import rate, run_row
+import sys
+
+from results import Demand
+from simulate_turns import arguments, rate, run_row
 
 COUNT = 64
 STEPS = 128
@@ -53,11 +56,17 @@ def rlox_in_rust(seconds: float) -> float:
     return rate(seconds, COUNT * STEPS, collector.recv)
 
 
-if __name__ == "__main__":
+def main() -> int:
     measures = {
         "aktis": aktis,
-        "stable-baselines3": stable_baselines3,
-        "rlox (RolloutCollector)": rlox,
-        "rlox (CandleCollector)": rlox_in_rust,
+        "Stable-Baselines3": stable_baselines3,
+        "rlox": rlox,
+        "rlox in Rust": rlox_in_rust,
     }
-    run_row(f"CartPole-v1, {COUNT} environments, 64x64 tanh actor and critic", measures, __file__)
+    demands = (Demand(5, "Stable-Baselines3", goal=20), Demand(3, "rlox"), Demand(3, "rlox in Rust"))
+    name = f"rollouts, {COUNT} CartPoles, actor and critic of 64x64 tanh"
+    return run_row(arguments(__doc__ or "").parse_args(), name, measures, [__file__], demands)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from simulate_turns import rate, run_row
+
+from results import Demand
+from simulate_turns import arguments, rate, run_row
 
 COUNT = 1024
-ENV = os.environ.get("BENCH_ENV", "CartPole-v1")
 
 
 def one_core() -> None:
@@ -17,10 +18,10 @@ def one_core() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-def stepped(envs: Any, count: int, seconds: float) -> float:
+def stepped(env: str, envs: Any, count: int, seconds: float) -> float:
     """Drives the environments with actions that were drawn before."""
     random = np.random.default_rng(1)
-    if ENV == "Pendulum-v1":
+    if env == "Pendulum-v1":
         drawn = [random.uniform(-2, 2, (count, 1)).astype(np.float32) for _ in range(16)]
     else:
         drawn = list(random.integers(2, size=(16, count)))
@@ -29,30 +30,43 @@ def stepped(envs: Any, count: int, seconds: float) -> float:
     return rate(seconds, count, lambda: envs.step(drawn[next(turn) % 16]))
 
 
-def aktis(seconds: float) -> float:
+def aktis(env: str, seconds: float) -> float:
     from aktis.simulate import make_vec
 
     one_core()
-    return stepped(make_vec(ENV, COUNT, seed=1), COUNT, seconds)
+    return stepped(env, make_vec(env, COUNT, seed=1), COUNT, seconds)
 
 
-def envpool(seconds: float) -> float:
+def envpool(env: str, seconds: float) -> float:
     import envpool
 
     one_core()
-    return stepped(envpool.make_gymnasium(ENV, num_envs=COUNT, num_threads=1, seed=1), COUNT, seconds)
+    return stepped(env, envpool.make_gymnasium(env, num_envs=COUNT, num_threads=1, seed=1), COUNT, seconds)
 
 
-def gymnasium(mode: str, seconds: float) -> float:
+def gymnasium(mode: str, env: str, seconds: float) -> float:
     import gymnasium
 
     one_core()
     count = 16 if mode == "sync" else COUNT
-    return stepped(gymnasium.make_vec(ENV, count, vectorization_mode=mode), count, seconds)
+    return stepped(env, gymnasium.make_vec(env, count, vectorization_mode=mode), count, seconds)
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--env", choices=["CartPole-v1", "Pendulum-v1"], default="CartPole-v1")
+    given = parser.parse_args()
+    measures = {
+        "aktis": partial(aktis, given.env),
+        "EnvPool": partial(envpool, given.env),
+        "Gymnasium": partial(gymnasium, "sync", given.env),
+    }
+    if given.env == "CartPole-v1":
+        measures["Gymnasium's numpy"] = partial(gymnasium, "vector_entry_point", given.env)
+    demands = (Demand(2, "EnvPool"), Demand(50, "Gymnasium"), Demand(goal=50e6))
+    name = f"built-in {given.env}, random actions, one core"
+    return run_row(given, name, measures, [__file__, "--env", given.env], demands)
 
 
 if __name__ == "__main__":
-    measures = {"aktis": aktis, "envpool": envpool, "gymnasium (sync)": partial(gymnasium, "sync")}
-    if ENV == "CartPole-v1":
-        measures["gymnasium (its own numpy)"] = partial(gymnasium, "vector_entry_point")
-    run_row(f"{ENV}, {COUNT} environments, random actions, one core", measures, __file__)
+    sys.exit(main())

@@ -5,13 +5,14 @@ others with the one of `--peers-python`, which has to have them.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from results import OURS, Demand, Figure, finish
 
 RESULT = "RESULT "
 TURN_SECONDS_MAX = 120
@@ -30,37 +31,39 @@ def rate(seconds: float, steps_of_one: int, run_one: Callable[[], object]) -> fl
     return calls * steps_of_one / passed
 
 
-def run_row(title: str, measures: Mapping[str, Measure], program: str) -> None:
-    """Runs the row `program`, or one turn of it."""
+def arguments(title: str) -> argparse.ArgumentParser:
+    """The options that such rows share."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--peers-python", type=Path, help="an interpreter that has the peers")
     parser.add_argument("--rounds", type=int, default=3, help="how many turns each peer has")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a turn measures")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--turn", choices=list(measures), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--turn", help=argparse.SUPPRESS)
+    return parser
+
+
+def run_row(
+    given: argparse.Namespace,
+    name: str,
+    measures: Mapping[str, Measure],
+    program: list[str],
+    demands: tuple[Demand, ...] = (),
+) -> int:
+    """Runs the row `program`, or one turn of it; the exit status."""
     if given.turn:
         print(f"{RESULT}{measures[given.turn](given.seconds)}")
-        return
+        return 0
     found: dict[str, list[float]] = {peer: [] for peer in measures}
-    for number in range(given.rounds):
-        for peer in list(measures)[:: -1 if number % 2 else 1]:
-            interpreter = sys.executable if peer.startswith("aktis") else given.peers_python
+    for turn in range(given.rounds):
+        for peer in list(measures)[:: -1 if turn % 2 else 1]:
+            interpreter = sys.executable if peer.startswith(OURS) else given.peers_python
             if interpreter is None:
                 continue
-            value = one_turn([str(interpreter), program, "--turn", peer, "--seconds", str(given.seconds)])
+            value = one_turn([str(interpreter), *program, "--turn", peer, "--seconds", str(given.seconds)])
             if value is not None:
                 found[peer].append(value)
-    ours = statistics.median(found["aktis"]) if found["aktis"] else float("nan")
-    print(f"{title}: median of {given.rounds} turns, steps/s")
-    for peer, values in found.items():
-        if values:
-            middle = statistics.median(values)
-            print(f"  {peer:<28}{middle:>14,.0f}   aktis is {ours / middle:.1f} times as fast")
-        else:
-            print(f"  {peer:<28}{'not measured':>14}")
-    if given.json:
-        given.json.write_text(json.dumps({"title": title, "steps_per_second": found}, indent=1))
+    medians = {peer: statistics.median(values) if values else None for peer, values in found.items()}
+    return finish([Figure(name, "steps/s", medians, demands, samples=found)], given.json)
 
 
 def one_turn(command: list[str]) -> float | None:

@@ -6,13 +6,16 @@ undisturbed run beside it. `--preload` forks workers with torch.
 """
 
 import argparse
-import json
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
+
+from results import Demand, Figure, finish
 
 EPOCHS = 5
 KILLED_IN = 3
@@ -68,11 +71,11 @@ def loop(config: dict[str, Any]) -> None:
             train.report({"loss": loss.item(), "time": time.time()}, checkpoint=saved)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--preload", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     import aktis
     from aktis.train import FailureConfig, RunConfig, ScalingConfig
@@ -103,20 +106,21 @@ def main() -> None:
                 same and [row["loss"] for row in result.metrics_history] == expected and result.failures == 1
             )
     aktis.shutdown()
-    found = {
-        "row": "a training worker killed -9",
-        "preload": given.preload,
-        "median_s": statistics.median(seconds),
-        "worst_s": max(seconds),
-        "rounds": given.rounds,
-        "same_losses": same,
-    }
-    if given.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name:16} {value}")
+    title = "a training worker killed -9" + (", with preload" if given.preload else "")
+    figures = [
+        Figure(
+            f"{title}: to the next report",
+            "s",
+            {"aktis": statistics.median(seconds)},
+            (Demand(5.0),),
+            less_is_better=True,
+            remark=f"the worst of {given.rounds}: {max(seconds):.2f} s",
+            samples={"aktis": seconds},
+        ),
+        Figure(f"{title}: same losses", "(1: yes)", {"aktis": float(same)}, (Demand(1.0),)),
+    ]
+    return finish(figures, given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """TorchTrainer with two workers beside `torchrun` on the same code: pictures per second, and the loss curve.
 
 The two take turns. A rate is that of the training alone, without the start of the processes; `whole` is the
-time from the start of the program to its end. Give `--json` for one line of JSON.
+time from the start of the program to its end.
 """
 
 import argparse
@@ -12,9 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
+from results import Demand, Figure, finish
+
 WORKERS = 2
+#: Rounding of float32, over a run.
+LOSS_APART_MAX = 1e-4
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -40,9 +45,8 @@ def timed(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
 
 def one(epochs: int) -> None:
     """In a process of its own: one run with Aktis."""
-    import train_net
-
     import aktis
+    import train_net
     from aktis import train
     from aktis.train import RunConfig, ScalingConfig
     from aktis.train.torch import TorchTrainer
@@ -62,39 +66,40 @@ def one(epochs: int) -> None:
     aktis.shutdown()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
         one(given.one)
-        return
+        return 0
     ours, theirs = [], []
     for _ in range(given.rounds):
         ours.append(aktis(given.epochs))
         theirs.append(torchrun(given.epochs))
-    ratios = [mine["rate"] / other["rate"] for mine, other in zip(ours, theirs)]
-    apart = max(abs(a - b) for a, b in zip(ours[0]["losses"], theirs[0]["losses"]))
-    found = {
-        "row": "TorchTrainer, 2 workers, beside torchrun",
-        "aktis_pictures_per_s": statistics.median(run["rate"] for run in ours),
-        "torchrun_pictures_per_s": statistics.median(run["rate"] for run in theirs),
-        "ratio": statistics.median(ratios),
-        "aktis_whole_s": statistics.median(run["whole"] for run in ours),
-        "torchrun_whole_s": statistics.median(run["whole"] for run in theirs),
-        "losses": len(ours[0]["losses"]),
-        "largest_difference_of_losses": apart,
-        "last_losses": [ours[0]["losses"][-1], theirs[0]["losses"][-1]],
-    }
-    if given.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name:32} {value}")
+    samples = {"aktis": [run["rate"] for run in ours], "torchrun": [run["rate"] for run in theirs]}
+    whole = {name: [run["whole"] for run in runs] for name, runs in (("aktis", ours), ("torchrun", theirs))}
+    apart = max(abs(a - b) for a, b in zip(ours[0]["losses"], theirs[0]["losses"], strict=True))
+    count = len(ours[0]["losses"])
+    title = f"TorchTrainer, {WORKERS} workers, a convolutional net"
+    rates = {name: statistics.median(values) for name, values in samples.items()}
+    seconds = {name: statistics.median(values) for name, values in whole.items()}
+    figures = [
+        Figure(title, "pictures/s", rates, (Demand(0.95, "torchrun"),), samples=samples),
+        Figure(f"{title}: the whole program", "s", seconds, less_is_better=True, samples=whole),
+        Figure(
+            f"{title}: largest difference of {count} losses",
+            "in the loss",
+            {"aktis": apart},
+            (Demand(LOSS_APART_MAX),),
+            less_is_better=True,
+        ),
+    ]
+    return finish(figures, given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,7 +11,7 @@ Measure on this machine, next to its own limits or to others, in the same run.
 usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench control [--quick] [--json FILE] [-- FILTER...]
        cargo xtask bench cluster [--quick] [--json FILE] [-- FILTER...]
-       cargo xtask bench learning [--quick] [--peers-python PATH] [-- FILTER...]
+       cargo xtask bench learning [--quick] [--json FILE] [--plots FOLDER] [--peers-python PATH] [-- FILTER...]
        cargo xtask bench python [--quick] [--json FILE] [--rounds N] [--peers LIST] [--ray-python PATH] [-- FILTER...]
 
   engine               the Rust engine beside the machine's limits: cargo bench -p aktis --bench engine
@@ -19,10 +19,11 @@ usage: cargo xtask bench engine [--quick] [--json FILE] [-- FILTER...]
   cluster              nodes as network namespaces of this machine, beside TCP and iperf3, as root:
                        cargo bench -p aktis-cli --bench cluster; then, without a FILTER, the control store
   learning             simulation, collectives, training and reinforcement learning beside EnvPool,
-                       Stable-Baselines3, OpenMPI, Gloo, torchrun and Ray: benches/learning
+                       Stable-Baselines3, RLlib, OpenMPI, Gloo, torchrun and Ray: benches/learning
   python               the Python package beside Ray, Dask and multiprocessing: benches/python
   --quick              fewer rounds: a look, not a figure to quote
   --json FILE          also write the figures to FILE
+  --plots FOLDER       also draw the figures of `learning` into FOLDER
   --rounds N           how often each row is measured with each peer
   --peers LIST         only these, separated by commas: aktis, ray, dask, multiprocessing
   --ray-python PATH    an interpreter that has ray, dask and distributed; without it, one is set up below
@@ -116,9 +117,9 @@ fn arguments_for_benchmark(
         match (subject, word.as_str()) {
             (_, "--quick") => passed_on.push(word.clone()),
             // Benchmarks run in another folder, where a relative path would get lost.
-            (Subject::Engine | Subject::Control | Subject::Cluster | Subject::Python, "--json")
+            (_, "--json")
             | (Subject::Python, "--ray-python")
-            | (Subject::Learning, "--peers-python") => {
+            | (Subject::Learning, "--plots" | "--peers-python") => {
                 let file = here.join(value_of(word, words.next())?);
                 passed_on.extend([word.clone(), file.display().to_string()]);
             }
@@ -174,11 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn learning_has_peers_and_filters_and_no_json() {
+    fn learning_has_peers_plots_and_filters() {
         let words = &["--quick", "--peers-python", "there/python", "--", "rl_ppo"];
         let passed_on = translate_for(Subject::Learning, words).unwrap();
         assert_eq!(passed_on, ["--quick", "--peers-python", "/here/there/python", "--", "rl_ppo"]);
-        assert!(translate_for(Subject::Learning, &["--json", "out.json"]).is_err());
+        let files = translate_for(Subject::Learning, &["--json", "out.json", "--plots", "docs"]).unwrap();
+        assert_eq!(files, ["--json", "/here/out.json", "--plots", "/here/docs"]);
+        assert!(translate(&["--plots", "docs"]).is_err());
     }
 
     #[test]
