@@ -399,3 +399,29 @@ fn an_actor_is_taken_from_its_heir_by_those_who_know_it() {
         assert!(named.iter().any(released), "{named:?}");
     }
 }
+
+#[test]
+fn imports_of_an_actor_that_ended_are_released_by_the_node_once() {
+    let mut scene = scene();
+    let peer = known(&mut scene);
+    scene.hear(peer, ToNode::ActorEscaped { actor: actor(), host: peer });
+    let failure = Failure::new(FailureKind::ActorDied, "it was killed");
+    let ended = scene.hear(peer, ToNode::ActorEnded { actor: actor(), failure });
+    assert_eq!(released_by(&ended, peer), [2]);
+    let released = scene.hear(DRIVER, ToNode::ActorReleased { actor: actor() });
+    assert_eq!(released_by(&released, peer), [], "the node has answered all imports");
+}
+
+#[test]
+fn two_nodes_that_lost_an_actor_do_not_take_each_other_for_its_owner() {
+    let mut scene = scene();
+    let owner = known(&mut scene);
+    let other = scene.link_to(NodeId::of_session(SessionId(3)));
+    lose(&mut scene, owner);
+    // This node exports the actor to the other one, which exports it to this one before it has read that.
+    scene.hear(other, ToNode::ActorHeld { actor: actor() });
+    let named = scene.hear(other, ToNode::ActorEscaped { actor: actor(), host: other });
+    assert_eq!(told(&named), [] as [&ActorPlace; 0], "it is gone for the driver: {named:?}");
+    let is_refused = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { to, message: FromNode::ActorKnown { .. } } if *to == other);
+    assert!(named.iter().any(is_refused), "{named:?}");
+}

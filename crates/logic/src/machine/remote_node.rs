@@ -16,7 +16,7 @@
 //! 4. A lease in use, and a cell in use, belong to exactly one task that was sent.
 //! 5. The key of a submitter's task leads to the ticket of its latest attempt, or to none.
 //! 6. Each pending message about an actor waits for exactly the queues that have its mark.
-//! 7. An actor that lives here for the other side is not imported from there.
+//! 7. The node answers each import of an actor once: only then is it released.
 
 mod actors;
 mod backlog;

@@ -32,6 +32,15 @@ struct Exported<A> {
     away_at: u64,
 }
 
+/// An actor that the other side owns and this one knows.
+#[derive(Default)]
+struct Imported {
+    /// How often the other side has exported it, less how often the node has released it.
+    count: u64,
+    /// Whether the other side has said that it is gone, and not that it takes calls since.
+    is_gone: bool,
+}
+
 /// What the other side believes of an actor that was exported to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemoteView {
@@ -88,8 +97,8 @@ pub(super) struct Actors<N: LocalNode> {
     hosted_here: BTreeMap<ActorId, Hosted<N::Actor>>,
     expected: Vec<Expected<N::Arguments>>,
     exports: BTreeMap<ActorId, Exported<N::Actor>>,
-    /// Actors that the other side has exported, and how often.
-    imports: BTreeMap<ActorId, u64>,
+    /// Actors that the other side has exported. The node alone decides when an import is released: it answers each once.
+    imports: BTreeMap<ActorId, Imported>,
     /// How many [`Frame::ActorAway`] were sent.
     aways_sent: u64,
     /// How many [`Frame::ActorAway`] were received.
@@ -129,10 +138,8 @@ impl<N: LocalNode> Actors<N> {
             assert!(exported.count > 0, "remote node invariant 1: {actor:?} is held and was released");
             assert!(exported.away_at <= self.aways_sent, "{actor:?} is away later than now");
         }
-        for (actor, count) in &self.imports {
-            assert!(*count > 0, "remote node invariant 1: {actor:?} is imported no time");
-            let is_here = self.hosted_here.contains_key(actor);
-            assert!(!is_here, "remote node invariant 7: {actor:?} lives here and is imported");
+        for (actor, imported) in &self.imports {
+            assert!(imported.count > 0, "remote node invariant 1: {actor:?} is imported no time");
         }
     }
 }
@@ -262,7 +269,7 @@ impl<N: LocalNode> RemoteNode<N> {
         let hosted = self.hosts(actor) || self.actors.hosted_there.contains_key(&actor);
         match hosted {
             true => self.send(Frame::ActorReleased { actor, count: 1 }),
-            false => *self.actors.imports.entry(actor).or_default() += 1,
+            false => self.actors.imports.entry(actor).or_default().count += 1,
         }
         !hosted
     }
@@ -283,7 +290,6 @@ impl<N: LocalNode> RemoteNode<N> {
 
     /// The node wants an actor ended whose proxy is this process.
     pub(super) fn end_actor_there(&mut self, actor: ActorId, now: bool) {
-        self.release_actor(actor);
         if self.actors.hosted_there.contains_key(&actor) {
             return self.send(Frame::EndActor { actor, now });
         }
@@ -292,24 +298,16 @@ impl<N: LocalNode> RemoteNode<N> {
         self.node.tell(ToNode::ActorEnded { actor, failure });
     }
 
-    /// No process here holds an actor that the other side had exported so often when the node decided that. If the other side
-    /// has exported it again since, the rest stays.
+    /// The node does not need so many imports of an actor. If the other side has exported it again since, the rest stays.
     pub(super) fn release_imports(&mut self, actor: ActorId, count: u64) {
         let releases_all = self.has_bug(PlantedBug::ReleaseAllActorImports);
-        let Some(imports) = self.actors.imports.get_mut(&actor) else { return };
-        let count = if releases_all { *imports } else { count.min(*imports) };
-        *imports -= count;
-        if *imports == 0 {
+        let Some(imported) = self.actors.imports.get_mut(&actor) else { return };
+        let count = if releases_all { imported.count } else { count.min(imported.count) };
+        imported.count -= count;
+        if imported.count == 0 {
             self.actors.imports.remove(&actor);
         }
         self.send(Frame::ActorReleased { actor, count });
-    }
-
-    /// The other side need not hold an actor for this one.
-    pub(super) fn release_actor(&mut self, actor: ActorId) {
-        if let Some(count) = self.actors.imports.remove(&actor) {
-            self.send(Frame::ActorReleased { actor, count });
-        }
     }
 
     pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
@@ -321,12 +319,17 @@ impl<N: LocalNode> RemoteNode<N> {
     }
 
     pub(super) fn on_actor_back(&mut self, actor: ActorId) {
+        if let Some(imported) = self.actors.imports.get_mut(&actor) {
+            imported.is_gone = false;
+        }
         self.tell_of_actor(actor, ToNode::ActorBack { actor });
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, failure: Failure) {
         self.forget_calls(actor);
-        self.release_actor(actor);
+        if let Some(imported) = self.actors.imports.get_mut(&actor) {
+            imported.is_gone = true;
+        }
         self.tell_of_actor(actor, ToNode::ActorEnded { actor, failure });
     }
 
@@ -361,8 +364,6 @@ impl<N: LocalNode> RemoteNode<N> {
             let actor = spec.actor;
             match self.node.host_actor(spec, arguments) {
                 Ok(handle) => {
-                    // So far it was known here by its handles: from now on it lives here.
-                    self.release_actor(actor);
                     self.actors.hosted_here.insert(actor, Hosted { handle, incarnation, told: false });
                 }
                 Err(error) => {
@@ -426,7 +427,8 @@ impl<N: LocalNode> RemoteNode<N> {
     /// Whether the other node takes calls of an actor from this one: it has exported the actor, or hosts the actor for this
     /// node, and this side has heard of no end since.
     pub(super) fn reaches_actor(&self, actor: ActorId) -> bool {
-        self.actors.imports.contains_key(&actor) || self.actors.hosted_there.contains_key(&actor)
+        let is_imported = self.actors.imports.get(&actor).is_some_and(|imported| !imported.is_gone);
+        is_imported || self.actors.hosted_there.contains_key(&actor)
     }
 
     pub(super) fn on_actor_started(&mut self, actor: ActorId, incarnation: u32) {

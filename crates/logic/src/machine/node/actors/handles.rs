@@ -42,18 +42,29 @@ impl Node {
             }
         };
         let known = self.actors.table.entry(actor).or_insert_with(fresh);
-        known.holders.insert(from);
-        let found = lives && at_peer && known.is_found_at(host);
-        if from == host && known.care == Care::AtPeer(host) && known.host() == Some(host) {
-            known.named += 1;
-        }
+        // A node that knows the actor from here may depend on this one: if each took the other for the owner, calls would wait
+        // for ever.
+        let knew_it = !known.holders.insert(from);
+        let found = lives && at_peer && !knew_it && known.is_found_at(host);
+        let is_counted = from == host && known.care == Care::AtPeer(host) && known.host() == Some(host);
+        known.named += u64::from(is_counted);
         if found {
             self.tell(actor, out);
         } else if known.host() != Some(host) {
             self.tell_one(actor, from, out);
-            if host == from && self.is_peer(from) {
-                self.send(from, FromNode::ActorKnown { actor }, out);
-            }
+        }
+        if host == from && self.is_peer(from) && !is_counted {
+            self.send(from, FromNode::ActorKnown { actor }, out);
+        }
+    }
+
+    /// The node that owns an actor need not hold it for this one any more.
+    pub(super) fn release_imports(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let Care::AtPeer(peer) = known.care else { return };
+        let count = std::mem::take(&mut known.named);
+        if count > 0 && self.roster.is_live(peer) {
+            self.send(peer, FromNode::ActorReleased { actor, count }, out);
         }
     }
 
@@ -126,12 +137,9 @@ impl Node {
             Life::Starting { .. } | Life::Alive { .. } => match known.care {
                 // It lives on there. That node may name it again before it hears of this, which is then a new import: there is no
                 // end to wait for, and no call to fail.
-                Care::AtPeer(peer) => {
-                    let count = known.named;
+                Care::AtPeer(_) => {
+                    self.release_imports(actor, out);
                     self.actors.table.remove(&actor);
-                    if count > 0 && self.roster.is_live(peer) {
-                        self.send(peer, FromNode::ActorReleased { actor, count }, out);
-                    }
                 }
                 Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => {
                     self.order_end(actor, false, Then::Forgotten, out);

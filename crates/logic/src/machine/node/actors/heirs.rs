@@ -164,6 +164,9 @@ impl Node {
         actor: ActorId,
         out: &mut Effects<NodeEffect>,
     ) {
+        if self.proxy_for(actor).is_some_and(|peer| peer != from) {
+            self.release_imports(actor, out);
+        }
         let known = self.actors.table.get_mut(&actor).filter(|known| match known.care {
             Care::AtPeer(_) => true,
             Care::Lost => matches!(known.life, Life::Dead(_)),

@@ -29,11 +29,9 @@ impl Node {
         }
         spec.isolated |= self.programs.shares(spec.program) == Some(false);
         let proxy = self.proxy_for(actor).filter(|_| self.is_peer(from));
-        if let Some(host) = proxy {
+        if proxy.is_some() {
             // It was known here by its handles only, and is to live here now.
-            if host != from {
-                self.send(host, FromNode::EndActor { actor, now: false }, out);
-            }
+            self.release_imports(actor, out);
         } else if let Some(known) = self.actors.table.get_mut(&actor)
             && !matches!(known.life, Life::Dead(_))
         {
@@ -250,6 +248,7 @@ impl Node {
         if self.roster.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
             self.end_process(now, from, out);
         }
+        self.release_imports(actor, out);
         match self.vacate(actor) {
             Some(then) => self.finish(now, actor, then, out),
             None => self.on_gone(now, actor, failure, out),
