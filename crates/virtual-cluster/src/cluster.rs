@@ -14,6 +14,7 @@ mod site;
 mod tasks;
 
 use crate::random::Random;
+use crate::trace_hash::TraceHash;
 use crate::world::DRIVER;
 use aktis_logic::machine::remote_node::PlantedBug;
 use aktis_protocol::ObjectId;
@@ -38,25 +39,56 @@ struct Cluster {
     trace: bool,
     /// A bug that all proxies have.
     planted: Option<PlantedBug>,
-    frames: Frames,
+    summary: Summary,
 }
 
 /// How many frames of each kind have crossed.
 pub type Frames = BTreeMap<String, u64>;
 
+/// What a run has seen.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// What has crossed.
+    pub frames: Frames,
+    /// Of all frames, with their ends and their order.
+    hash: TraceHash,
+}
+
+impl Summary {
+    /// A number for all that has crossed, in its order.
+    pub fn hash(&self) -> u64 {
+        self.hash.get()
+    }
+
+    /// A frame crosses.
+    fn note(&mut self, from: usize, to: usize, frame: &Frame) {
+        let text = format!("{frame:?}");
+        let kind = text.split(' ').next().unwrap_or_default();
+        *self.frames.entry(kind.to_owned()).or_default() += 1;
+        self.hash.add(&format!("{from}{to}{text}"));
+    }
+}
+
 /// Runs `steps` random events from a seed, then lets everything come to its end. Panics if something is wrong; gives what
-/// has crossed.
-pub fn run(seed: u64, steps: u32, trace: bool) -> Frames {
+/// it has seen.
+pub fn run(seed: u64, steps: u32, trace: bool) -> Summary {
     run_with(seed, steps, trace, None)
 }
 
 /// The same, with a bug in all proxies.
-pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<PlantedBug>) -> Frames {
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<PlantedBug>) -> Summary {
     let mut random = Random::new(seed);
     let faults = random.chance(50);
     let sites = (0..SITES).map(|_| Site::new(random.chance(50))).collect();
-    let mut cluster =
-        Cluster { sites, wires: BTreeMap::new(), random, faults, trace, planted, frames: Frames::new() };
+    let mut cluster = Cluster {
+        sites,
+        wires: BTreeMap::new(),
+        random,
+        faults,
+        trace,
+        planted,
+        summary: Summary::default(),
+    };
     for (one, other) in pairs() {
         cluster.link(one, other);
     }
@@ -65,7 +97,7 @@ pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<PlantedBug>)
         cluster.check();
     }
     cluster.finish();
-    cluster.frames
+    cluster.summary
 }
 
 fn pairs() -> impl Iterator<Item = (usize, usize)> {
@@ -170,7 +202,7 @@ impl Cluster {
         if self.trace {
             println!("{from} -> {to}: {frame:?}");
         }
-        *self.frames.entry(kind_of(&frame)).or_default() += 1;
+        self.summary.note(from, to, &frame);
         self.sites[to].on_frame(from, frame);
         self.send(to);
     }
@@ -279,10 +311,4 @@ impl Cluster {
         let left: Vec<_> = self.sites.iter().map(Site::remains).collect();
         panic!("something is left: {left:#?}");
     }
-}
-
-/// The name of a frame's variant.
-fn kind_of(frame: &Frame) -> String {
-    let text = format!("{frame:?}");
-    text.split(' ').next().unwrap_or_default().to_owned()
 }

@@ -25,6 +25,7 @@ mod store;
 mod workload;
 
 use crate::random::Random;
+use crate::trace_hash::TraceHash;
 use aktis_logic::machine::control_client::{
     ControlClientEffect, ControlClientInput, QUESTION_PATIENCE_MICROSECONDS,
 };
@@ -131,7 +132,7 @@ struct Cluster {
     departed: BTreeSet<NodeId>,
     is_over: bool,
     traces: bool,
-    hash: u64,
+    hash: TraceHash,
     summary: Summary,
 }
 
@@ -173,7 +174,7 @@ pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
         departed: BTreeSet::new(),
         is_over: false,
         traces: trace,
-        hash: 0xcbf2_9ce4_8422_2325,
+        hash: TraceHash::default(),
         summary: Summary::default(),
     };
     cluster.after(0, Event::HeadStarted);
@@ -194,7 +195,7 @@ pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
     }
     cluster.check_quiet();
     let Summary { steps, questions, memberships_lost, ghosts, .. } = cluster.summary;
-    Summary { hash: cluster.hash, steps, lives: cluster.lives, questions, memberships_lost, ghosts }
+    Summary { hash: cluster.hash.get(), steps, lives: cluster.lives, questions, memberships_lost, ghosts }
 }
 
 impl Cluster {
@@ -210,9 +211,7 @@ impl Cluster {
     /// Something has happened: it is part of the trace.
     fn note(&mut self, what: std::fmt::Arguments<'_>) {
         let line = format!("{:>9} {what}", self.now.0);
-        for byte in line.bytes() {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.hash.add(&line);
         if self.traces {
             println!("{line}");
         }

@@ -24,5 +24,6 @@ pub mod scenario;
 pub mod shard;
 pub mod submitter;
 pub mod town;
+mod trace_hash;
 pub mod wanderer;
 pub mod world;
