@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aktis import _options, _signature
 from aktis._description import EVERY_ACTORS, Description, Method, own
-from aktis._engine import Actor, MethodCaller, Signature, Stream, native
+from aktis._engine import Actor, MethodCaller, ObjectRef, Signature, Stream, native
 
 if TYPE_CHECKING:
     from aktis._ids import ActorID
@@ -169,36 +169,64 @@ def _method_again(actor: Actor, details: bytes, name: str, options: _options.Opt
     return ActorMethod(actor, description, description.methods[name], options)
 
 
-_pending: dict[bytes, int] = {}
+class _Pending:
+    """Calls of one actor that this process has submitted and that are not done."""
+
+    def __init__(self) -> None:
+        self.submitting = 0
+        self.references: list[ObjectRef[Any]] = []
+
+    def count(self, limit: int) -> int:
+        """How many there are. A call may be done before its callback has run, so references are asked."""
+        if self.submitting + len(self.references) >= limit:
+            self.references = [reference for reference in self.references if not reference.is_ready()]
+        return self.submitting + len(self.references)
+
+
+_pending: dict[bytes, _Pending] = {}
 _pending_lock = threading.Lock()
 
 
 def _limited(caller: Callable[..., Any], actor: bytes, limit: int) -> Callable[..., Any]:
     """Refuses calls while as many of this process as the actor allows are not done."""
 
-    def change(by: int) -> None:
+    def begin() -> None:
         with _pending_lock:
-            count = _pending.get(actor, 0) + by
-            if count > limit:
+            pending = _pending.setdefault(actor, _Pending())
+            if pending.count(limit) >= limit:
                 from aktis.exceptions import PendingCallsLimitExceeded
 
                 raise PendingCallsLimitExceeded(
                     f"{limit} calls of the actor {actor.hex()} are not done, which is its max_pending_calls\n"
                     "hint: get() or wait() for some of them first"
                 )
-            _pending[actor] = count
-            if not count:
+            pending.submitting += 1
+
+    def submitted(reference: "ObjectRef[Any] | None") -> None:
+        with _pending_lock:
+            _pending[actor].submitting -= 1
+            if reference is not None:
+                _pending[actor].references.append(reference)
+
+    def done(reference: "ObjectRef[Any]") -> None:
+        with _pending_lock:
+            pending = _pending.get(actor)
+            if pending is None:
+                return
+            pending.references = [other for other in pending.references if other != reference]
+            if not pending.references and not pending.submitting:
                 del _pending[actor]
 
     def remote(*args: Any, **kwargs: Any) -> Any:
-        change(1)
+        begin()
         try:
             result = caller(*args, **kwargs)
         except BaseException:
-            change(-1)
+            submitted(None)
             raise
         first = result[0] if isinstance(result, list) else result
-        first.add_done_callback(lambda _: change(-1))
+        submitted(first)
+        first.add_done_callback(done)
         return result
 
     return remote

@@ -685,3 +685,14 @@ def test_the_context_of_an_actor() -> None:
     assert aktis.get(actor.itself.remote()) == actor
     assert aktis.get(actor.again.remote()) is False
     assert aktis.get(Asks.remote().ids.remote())[1] == ""
+
+
+def test_a_call_that_get_has_answered_is_not_pending() -> None:
+    @aktis.remote(num_cpus=0, max_pending_calls=1)
+    class Quick:
+        def ok(self) -> int:
+            return 1
+
+    quick = Quick.remote()
+    # The count must not wait for callbacks: each call begins as soon as `get` returns.
+    assert sum(aktis.get(quick.ok.remote()) for _ in range(500)) == 500
