@@ -316,8 +316,8 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
         phrase = "The actor is dead because its worker process has died"
     elif cause is not None and init_failed and "its actor exited" in cause.message:
         phrase, init_failed = _EXITED, False
-    elif message in ("the actor was killed", "its actor was killed", "killed", "the actor was ended"):
-        phrase = "The actor is dead because it was killed by `ray.kill`"
+    elif message in _KILLED:
+        phrase = _KILLED_PHRASE
     elif "its actor exited" in message:
         phrase = _EXITED
     if phrase is not None:
@@ -325,6 +325,13 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
     return known(text, actor_id=_hex(failure.actor_id), actor_init_failed=init_failed)
 
 
+def death_cause(reason: str) -> str:
+    """The cause of an actor's death as the state API tells it, Ray's phrase first."""
+    return f"{_KILLED_PHRASE}\n{reason}" if reason in _KILLED else reason
+
+
+_KILLED = ("the actor was killed", "its actor was killed", "killed", "the actor was ended")
+_KILLED_PHRASE = "The actor is dead because it was killed by `ray.kill`"
 _EXITED = "The actor is dead because its worker process has died: INTENDED_USER_EXIT"
 
 

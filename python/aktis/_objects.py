@@ -5,6 +5,7 @@ gets wrong types for is looked at again, to say what is wrong.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar, overload
 
 from aktis._actor import ActorHandle
@@ -159,7 +160,15 @@ def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> N
         raise TypeError(
             f"cancel() takes an ObjectRef or a generator, not {object_ref!r:.80}\nhint: kill() ends actors"
         )
+    if not object_ref.is_ready():
+        object_ref.add_done_callback(_note_cancelled)
     native.cancel(object_ref, force, recursive)
+
+
+def _note_cancelled(object_ref: "ObjectRef[Any]") -> None:
+    """Lists of tasks tell of a cancelled task also if nobody asks for its value."""
+    with suppress(Exception):
+        native.get(object_ref, 0)
 
 
 def kill(actor: Any, *, no_restart: bool = True) -> None:

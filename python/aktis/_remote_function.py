@@ -126,6 +126,7 @@ class RemoteFunction(Generic[P, T]):
         name = options.get("name") or short_name(self.__qualname__)
         needs = _options.resources(options, 1.0)
         parameters = _signature.parameters(self._function, short_name(self.__qualname__))
+        note_submission(name, short_name(self.__qualname__), needs)
         group = _options.group(options, needs)
         more = captured(options, group)
         if folders:
@@ -195,6 +196,18 @@ def captured(options: _options.Options, group: tuple[bytes, int] | None) -> dict
     if group is None or (chosen is not None and not chosen[2]):
         return {}
     return {"capture_group": group[0].hex()}
+
+
+SUBMISSIONS_MAX = 10_000
+submissions: dict[str, tuple[str, dict[str, float]]] = {}
+"""For lists of tasks: by a task's name, the function and the resources that it was last submitted with."""
+
+
+def note_submission(name: str, function: str, needs: Mapping[str, float]) -> None:
+    """Keeps what the lists of tasks tell of a task beside its name."""
+    if len(submissions) >= SUBMISSIONS_MAX:
+        del submissions[next(iter(submissions))]
+    submissions[name] = (function, {key: amount for key, amount in needs.items() if amount})
 
 
 def _export(function: Callable[..., Any], name: str, origin: tuple[int, int] | None = None) -> Export:

@@ -69,6 +69,10 @@ def validate(value: Any) -> dict[str, Any]:
             plain[key] = _VALIDATORS.get(key, _anything)(item)
     if "pip" in plain and "uv" in plain:
         raise ValueError("a runtime_env has either 'pip' or 'uv', not both")
+    if "conda" in plain and ("pip" in plain or "uv" in plain):
+        raise ValueError(
+            "a runtime_env has either 'conda' or 'pip' and 'uv'\nhint: name pip's packages in 'conda'"
+        )
     return plain
 
 

@@ -254,7 +254,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     `state` is "PENDING", "CREATED" or "REMOVED". Of groups that were removed the last thousand are known.
     """
     if placement_group is None:
-        return {**_all_removed(), **{text_of(row["id"]): _table(row) for row in _rows()}}
+        return {**removed_groups(), **{text_of(row["id"]): _table(row) for row in _rows()}}
     row = _row(placement_group.id.hex())
     if row is not None:
         return _table(row)
@@ -328,7 +328,7 @@ def _note_removed(row: dict[str, Any]) -> None:
     session.key_put(_REMOVED + text_of(row["id"]).encode(), json.dumps(table).encode(), False)
     known = session.key_list(_REMOVED)
     if len(known) > _REMOVED_MAX:
-        oldest = sorted(_all_removed().items(), key=lambda item: float(item[1].get("removed", 0.0)))
+        oldest = sorted(removed_groups().items(), key=lambda item: float(item[1].get("removed", 0.0)))
         for identity, _ in oldest[: len(known) - _REMOVED_MAX]:
             session.key_delete(_REMOVED + identity.encode())
 
@@ -345,7 +345,8 @@ def _removed(identity: str) -> dict[str, Any]:
     return table
 
 
-def _all_removed() -> dict[str, dict[str, Any]]:
+def removed_groups() -> dict[str, dict[str, Any]]:
+    """The tables of groups that were removed, by id; see `_REMOVED_MAX`."""
     names = [key.removeprefix(_REMOVED).decode() for key in runtime().key_list(_REMOVED)]
     return {name: _removed(name) for name in names}
 

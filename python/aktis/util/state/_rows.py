@@ -38,6 +38,8 @@ class Row(Mapping[str, Any]):
 
             # The engine knows one name; namespaces are ours.
             found["namespace"], found["name"] = _actor.split_name(found["name"])
+            if cls is ActorState:
+                found["ray_namespace"] = found["namespace"]
         return cls(**found)
 
     def asdict(self) -> dict[str, Any]:
@@ -134,6 +136,7 @@ class ActorState(Row):
     state: str = ""
     name: str = ""
     namespace: str = ""
+    ray_namespace: str = ""
     pid: int | None = None
     job_id: str | None = None
     node_id: str | None = None
@@ -253,6 +256,13 @@ class PlacementGroupState(Row):
     is_detached: bool = False
 
 
+@dataclass(frozen=True)
+class DriverInfo:
+    """The process of a job's driver."""
+
+    pid: int
+
+
 @dataclass(eq=False)
 class JobState(Row):
     """A program that uses the session."""
@@ -264,4 +274,5 @@ class JobState(Row):
     status: str = "RUNNING"
     type: str = "DRIVER"
     driver_pid: int | None = None
+    driver_info: DriverInfo | None = None
     entrypoint: str = ""

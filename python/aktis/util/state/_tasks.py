@@ -5,11 +5,15 @@ from the ids of both. Why a task failed is known to the processes that asked for
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
-from aktis.util._runtime import runtime
+from aktis import _remote_function
+from aktis.util._runtime import runtime, state
 from aktis.util.state._rows import TaskState
 
+_STATES = {"PENDING_ARGS": "PENDING_ARGS_AVAIL", "PENDING": "PENDING_NODE_ASSIGNMENT"}
+"""States of tasks that wait, as the engine and as Ray's programs call them."""
 _TYPES = {"task": "NORMAL_TASK", "actor_creation": "ACTOR_CREATION_TASK", "actor_task": "ACTOR_TASK"}
 
 
@@ -25,6 +29,7 @@ def merged(waiting: list[TaskState]) -> list[TaskState]:
         before = rows.pop(run[2], None)
         rows[run[2]] = _ran(job, node, run, 0 if before is None else before.attempt_number + 1)
     for row in waiting:
+        row.state = _STATES.get(row.state, row.state)
         known = rows.get(row.task_id)
         if known is None or (known.state != "RUNNING" and row.state not in ("FINISHED", "FAILED", "RUNNING")):
             row.job_id = row.job_id or job
@@ -42,10 +47,30 @@ def merged(waiting: list[TaskState]) -> list[TaskState]:
         elif kind == "TASK_CANCELLED" and found.worker_pid is not None:
             continue  # it was cancelled while it ran
         found.state, found.error_type, found.error_message = "FAILED", kind, message
+    _add_actors(rows.values())
+    _add_submissions(rows.values())
     parents = native.parents([bytes.fromhex(task) for task in rows])
     for task, row in rows.items():
         row.parent_task_id = parents.get(task, row.parent_task_id)
     return list(rows.values())
+
+
+def _add_actors(rows: Iterable[TaskState]) -> None:
+    """Calls and constructors that are over tell their process, and that tells the actor while it lives."""
+    lacking = [row for row in rows if row.actor_id is None and row.type != "NORMAL_TASK"]
+    if not lacking:
+        return
+    living = {row.get("pid"): row["id"].hex() for row in state("actors") if row.get("pid")}
+    for row in lacking:
+        row.actor_id = living.get(row.worker_pid)
+
+
+def _add_submissions(rows: Iterable[TaskState]) -> None:
+    """The function and needs of tasks that this process submitted under their names."""
+    for row in rows:
+        known = _remote_function.submissions.get(row.name) if row.type == "NORMAL_TASK" else None
+        if known is not None:
+            row.func_or_class_name, row.required_resources = known[0], dict(known[1])
 
 
 def _ran(job: str, node: str, run: tuple[Any, ...], attempt: int) -> TaskState:

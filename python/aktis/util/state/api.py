@@ -8,6 +8,7 @@ from aktis.util._runtime import state, text_of
 from aktis.util.state._query import DEFAULT_LIMIT, Filter, select
 from aktis.util.state._rows import (
     ActorState,
+    DriverInfo,
     JobState,
     NodeState,
     ObjectState,
@@ -89,6 +90,7 @@ def _jobs() -> list[JobState]:
             job_id=job["JobID"],
             status="SUCCEEDED" if job["IsDead"] else "RUNNING",
             driver_pid=job["DriverPid"],
+            driver_info=DriverInfo(job["DriverPid"]),
         )
         for job in debug.jobs()
     ]
@@ -103,8 +105,72 @@ def _tasks() -> list[TaskState]:
     return merged(_waiting_tasks())
 
 
-_actors = _rows(ActorState, "actors")
-_objects = _rows(ObjectState, "objects")
+_actors_of_engine = _rows(ActorState, "actors")
+_workers_of_engine = _rows(WorkerState, "workers")
+_groups_of_engine = _rows(PlacementGroupState, "groups")
+_objects_of_engine = _rows(ObjectState, "objects")
+
+
+def _actors() -> list[ActorState]:
+    from aktis import _errors, _session
+
+    rows = _actors_of_engine()
+    # Which of several jobs created an actor is not on record.
+    job = None if _session.is_attached() else _session.job_id().hex()
+    for row in rows:
+        row.job_id = row.job_id or job
+        if row.death_cause is not None:
+            row.death_cause = _errors.death_cause(row.death_cause)
+    return rows
+
+
+def _workers() -> list[WorkerState]:
+    """The processes that run tasks and actors, then the drivers."""
+    from aktis.util import debug
+
+    drivers = [
+        WorkerState(pid=job["DriverPid"], worker_type="DRIVER", job_id=job["JobID"])
+        for job in debug.jobs()
+        if not job["IsDead"]
+    ]
+    return _workers_of_engine() + drivers
+
+
+def _groups() -> list[PlacementGroupState]:
+    """The placement groups that the node knows, then those that were removed."""
+    from aktis.util.placement_group import removed_groups
+
+    rows = _groups_of_engine()
+    known = {row.placement_group_id for row in rows}
+    for identity, table in removed_groups().items():
+        if identity not in known:
+            bundles = [table["bundles"][index] for index in sorted(table["bundles"])]
+            rows.append(
+                PlacementGroupState(
+                    placement_group_id=identity,
+                    name=table["name"],
+                    state="REMOVED",
+                    strategy=table["strategy"],
+                    bundles=bundles,
+                )
+            )
+    return rows
+
+
+def _objects() -> list[ObjectState]:
+    import os
+
+    from aktis._engine import context
+    from aktis.util import debug
+
+    rows = _objects_of_engine()
+    held_here = debug.reference_counts()
+    for row in rows:
+        if row.object_id in held_here:
+            row.pid, row.reference_type = os.getpid(), "LOCAL_REFERENCE"
+            row.type = "WORKER" if context().is_worker else "DRIVER"
+    return rows
+
 
 list_tasks = _Lister(
     "list_tasks",
@@ -131,10 +197,10 @@ list_objects = _Lister(
 )
 list_nodes = _Lister("list_nodes", NodeState, _rows(NodeState, "nodes"), "Nodes.")
 list_workers = _Lister(
-    "list_workers", WorkerState, _rows(WorkerState, "workers"), "Processes that run tasks and actors."
+    "list_workers", WorkerState, _workers, "Processes that run tasks and actors, and drivers."
 )
 list_placement_groups = _Lister(
-    "list_placement_groups", PlacementGroupState, _rows(PlacementGroupState, "groups"), "Placement groups."
+    "list_placement_groups", PlacementGroupState, _groups, "Placement groups, also removed ones."
 )
 list_jobs = _Lister("list_jobs", JobState, _jobs, "Programs that use the session.")
 
