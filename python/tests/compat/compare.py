@@ -24,9 +24,56 @@ PYTHONS = {"AssertionError", "RuntimeError", "TypeError", "ValueError"}
 """Classes of Python's that exceptions of ours may be instances of, too."""
 
 _EARLY = "wrong options are refused where they are written"
+_TYPE = "TypeError, as for other values of a wrong type"
+_ITERABLE = "any iterable can be streamed, and can be taken apart for several returns"
+_DELEGATES = "`yield from` an iterator works in actors; with Ray it raises AttributeError"
+_FIRST_ITEM = "a generator is not a value: only streams and several returns take it apart"
+_NO_CANCEL_ELSEWHERE = "not done yet: cancel() has no effect outside of the process that submitted the task"
+_NO_STATIC = "not done yet: ObjectRef lacks these static methods"
+_WHOLE = "the exception arrives with its fields, and is a RayTaskError as all are"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
     ("actors_named", "other namespace"): "the exception has a class of its own, which is a RayError too",
+    ("cancels", "a coroutine, by force"): "force has no effect on calls, and is not refused",
+    ("cancels", "by an actor"): _NO_CANCEL_ELSEWHERE,
+    ("cancels", "by a task"): _NO_CANCEL_ELSEWHERE,
+    ("cancels", "a task of a task"): _NO_CANCEL_ELSEWHERE,
+    ("environments", "a package"): "tasks may name paths in py_modules, too; Ray takes them from init() only",
+    ("groups", "a task that does not fit its bundle"): _EARLY,
+    ("groups", "an actor in a removed group"): "fails at once; with Ray it waits for ever",
+    ("references_life", "nil"): _NO_STATIC,
+    ("references_life", "size"): _NO_STATIC,
+    ("serialising", "slots"): "objects with __slots__ and without a __dict__ travel",
+    (
+        "serialising",
+        "a lock as a result",
+    ): "a result that cannot be pickled is a failure of the task: RayTaskError too",
+    ("serialising", "raises: a subclass"): _WHOLE,
+    ("serialising", "raises: its fields"): _WHOLE,
+    ("serialising", "raises: OSError"): _WHOLE,
+    ("session", "the driver's resources"): "the driver holds nothing, and says so",
+    ("session", "was it reconstructed"): "RuntimeError, as for other questions that need an actor",
+    (
+        "session",
+        "an old reference",
+    ): "a handle of a session that has ended: RaySystemError instead of a plain Exception",
+    ("session", "wrong num_cpus as text"): _TYPE,
+    ("session", "wrong resources as a list"): _TYPE,
+    ("session", "wrong a small store"): "a small store is accepted: it has no minimum",
+    ("state_rows", "wrong predicate"): "filters have the predicates < <= > >= for all columns",
+    ("state_rows", "limit of 0"): _EARLY,
+    ("streams", "actor: raises"): _DELEGATES,
+    ("streams", "actor: dies"): _DELEGATES,
+    ("streams", "actor: declared"): _DELEGATES,
+    ("streams", "a list is no generator"): _ITERABLE,
+    ("streams", "a generator with one return"): _FIRST_ITEM,
+    ("streams", "two returns: too many"): _FIRST_ITEM,
+    ("streams", "dynamic: raises"): "the exception is raised by get() of the generator, not by its last item",
+    ("tasks_many", "a generator for two"): _ITERABLE,
+    ("tasks_many", "a builtin"): "builtin functions can be remote, too",
+    ("tasks_many", "documentation"): "a remote function has the name and the documentation of its function",
+    ("tasks_many", "name"): "a remote function has the name and the documentation of its function",
+    ("tasks_many", "options twice"): "options() can be called on the outcome of options()",
     ("cancelling", "running"): "interrupted at once; with Ray, not within 20 s where this was recorded",
     ("generators_ends", "completed of a failure"): "completed() tells of every failure",
     ("generators_ends", "get of a generator"): "get() of a generator is a mistake, and is told",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 
 import ray
@@ -38,7 +39,10 @@ def show(situation, function, *phrases):
 
 def start(*, dashboard=False, **options):
     """A small session, without a dashboard unless the program needs one."""
-    ray.init(num_cpus=2, include_dashboard=dashboard, log_to_driver=False, **options)
+    found = ray.init(num_cpus=2, include_dashboard=dashboard, log_to_driver=False, **options)
+    if "aktis" not in sys.modules:
+        # Ray's state API looks for the session by itself, and refuses to choose among several.
+        os.environ["RAY_ADDRESS"] = found.address_info["address"]
 
 
 def wait_until(predicate, timeout=15):
