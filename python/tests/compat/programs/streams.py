@@ -73,7 +73,7 @@ actors = []
 
 
 def actor(kind):
-    """An actor whose handle is kept: with Ray, a call ends early when the last one is dropped."""
+    """An actor whose handle is kept until the program ends."""
     actors.append(kind.remote())
     return actors[-1]
 
