@@ -48,8 +48,10 @@ class Runtime:
         tuning: dict[str, int],
         template: Sequence[str],
         environment: dict[str, str],
+        timeout: float,
     ) -> Runtime:
-        """Attaches to the node of this machine that the address means; ConnectionError if there is none."""
+        """Attaches to the node of this machine that the address means; ConnectionError if there is none, or
+        if it says nothing for so many seconds."""
 
     def session_id(self) -> bytes: ...
     def directory(self) -> str | None:
@@ -83,6 +85,9 @@ class Runtime:
         They are about the node of this process, and its own tasks. With the directory of a cluster's daemon
         they are about all of its nodes, but for groups.
         """
+    def answer_within(self, seconds: float | None) -> None:
+        """From now on, questions about keys, names and the state have answers within so many seconds in all,
+        or raise GetTimeoutError."""
     def key_put(self, key: bytes, value: bytes, overwrite: bool) -> bool:
         """True if it was new."""
     def key_get(self, key: bytes) -> bytes | None: ...

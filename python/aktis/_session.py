@@ -51,6 +51,9 @@ IGNORED = frozenset(
 # What one version has pickled, only its like can read.
 PYTHON = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
 
+# How long a program that leaves waits for the cluster to take note. Its node notices by itself later.
+FAREWELL_SECONDS = 0.5
+
 _process: "Session | None" = None
 _lock = threading.RLock()
 _exiting = False
@@ -144,6 +147,7 @@ class Session:
         template = [sys.executable, "-c", _template_program(), " " * 160]
         forward_output = bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER")
         if self.address is not None:
+            attach_timeout = _attach_timeout()
             self.runtime = Runtime.attach(
                 address=self.address,
                 forward_output=forward_output,
@@ -152,8 +156,8 @@ class Session:
                 template=template,
                 # Which GPUs there are, if any, is up to each node.
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus({"GPU": 1})},
+                timeout=attach_timeout,
             )
-            self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
         else:
             self.object_store_bytes = _machine.store_bytes(object_store_memory)
             given_memory = memory if memory is not None else _memory
@@ -172,14 +176,37 @@ class Session:
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
             )
         _sessions[self.runtime.number()] = self
-        with self._entered():
-            for archive in folders.values():
-                _folders.keep(archive)
-            if self.address is not None:
-                _jobs.begin(self.job_id, context().node_id.hex())
+        if self.address is not None:
+            self._begin_attached(folders, attach_timeout)
         # A session that the program forgets ends before Python does: workers may have something to print.
         atexit.unregister(_shutdown_all)
         atexit.register(_shutdown_all)
+
+    def _begin_attached(self, folders: Mapping[str, bytes], timeout: float) -> None:
+        """Tells the cluster what it has to know of this job. Without a cluster that answers there is none."""
+        from aktis.exceptions import GetTimeoutError
+
+        self.runtime.answer_within(timeout)
+        try:
+            self.object_store_bytes = int(self.runtime.state("store")[0]["capacity_bytes"])
+            with self._entered():
+                for archive in folders.values():
+                    _folders.keep(archive)
+                _jobs.begin(self.job_id, context().node_id.hex())
+        except BaseException as error:
+            self._leave()
+            if isinstance(error, GetTimeoutError):
+                raise ConnectionError(
+                    f"the cluster of the node at {self.address} has not answered within {timeout:g} seconds\n"
+                    "hint: its control process or this node may be stopped; look with `aktis status`"
+                ) from None
+            raise
+        self.runtime.answer_within(None)
+
+    def _leave(self) -> None:
+        """Gives the place in the node back, or ends it if it is this session's own."""
+        self.runtime.shutdown()
+        _sessions.pop(self.runtime.number(), None)
 
     def _pack_folders(self) -> dict[str, bytes]:
         """What workers on other machines need of this one."""
@@ -274,13 +301,14 @@ class Session:
     def shutdown(self) -> None:
         """Ends the session with all its workers, objects and files; one with an address leaves its node, and
         ends nothing else. Does nothing the second time."""
-        if not self.runtime.is_closed():
-            with suppress(Exception), self._entered():
-                _folders.withdraw()
-                if self.address is not None:
+        try:
+            if self.address is not None and not self.runtime.is_closed():
+                self.runtime.answer_within(FAREWELL_SECONDS)
+                with suppress(Exception), self._entered():
+                    _folders.withdraw()
                     _jobs.end(self.job_id)
-        self.runtime.shutdown()
-        _sessions.pop(self.runtime.number(), None)
+        finally:
+            self._leave()
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -544,6 +572,20 @@ def _check_ignored(options: Mapping[str, Any]) -> None:
 def _switch(variable: str) -> bool:
     """Whether something is on that a variable of the environment can turn off."""
     return os.environ.get(variable, "1") != "0"
+
+
+def _attach_timeout() -> float:
+    """How many seconds `init` waits for a node and its cluster that say nothing."""
+    given = os.environ.get("AKTIS_ATTACH_TIMEOUT", "30")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(
+            f"AKTIS_ATTACH_TIMEOUT must be a number of seconds, got {given!r}\nhint: 30 is the default"
+        )
+    return seconds
 
 
 def _address(given: str | None) -> str | None:

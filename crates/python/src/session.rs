@@ -103,7 +103,8 @@ impl Runtime {
 
     /// Attaches to the node of this machine that an address means.
     #[staticmethod]
-    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment))]
+    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment, timeout))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn attach(
         py: Python<'_>,
         address: &str,
@@ -112,15 +113,21 @@ impl Runtime {
         tuning: BTreeMap<String, u64>,
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
+        timeout: f64,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
         let output = output(forward_output, deduplicate_output);
-        let config = Config { output, ..config(&tuning, template, environment)? };
+        let attach_timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+        let config = Config { output, attach_timeout, ..config(&tuning, template, environment)? };
         let attached = py.detach(|| {
-            let directory = aktis_runtime::find_local(address).map_err(|error| error.to_string())?;
-            aktis_runtime::Runtime::attach(&directory, config).map_err(|error| error.to_string())
+            let directory = aktis_runtime::find_local(address)
+                .map_err(|error| aktis_runtime::Error::System(error.to_string()))?;
+            aktis_runtime::Runtime::attach(&directory, config)
         });
-        let runtime = attached.map_err(PyConnectionError::new_err)?;
+        let runtime = attached.map_err(|error| match error {
+            error @ aktis_runtime::Error::Interrupted => failure::to_exception(py, error),
+            error => PyConnectionError::new_err(error.to_string()),
+        })?;
         Ok(Self { runtime })
     }
 
@@ -181,6 +188,13 @@ impl Runtime {
 
     fn actor_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         detached(py, || self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
+    }
+
+    /// From now on questions about keys, names and the state have answers within so many seconds in all, or fail.
+    #[pyo3(signature = (seconds))]
+    fn answer_within(&self, seconds: Option<f64>) {
+        let patience = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        self.runtime.answer_within(patience);
     }
 
     fn key_put(&self, py: Python<'_>, key: &[u8], value: &[u8], overwrite: bool) -> PyResult<bool> {

@@ -156,7 +156,7 @@ impl Inner {
     /// Fails if another actor has the name. The node answers in order: it has seen the new actor.
     fn check_name(self: &Arc<Self>, name: &str, id: ActorId) -> Result<(), Error> {
         let wanted = name.to_owned();
-        match self.request(|request| ToNode::NameWanted { request, name: wanted })? {
+        match self.ask(|request| ToNode::NameWanted { request, name: wanted })? {
             FromNode::ActorFound { found: Some(found), .. } if found.actor != id => {
                 Err(Error::NameTaken(name.to_owned()))
             }
@@ -436,7 +436,7 @@ impl Inner {
     ) -> Result<Option<(ActorHandle, FoundActor)>, Error> {
         self.check_usable()?;
         let name = name.to_owned();
-        match self.request(|request| ToNode::NameWanted { request, name })? {
+        match self.ask(|request| ToNode::NameWanted { request, name })? {
             FromNode::ActorFound { found, .. } => {
                 Ok(found.map(|found| (self.adopt_actor(found.actor), found)))
             }
@@ -447,7 +447,7 @@ impl Inner {
     /// The names of all actors, as many as an answer holds.
     pub(crate) fn actor_names(self: &Arc<Self>) -> Result<Vec<String>, Error> {
         self.check_usable()?;
-        match self.request(|request| ToNode::NamesWanted { request })? {
+        match self.ask(|request| ToNode::NamesWanted { request })? {
             FromNode::Names { names, .. } => Ok(names),
             other => Err(Error::System(format!("the node answered {other:?} to a question about names"))),
         }

@@ -8,7 +8,9 @@ use crate::error::Error;
 use crate::node::Link;
 use crate::options::Config;
 use crate::runtime::{Inner, Parts, Runtime};
-use aktis_daemon::{DriverLink, Host, LocalLink, LocalRole, Printer, ProgramSource, WorkerProgram};
+use aktis_daemon::{
+    AttachError, DriverLink, Host, LocalLink, LocalRole, Printer, ProgramSource, WorkerProgram,
+};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{ProgramId, Resources};
 use std::path::Path;
@@ -28,8 +30,12 @@ impl Runtime {
                 ProgramSource::python(command.clone(), environment.clone(), version.clone())
             }
         };
-        let attached = DriverLink::attach(directory, &program);
-        let link = Arc::new(attached.map_err(|error| Error::System(error.to_string()))?);
+        let attached =
+            DriverLink::attach(directory, &program, config.attach_timeout, &crate::hooks::interrupted);
+        let link = Arc::new(attached.map_err(|error| match error {
+            AttachError::Interrupted => Error::Interrupted,
+            error => Error::System(error.to_string()),
+        })?);
         let inner = Inner::new(Parts {
             me: link.slot(),
             session: link.session(),

@@ -60,7 +60,7 @@ impl Runtime {
     /// How things stand on the node: as many rows as one answer holds, and how many there are besides.
     pub fn state(&self, what: StateKind) -> Result<(StateRows, u64), Error> {
         self.0.check_usable()?;
-        match self.0.request(|request| ToNode::StateWanted { request, what })? {
+        match self.0.ask(|request| ToNode::StateWanted { request, what })? {
             FromNode::StateTold { rows, left_out, .. } => Ok((rows, left_out)),
             other => Err(Error::System(format!("the node answered {other:?} to a question about its state"))),
         }

@@ -37,6 +37,11 @@ pub fn set(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
 }
 
+/// Whether the calling thread, which has been waiting for a while, shall give up.
+pub(crate) fn interrupted() -> bool {
+    get().is_some_and(|hooks| (hooks.interrupted)())
+}
+
 /// Does something that may take long, for a thread of user code.
 pub(crate) fn blocking<R: Send>(wait: impl FnOnce() -> R + Send) -> R {
     let Some(hooks) = get() else { return wait() };

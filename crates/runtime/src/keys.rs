@@ -4,8 +4,15 @@ use crate::error::Error;
 use crate::runtime::Runtime;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
+use std::time::Duration;
 
 impl Runtime {
+    /// From now on questions about keys, names and the state have answers within this time in all, or fail with
+    /// [`Error::TimedOut`]; with `None` they wait for as long as it takes.
+    pub fn answer_within(&self, patience: Option<Duration>) {
+        self.0.replies.answer_within(patience);
+    }
+
     /// Keeps a value under a key; true if there was none before. Without `overwrite`, one that is there stays.
     pub fn key_put(&self, key: &[u8], value: &[u8], overwrite: bool) -> Result<bool, Error> {
         match self.ask(KeyQuestion::Put { key: key.to_vec(), value: value.to_vec(), overwrite })? {
@@ -40,7 +47,7 @@ impl Runtime {
 
     fn ask(&self, question: KeyQuestion) -> Result<KeyAnswer, Error> {
         self.0.check_usable()?;
-        match self.0.request(|request| ToNode::KeyAsked { request, question })? {
+        match self.0.ask(|request| ToNode::KeyAsked { request, question })? {
             FromNode::KeyAnswered { answer, .. } => Ok(answer?),
             other => Err(unexpected(&other)),
         }

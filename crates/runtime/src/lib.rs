@@ -41,7 +41,7 @@ pub use codec::{Arguments, Buffer, Encoded, Value};
 pub use completions::Completions;
 pub use error::Error;
 pub use handle::{ActorHandle, Handle, Stream};
-pub use options::{ActorOptions, CallOptions, Config, TaskOptions, Tuning};
+pub use options::{ATTACH_TIMEOUT_DEFAULT, ActorOptions, CallOptions, Config, TaskOptions, Tuning};
 pub use references::ReferenceCount;
 pub use registry::{Call, Function, FunctionBody};
 pub use runtime::{Context, EnterGuard, Runtime};

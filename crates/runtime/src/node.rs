@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The way to the node.
 pub(crate) enum Link {
@@ -82,6 +82,8 @@ pub(crate) struct Replies {
     channels: Mutex<BTreeSet<ProcessSlot>>,
     /// Lanes that were asked for.
     pub(crate) lanes: Mutex<HashMap<RequestId, LaneWish>>,
+    /// When questions of the program have to have answers, and how long that was from the moment when it was said.
+    limit: Mutex<Option<(Instant, Duration)>>,
 }
 
 /// A lane that was asked for. It is in use from the moment when the node's answer arrives, so that what the node says
@@ -96,6 +98,12 @@ pub(crate) enum LaneWish {
 impl Replies {
     pub(crate) fn next_request(&self) -> RequestId {
         self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
+    }
+
+    /// From now on questions of the program have answers within this time in all, or fail.
+    pub(crate) fn answer_within(&self, patience: Option<Duration>) {
+        let limit = patience.and_then(|patience| Some((Instant::now().checked_add(patience)?, patience)));
+        *self.limit.lock() = limit;
     }
 
     pub(crate) fn complete(&self, request: RequestId, answer: FromNode) {
@@ -158,6 +166,18 @@ impl Inner {
     pub(crate) fn send_to_node(&self, message: ToNode) {
         self.outbox.push(message);
         self.flush_outbox();
+    }
+
+    /// Asks the node something that the program wants to know. The program may give up ([`Error::Interrupted`]), and the
+    /// wait ends when [`Replies::answer_within`] says so. An answer that comes later is nobody's.
+    pub(crate) fn ask(&self, question: impl FnOnce(RequestId) -> ToNode) -> Result<FromNode, Error> {
+        let limit = *self.replies.limit.lock();
+        let look = || match limit {
+            _ if crate::hooks::interrupted() => Err(Error::Interrupted),
+            Some((deadline, patience)) if Instant::now() >= deadline => Err(Error::TimedOut(patience)),
+            _ => Ok(()),
+        };
+        self.request_unless(question, limit.map(|(deadline, _)| deadline), look)
     }
 
     /// Asks the node something and waits for the answer. The caller holds no lock.

@@ -209,7 +209,7 @@ impl Inner {
                 let text = "the task that waits was cancelled";
                 return Err(Failure::new(FailureKind::Cancelled, text).into());
             }
-            if crate::hooks::get().is_some_and(|hooks| (hooks.interrupted)()) {
+            if crate::hooks::interrupted() {
                 return Err(Error::Interrupted);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -160,7 +160,12 @@ pub struct Config {
     pub default_shape: Arc<Shape>,
     /// What workers run.
     pub workers: WorkerProgram,
+    /// How long a driver that attaches waits for a node that says nothing.
+    pub attach_timeout: Duration,
 }
+
+/// How long a driver that attaches waits for its node, if nothing else is said.
+pub const ATTACH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// What tasks get, and the object store, of the memory that this process may use.
 fn shares_of(memory: u64) -> (u64, u64) {
@@ -185,6 +190,7 @@ impl Default for Config {
             output: OutputOptions::default(),
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
+            attach_timeout: ATTACH_TIMEOUT_DEFAULT,
         }
     }
 }

@@ -383,7 +383,7 @@ impl Inner {
             if self.spin(None, &has_room) {
                 break;
             }
-            if crate::hooks::get().is_some_and(|hooks| (hooks.interrupted)()) {
+            if crate::hooks::interrupted() {
                 return Err(Error::Interrupted);
             }
             let _blocked = self.executor.as_ref().and_then(|executor| executor.enter_blocked(self).ok());
