@@ -448,6 +448,30 @@ def test_references_inside_of_values_keep_objects_alive() -> None:
     wait_until(lambda: name not in debug.reference_counts(), what="the inner object to be forgotten")
 
 
+def test_a_reference_of_a_list_that_was_not_used_keeps_its_object() -> None:
+    debug = pytest.importorskip("aktis.util.debug")
+    first, second = aktis.put(bytes(1_000_000)), aktis.put(bytes(2_000_000))
+    names = (first.hex(), second.hex())
+    outer = aktis.put([first, second])
+    kept = aktis.get(outer)[1]
+    assert (kept, hash(kept), kept.hex()) == (second, hash(second), names[1])
+    del first, second, outer
+    assert len(aktis.get(kept)) == 2_000_000
+    wait_until(lambda: names[0] not in debug.reference_counts(), what="the list to be forgotten")
+    assert len(aktis.get(aktis.get(identity.remote([kept]))[0])) == 2_000_000
+    del kept
+    wait_until(lambda: names[1] not in debug.reference_counts(), what="the inner object to be forgotten")
+
+
+def test_a_reference_of_a_list_is_passed_on_before_it_was_used() -> None:
+    def read() -> list[Any]:
+        return aktis.get(aktis.put([aktis.put(bytes(300_000)), identity.remote(7)]))
+
+    assert len(aktis.get(identity.remote(read()[0]))) == 300_000
+    assert aktis.get(aktis.get(identity.remote({"deep": read()}))["deep"][1]) == 7
+    assert aktis.wait(read(), num_returns=2, timeout=30)[1] == []
+
+
 def test_references_that_tasks_return() -> None:
     @aktis.remote
     def makes() -> Any:

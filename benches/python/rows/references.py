@@ -77,7 +77,7 @@ ROWS = [
         "get-references",
         (
             Shape(
-                "get-references", "get of an object with 10,000 references", "1/s", (Demand("ray", 10, 50),)
+                "get-references", "get of an object with 10,000 references", "1/s", (Demand("ray", 50, 100),)
             ),
         ),
         both(get_references),

@@ -38,7 +38,7 @@ impl Wake for Callback {
 /// Calls `callback(reference)` once the object has a value or a failure.
 pub(crate) fn when_ready(py: Python<'_>, reference: Py<ObjectRef>, callback: Py<PyAny>) -> PyResult<()> {
     start(py)?;
-    let handle = reference.get().handle.clone();
+    let handle = reference.get().handle().clone();
     let ready = Ready { callback, reference: Some(reference) };
     let waker = Waker::from(Arc::new(Callback(Mutex::new(Some(ready)))));
     if detached(py, || handle.poll(&waker)).is_ready() {

@@ -138,7 +138,7 @@ pub(crate) fn encode(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
 #[cold]
 fn encode_other(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
     if let Ok(reference) = value.cast_exact::<ObjectRef>() {
-        let handles = vec![reference.get().handle.clone()];
+        let handles = vec![reference.get().handle().clone()];
         return Ok(Encoded::from_raw(&[REFERENCE], Vec::new(), handles, Vec::new()));
     }
     if value.cast_exact::<PyBytes>().is_ok() {
@@ -154,7 +154,7 @@ fn encode_other(value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
 /// The references in a list that holds nothing else.
 fn references_of(value: &Bound<'_, PyAny>) -> Option<Vec<Handle>> {
     let list = value.cast_exact::<PyList>().ok()?;
-    let handle = |item: Bound<'_, PyAny>| Some(item.cast_exact::<ObjectRef>().ok()?.get().handle.clone());
+    let handle = |item: Bound<'_, PyAny>| Some(item.cast_exact::<ObjectRef>().ok()?.get().handle().clone());
     list.iter().map(handle).collect()
 }
 
@@ -200,8 +200,8 @@ pub(crate) fn push_argument(
         return Ok(());
     }
     if let Ok(reference) = value.cast_exact::<ObjectRef>() {
-        crate::object_ref::check_open(value.py(), &reference.get().handle)?;
-        arguments.push_handle(reference.get().handle.clone());
+        crate::object_ref::check_open(value.py(), reference.get().handle())?;
+        arguments.push_handle(reference.get().handle().clone());
         return Ok(());
     }
     push_value(arguments, runtime, value)
@@ -262,12 +262,10 @@ pub(crate) fn decode(
         }
         REFERENCES => {
             let objects = (0..raw.objects()).map(|index| raw.object(index).ok_or_else(broken));
-            let objects = objects.collect::<PyResult<Vec<_>>>()?;
-            let handles = match container {
-                Some(container) => runtime.adopt_objects(&objects, container),
-                None => objects.into_iter().map(|object| runtime.adopt_object(object)).collect(),
-            };
-            let references = handles.into_iter().map(|handle| ObjectRef::create(py, handle));
+            let references = objects.map(|object| match container {
+                Some(container) => ObjectRef::found_in(py, container, object?),
+                None => ObjectRef::create(py, runtime.adopt_object(object?)),
+            });
             Ok(PyList::new(py, references.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
         }
         _ => decode_direct(py, raw.body()),

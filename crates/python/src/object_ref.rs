@@ -6,6 +6,7 @@ use crate::stream::Stream;
 use crate::{callbacks, codec, failure, hooks, session};
 use aktis_protocol::ObjectId;
 use aktis_runtime::{Handle, Runtime, Value};
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,16 +16,47 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A counted reference to an object.
+///
+/// A reference that was found in a list of references has no handle before its first use: programs read lists of
+/// thousands and use a few. Until then the list itself keeps the object alive.
 #[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct ObjectRef {
-    pub(crate) handle: Handle,
+    id: ObjectId,
+    handle: OnceLock<Handle>,
+    /// The list, until the reference has a handle.
+    container: Mutex<Option<Handle>>,
+}
+
+impl From<Handle> for ObjectRef {
+    fn from(handle: Handle) -> Self {
+        Self { id: handle.id(), handle: OnceLock::from(handle), container: Mutex::new(None) }
+    }
 }
 
 impl ObjectRef {
-    /// A new one, which the garbage collector does not look at: many of them live at a time, and none is part of a cycle.
-    #[allow(unsafe_code)]
+    /// A new reference.
     pub(crate) fn create(py: Python<'_>, handle: Handle) -> PyResult<Py<Self>> {
-        let reference = Py::new(py, Self { handle })?;
+        Self::untracked(py, Self::from(handle))
+    }
+
+    /// A reference to an object that the value of `container` holds.
+    pub(crate) fn found_in(py: Python<'_>, container: &Handle, id: ObjectId) -> PyResult<Py<Self>> {
+        let container = Mutex::new(Some(container.clone()));
+        Self::untracked(py, Self { id, handle: OnceLock::new(), container })
+    }
+
+    /// The engine's reference.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.handle.get_or_init(|| {
+            let container = self.container.lock().take();
+            container.expect("a reference without a handle has its list").adopt_inside(self.id)
+        })
+    }
+
+    /// The garbage collector does not look at references: many of them live at a time, and none is part of a cycle.
+    #[allow(unsafe_code)]
+    fn untracked(py: Python<'_>, reference: Self) -> PyResult<Py<Self>> {
+        let reference = Py::new(py, reference)?;
         // SAFETY: it is an object of a class that the collector knows, as all of pyo3's are. It refers to no object of
         // Python's, and deallocation expects objects that are tracked as well as others.
         unsafe { ffi::PyObject_GC_UnTrack(reference.as_ptr().cast()) };
@@ -61,27 +93,27 @@ impl ObjectRef {
     #[pyo3(signature = (binary, *_more))]
     fn new(py: Python<'_>, binary: &[u8], _more: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let object = ObjectId::from_words(id_words(binary)?);
-        Ok(Self { handle: session::current_or_start(py)?.adopt_object(object) })
+        Ok(Self::from(session::current_or_start(py)?.adopt_object(object)))
     }
 
     fn __copy__(&self, py: Python<'_>) -> PyResult<Py<Self>> {
-        Self::create(py, self.handle.clone())
+        Self::create(py, self.handle().clone())
     }
 
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        Self::create(py, self.handle.clone())
+        Self::create(py, self.handle().clone())
     }
 
     fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &id_bytes(self.handle.id().to_words()))
+        PyBytes::new(py, &id_bytes(self.id.to_words()))
     }
 
     fn hex(&self) -> String {
-        id_hex(self.handle.id().to_words())
+        id_hex(self.id.to_words())
     }
 
     fn is_ready(&self) -> bool {
-        self.handle.is_ready()
+        self.handle().is_ready()
     }
 
     fn is_nil(&self) -> bool {
@@ -101,11 +133,11 @@ impl ObjectRef {
     }
 
     fn __hash__(&self) -> u64 {
-        self.handle.id().to_words()[1]
+        self.id.to_words()[1]
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast_exact::<Self>().is_ok_and(|other| other.get().handle.id() == self.handle.id())
+        other.cast_exact::<Self>().is_ok_and(|other| other.get().id == self.id)
     }
 
     fn __repr__(&self) -> String {
@@ -114,13 +146,13 @@ impl ObjectRef {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let module = py.import("aktis._native")?;
-        match codec::attach_handle(&self.handle) {
+        match codec::attach_handle(self.handle()) {
             Some(number) => (module.getattr("load_ref")?, (number,)).into_pyobject(py),
             None => {
                 check_out_of_band(py)?;
                 // Nobody knows how long the bytes live: the object stays until the session ends.
-                self.handle.escape();
-                crate::retired::keep(self.handle.clone());
+                self.handle().escape();
+                crate::retired::keep(self.handle().clone());
                 (module.getattr("object_from_id")?, (self.binary(py),)).into_pyobject(py)
             }
         }
@@ -180,7 +212,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
     let py = refs.py();
     let timeout = timeout.map(seconds).transpose()?;
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
-        let handle = &reference.get().handle;
+        let handle = reference.get().handle();
         check_open(py, handle)?;
         let value =
             if handle.is_inline() { handle.get(timeout) } else { detached(py, || handle.get(timeout)) };
@@ -239,7 +271,7 @@ fn decode(py: Python<'_>, handle: &Handle, value: &Value) -> PyResult<Py<PyAny>>
 /// The handles of a list of references.
 pub(crate) fn handles_of(list: &Bound<'_, PyList>) -> PyResult<Vec<Handle>> {
     let handle = |item: Bound<'_, PyAny>| match item.cast_exact::<ObjectRef>() {
-        Ok(reference) => Ok(reference.get().handle.clone()),
+        Ok(reference) => Ok(reference.get().handle().clone()),
         Err(_) => Err(not_references(&item)),
     };
     list.iter().map(handle).collect()
@@ -293,7 +325,7 @@ pub(crate) fn wait<'py>(
     for position in positions {
         let item = refs.get_item(position)?;
         if fetch && let Ok(reference) = item.cast_exact::<ObjectRef>() {
-            reference.get().handle.fetch();
+            reference.get().handle().fetch();
         }
         ready.append(item)?;
         extend(&mut rest, refs, start, position)?;
@@ -365,7 +397,7 @@ fn ready_now(refs: &Bound<'_, PyList>, count: usize) -> PyResult<Vec<usize>> {
             break;
         }
         let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
-        let handle = &reference.get().handle;
+        let handle = reference.get().handle();
         check_open(item.py(), handle)?;
         if handle.see_in(list) {
             check_distinct(refs)?;
@@ -393,7 +425,7 @@ fn check_distinct(refs: &Bound<'_, PyList>) -> PyResult<()> {
 pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
     let py = what.py();
     let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
-        let handle = &reference.get().handle;
+        let handle = reference.get().handle();
         detached(py, || handle.cancel(force, recursive))
     } else if let Ok(stream) = what.cast_exact::<Stream>() {
         let stream = stream.get();
@@ -409,7 +441,7 @@ pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> P
 pub(crate) fn explain(what: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = what.py();
     if let Ok(reference) = what.cast_exact::<ObjectRef>() {
-        let handle = &reference.get().handle;
+        let handle = reference.get().handle();
         return Ok(detached(py, || handle.explain()));
     }
     let actor = what.cast_exact::<Actor>().map_err(|_| not_references(what))?.get();

@@ -39,6 +39,15 @@ impl Handle {
         self.entry.id
     }
 
+    /// A reference to an object that was found inside this one's value. This one is kept until the node knows of the
+    /// other, or it is dropped.
+    pub fn adopt_inside(self, object: ObjectId) -> Handle {
+        match self.entry.runtime().cloned() {
+            Some(runtime) => runtime.adopt_inside(object, self),
+            None => Self::failed(Error::Closed),
+        }
+    }
+
     /// Blocks until there is a value or a failure; `timeout` of `None` waits for ever.
     pub fn get(&self, timeout: Option<Duration>) -> Result<Value, Error> {
         match self.entry.runtime() {

@@ -283,23 +283,21 @@ impl Inner {
         Handle { entry }
     }
 
-    /// References to objects that were found inside the value of `container`, in order.
+    /// A reference to an object that was found inside the value of `container`.
     ///
-    /// They borrow its hold on them: the node hears of each only when somebody waits for it.
-    pub(crate) fn adopt_objects(self: &Arc<Self>, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
+    /// It borrows the container's hold on the object: the node hears of it only when a thread waits for it.
+    pub(crate) fn adopt_inside(self: &Arc<Self>, object: ObjectId, container: Handle) -> Handle {
         let mut known = self.known.lock();
-        known.reserve(objects.len());
-        let adopt = |&object: &ObjectId| {
-            if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
-                return Handle { entry };
-            }
-            let entry = Arc::new(Entry::new(object, self.clone()));
-            entry.set_escaped();
-            entry.borrow_from(container.clone());
-            known.insert(object, Arc::downgrade(&entry));
-            Handle { entry }
-        };
-        objects.iter().map(adopt).collect()
+        if let Some(entry) = known.get(&object).and_then(Weak::upgrade) {
+            // Dropping the container may take the same lock.
+            drop(known);
+            return Handle { entry };
+        }
+        let entry = Arc::new(Entry::new(object, self.clone()));
+        entry.set_escaped();
+        entry.borrow_from(container);
+        known.insert(object, Arc::downgrade(&entry));
+        Handle { entry }
     }
 
     /// Somebody wants to know more of an object than its id: a borrowed reference becomes one that the node knows.

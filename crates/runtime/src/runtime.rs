@@ -439,11 +439,6 @@ impl Runtime {
         self.0.send_to_node(ToNode::CodeKept { object });
     }
 
-    /// References to objects that were found inside the value of `container`, in order; it is kept while they are.
-    pub fn adopt_objects(&self, objects: &[ObjectId], container: &Handle) -> Vec<Handle> {
-        self.0.adopt_objects(objects, container)
-    }
-
     /// Blocks until all handles have a value, one has failed, or the time is over: then gives false.
     pub fn wait_all(&self, handles: &[Handle], timeout: Option<Duration>) -> Result<bool, Error> {
         self.0.wait_all(handles, timeout)
