@@ -48,7 +48,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         form: Form,
     },
-    /// Print what tasks, actors and daemons have printed, on all nodes
+    /// Print what tasks, actors, daemons and the control process have printed, on all nodes, with times in UTC
     Logs(Logs),
     /// Print a new token, with which a machine can join the cluster
     #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
@@ -253,6 +253,9 @@ pub(crate) struct Logs {
     /// Only the last so many lines, before those that are followed
     #[arg(long, value_name = "NUMBER")]
     pub(crate) tail: Option<u32>,
+    /// Only those since this time, such as 2026-01-31T08:00Z (RFC 3339, UTC) or 10m, 2h for so long ago
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
+    pub(crate) since: Option<u64>,
     /// Go on with new lines as they are printed, until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
@@ -264,7 +267,7 @@ pub(crate) struct Logs {
 impl Logs {
     /// The question to the daemon.
     pub(crate) fn query(self) -> LogQuery {
-        let Self { node, process, actor, task, tail, follow, json: _ } = self;
-        LogQuery { node, pid: process, actor, task, tail, follow }
+        let Self { node, process, actor, task, tail, since, follow, json: _ } = self;
+        LogQuery { node, pid: process, actor, task, tail, since_unix_milliseconds: since, follow }
     }
 }

@@ -8,7 +8,8 @@
 //! 5. The log does not grow beyond its bound, however long the daemon runs.
 
 use crate::failed::Failed;
-use crate::{Restart, start};
+use crate::{Restart, start, terminal};
+use aktis_cluster::journal;
 use aktis_cluster::{DaemonConfig, Role, directory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsStr;
@@ -82,8 +83,7 @@ fn read(mut report: impl BufRead) -> io::Result<(String, String)> {
         line.clear();
         report.read_line(&mut line)?;
         let Some(notice) = line.strip_prefix(NOTICE) else { break };
-        // If nobody can be told, the daemon waits all the same.
-        let _ = write!(io::stderr(), "{notice}");
+        terminal::note(notice.trim_end_matches('\n'));
     }
     let mut words = String::new();
     report.read_to_string(&mut words)?;
@@ -137,7 +137,7 @@ fn leave_terminal(directory: &Path) -> Result<(), Failed> {
 
 /// Tells the command that waits what this process waits for.
 pub(crate) fn notice(words: &str) {
-    eprintln!("{words}");
+    journal::warn(words);
     let lines: String = words.lines().map(|line| format!("{NOTICE}{line}\n")).collect();
     let mut output = io::stdout();
     // If nobody reads it, this process ends.
@@ -157,7 +157,9 @@ fn keep_watch(directory: &Path) {
     loop {
         std::thread::sleep(WATCH_AGAIN);
         if is_given_up() {
-            eprintln!("aktis: the command that waited for this process has ended, and so does this process");
+            journal::warn(format_args!(
+                "the command that waited for this process has ended, and so does this process"
+            ));
             // As if it were told to: who has begun something ends it first.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
             return;
@@ -166,7 +168,7 @@ fn keep_watch(directory: &Path) {
         if let Err(error) = &bounded
             && !log_failed
         {
-            eprintln!("aktis: {error}");
+            journal::warn(error);
         }
         log_failed = bounded.is_err();
     }

@@ -10,6 +10,7 @@ use crate::{Restart, background, rows, start};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::Directory;
+use aktis_cluster::journal;
 use aktis_cluster::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
 use aktis_protocol::admin::{ClusterStatus, JoinToken, StopScope};
 use std::ffi::{OsStr, OsString};
@@ -55,6 +56,9 @@ pub(crate) fn run(
         }
         control => control?,
     };
+    journal::begin("control");
+    control.keep_journal();
+    journal::info(format_args!("it listens on {}, version {}", control.address(), env!("CARGO_PKG_VERSION")));
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
     let (words, is_new) = node(config, &control, given, restart)?;
@@ -66,6 +70,7 @@ pub(crate) fn run(
         return Err(Failed::Output(error));
     }
     control.wait()?;
+    journal::info("it ends");
     stop_node(directory)?;
     drop(control);
     Ok(())
@@ -187,7 +192,7 @@ fn bury(mut child: Child) -> Result<(), Failed> {
         if let Ok(status) = child.wait()
             && !status.success()
         {
-            eprintln!("aktis: the node of this machine has ended: {status}");
+            journal::warn(format_args!("the node of this machine has ended: {status}"));
         }
     };
     let thread = std::thread::Builder::new().name("aktis-node".to_owned()).spawn(wait);

@@ -21,13 +21,14 @@ mod terminal;
 mod values;
 
 use aktis_cluster::admin::Client;
-use aktis_cluster::directory;
+use aktis_cluster::{directory, journal};
 use arguments::{Arguments, Command, Form};
 use clap::{CommandFactory, Parser};
 use failed::Failed;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use terminal::Screen;
 
 /// How to start this command once more: a daemon in the background is a process of its own.
 #[derive(Clone, Debug)]
@@ -56,12 +57,17 @@ pub fn run(arguments: Vec<OsString>, restart: &Restart) -> u8 {
             return if usage.use_stderr() { 2 } else { 0 };
         }
     };
+    let in_background = given.iter().any(|argument| argument == "--background");
     match carry_out(arguments, &given, restart) {
         Ok(()) => 0,
         // Whoever read our output has enough of it.
         Err(Failed::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(failed) if in_background => {
+            journal::error(&failed);
+            failed.exit_code()
+        }
         Err(failed) => {
-            let _ = writeln!(io::stderr(), "error: {}", terminal::lines(&failed.to_string()));
+            terminal::note(&format!("error: {failed}"));
             failed.exit_code()
         }
     }
@@ -71,7 +77,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
     let directory = absolute(arguments.directory.unwrap_or_else(directory::default_directory))?;
     let connect = || Client::connect(&directory);
     // Not locked: a daemon in this process may print as well, on other threads.
-    let mut output = io::BufWriter::new(io::stdout());
+    let mut output = Screen::new(io::BufWriter::new(io::stdout()));
     match arguments.command {
         Command::Start(arguments) => start::start(&mut output, *arguments, directory, given, restart)?,
         Command::Status(form) => status::show(&mut output, &connect()?.status()?, form)?,
@@ -94,7 +100,10 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
         }
         Command::Stop { cluster, patience } => show::stop(&mut output, &directory, cluster, patience)?,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "aktis", &mut output);
+            // Not to the screen, which has no tabs: nothing in it comes from others.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "aktis", &mut script);
+            io::stdout().write_all(&script).map_err(Failed::Output)?;
         }
     }
     output.flush().map_err(Failed::Output)

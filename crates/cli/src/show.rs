@@ -3,11 +3,12 @@
 use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
-use crate::{rows, table, terminal};
+use crate::terminal::{Screen, note};
+use crate::{rows, table};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
-use serde::Serialize;
+use aktis_protocol::text;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub(crate) fn explanation(
 ) -> Result<(), Failed> {
     match form.json {
         true => json(output, &Record::default().field("id", id.to_string()).field("explanation", text)),
-        false => writeln!(output, "{}", terminal::lines(text)).map_err(Failed::Output),
+        false => writeln!(output, "{text}").map_err(Failed::Output),
     }
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn token(
 
 /// Lines that processes have printed, as they come.
 pub(crate) fn logs(
-    output: &mut dyn Write,
+    output: &mut Screen<impl Write>,
     client: Client,
     query: LogQuery,
     form: Form,
@@ -88,12 +89,18 @@ pub(crate) fn logs(
     failed.map_or(Ok(()), |error| Err(Failed::Output(error)))
 }
 
-fn log_line(output: &mut dyn Write, line: &LogLine, form: Form, for_terminal: bool) -> io::Result<()> {
+fn log_line(
+    output: &mut Screen<impl Write>,
+    line: &LogLine,
+    form: Form,
+    for_terminal: bool,
+) -> io::Result<()> {
     if form.json {
-        return writeln!(output, "{}", serde_json::to_string(&rows::log_line(line))?);
+        return writeln!(output, "{}", text::json(&serde_json::to_string(&rows::log_line(line))?));
     }
-    let text = format!("({} pid={} node={}) {}", line.name, line.pid, rows::short(line.node), line.text);
-    writeln!(output, "{}", if for_terminal { terminal::printed_line(&text) } else { text })
+    let (time, node) = (text::rfc3339(line.unix_milliseconds), rows::short(line.node));
+    let text = format!("{time} ({} pid={} node={node}) {}", line.name, line.pid, line.text);
+    output.printed_line(&text, for_terminal)
 }
 
 /// Ends a daemon, and says so when it is gone.
@@ -130,15 +137,8 @@ fn terminate(directory: &Path, patience: Duration) -> Result<bool, Failed> {
 
 /// An object for programs.
 pub(crate) fn json(output: &mut dyn Write, record: &Record) -> Result<(), Failed> {
-    let mut serializer = serde_json::Serializer::pretty(&mut *output);
-    record.serialize(&mut serializer).map_err(|error| Failed::Output(error.into()))?;
-    writeln!(output).map_err(Failed::Output)
-}
-
-/// Something besides the answer.
-fn note(text: &str) {
-    // If nobody can be told, there is nobody to tell that.
-    let _ = writeln!(io::stderr(), "{}", terminal::lines(text));
+    let document = serde_json::to_string_pretty(record).map_err(|error| Failed::Output(error.into()))?;
+    writeln!(output, "{}", text::json(&document)).map_err(Failed::Output)
 }
 
 /// A duration as it is written on the command line.

@@ -3,6 +3,7 @@
 use crate::arguments::Start;
 use crate::failed::Failed;
 use crate::{Restart, background, head, rows};
+use aktis_cluster::journal;
 use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ pub(crate) fn start(
         let where_to = format!("it runs in the background as process {pid}; its log is {}\n", log.display());
         return write!(output, "{words}{where_to}").map_err(Failed::Output);
     }
-    let notice: fn(&str) = if in_background { background::notice } else { |words| eprintln!("{words}") };
+    let notice: fn(&str) = if in_background { background::notice } else { |words| journal::warn(words) };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
         Role::Head => head::run(&config, given, restart, on_ready, notice),
         Role::Member { .. } | Role::Returning { .. } => run(config, on_ready, notice),
@@ -55,6 +56,7 @@ pub(crate) fn run(
     on_ready: impl FnOnce(&str) -> io::Result<()>,
     notice: fn(&str),
 ) -> Result<(), Failed> {
+    journal::begin("node");
     let directory = config.directory.clone();
     let stopper = Arc::new(OnceLock::<Stopper>::new());
     let stop = stopper.clone();
@@ -65,8 +67,11 @@ pub(crate) fn run(
     })?;
     let daemon = Daemon::start_with(config, notice)?;
     let _ = stopper.set(daemon.stopper());
+    daemon.keep_journal();
+    journal::info(format_args!("{} started, version {}", daemon.node(), env!("CARGO_PKG_VERSION")));
     on_ready(&greeting(&daemon, &directory)).map_err(Failed::Output)?;
     daemon.wait();
+    journal::info("it ends");
     drop(daemon);
     Ok(())
 }
@@ -78,7 +83,7 @@ pub(crate) fn on_termination(ask: impl FnOnce() + Send + 'static) -> Result<(), 
     let wait = move || {
         // If it cannot wait for signals it must not ignore them either.
         if let Err(error) = termination.wait() {
-            eprintln!("aktis: cannot wait for signals: {error}");
+            journal::warn(format_args!("cannot wait for signals: {error}"));
         }
         ask();
     };

@@ -3,11 +3,12 @@
 use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
-use crate::{rows, show, table, terminal};
+use crate::{rows, show, table};
 use aktis_protocol::Amount;
 use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeState};
 use aktis_protocol::state::ResourceRow;
 use aktis_protocol::tables::Counts;
+use aktis_protocol::text::one_line;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 pub(crate) fn show(output: &mut dyn Write, status: &ClusterStatus, form: Form) -> Result<(), Failed> {
     match form.json {
         true => show::json(output, &record(status)),
-        false => text(&mut terminal::Clean::new(output), status).map_err(Failed::Output),
+        false => text(output, status).map_err(Failed::Output),
     }
 }
 
@@ -55,13 +56,14 @@ fn kept(counts: &Counts) -> Value {
 
 fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
     let alive = status.nodes.iter().filter(|node| node.state == NodeState::Alive).count();
-    let address = status.address.as_ref().map_or(String::new(), |address| format!(" at {address}"));
+    let address =
+        status.address.as_ref().map_or(String::new(), |address| format!(" at {}", one_line(address)));
     let nodes = counted(status.nodes.len() as u64, "node");
     let nodes = if alive == status.nodes.len() { nodes } else { format!("{alive} of {nodes}") };
     let programs = counted(status.drivers.into(), "program");
     writeln!(output, "a cluster{address}: {nodes} alive, {programs} attached")?;
     if let Some(reason) = &status.head_lost {
-        writeln!(output, "the control process is down, or cannot be reached: {reason}")?;
+        writeln!(output, "the control process is down, or cannot be reached: {}", one_line(reason))?;
         writeln!(output, "what follows is what the node of this machine knows")?;
     }
     writeln!(output)?;
@@ -83,7 +85,7 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
         let who = if row.waiting == 1 { "task or actor wants" } else { "tasks or actors each want" };
         let wanted = rows::resources_text(&row.resources);
         let infeasible = if row.infeasible { "no node can ever give this: " } else { "" };
-        let (wanted, reason) = (terminal::one_line(&wanted), terminal::one_line(&row.reason));
+        let (wanted, reason) = (one_line(&wanted), one_line(&row.reason));
         writeln!(output, "  {} {who} {wanted}: {infeasible}{reason}", row.waiting)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Tables for people: columns that are as wide as they must be, and numbers on the right.
 
 use crate::record::Record;
-use crate::terminal;
+use aktis_protocol::text;
 use std::io::{self, Write};
 
 /// Between two columns.
@@ -42,8 +42,7 @@ pub(crate) fn write(output: &mut dyn Write, records: &[Record]) -> io::Result<()
 
 /// One line without what moves a terminal's cursor, and not too long.
 fn clean(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    let line = terminal::one_line(line);
+    let line = text::one_line(text.lines().next().unwrap_or_default());
     let mut characters = line.chars();
     let mut cell: String = characters.by_ref().take(CELL_CHARACTERS_MAX).collect();
     if characters.next().is_some() {

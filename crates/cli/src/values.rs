@@ -4,7 +4,7 @@ use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::{Amount, limits, resources};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("", 1),
@@ -91,6 +91,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = &rest[unit_end..];
     }
     if seconds == 0 { Err(wrong()) } else { Ok(Duration::from_secs(seconds)) }
+}
+
+/// A time in milliseconds since 1970: `2026-01-31T08:00:00Z`, or `10m` for so long ago.
+pub(crate) fn since(text: &str) -> Result<u64, String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ago = duration(text).map(|ago| now.saturating_sub(ago).as_millis() as u64).ok();
+    ago.or_else(|| aktis_protocol::text::parse_rfc3339(text)).ok_or_else(|| {
+        format!(
+            "`{text}` is no time\nhint: write a time of UTC such as 2026-01-31T08:00:00Z, or 10m or 2h for so long ago"
+        )
+    })
 }
 
 /// For how long a token is good.

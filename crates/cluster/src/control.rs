@@ -31,6 +31,8 @@ mod tables;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
 use crate::directory::{Directory, DirectoryError};
+use crate::log::Log;
+use aktis_daemon::journal;
 use aktis_io::durable::DurableError;
 use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
@@ -145,6 +147,7 @@ pub struct Control {
     endpoint: Option<Endpoint>,
     clock: Option<JoinHandle<()>>,
     authority: Arc<Authority>,
+    log: Arc<Log>,
     /// Dropped before the directory: who waits for its end waits for the end of its connection.
     server: Option<AdminServer>,
     directory: Directory,
@@ -173,9 +176,14 @@ impl Control {
         let shell = HeadShell::load(&files, &authority, identity.node(), &clock)?;
         let shared = Arc::new(Shared { shell: Mutex::new(shell), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
+        let log = Arc::new(Log::new(identity.node(), "control"));
         let bind = |listen| {
+            let warn = {
+                let log = log.clone();
+                Arc::new(move |line: &str| log.warn(line))
+            };
             let door = Door { authority: authority.clone(), admission: Arc::new(AdmitAll) };
-            let options = EndpointOptions { door: Some(door), ..EndpointOptions::default() };
+            let options = EndpointOptions { door: Some(door), log: Some(warn), ..EndpointOptions::default() };
             Ok(Endpoint::bind(listen, identity.clone(), events.clone(), options)?)
         };
         let endpoint = files.listen(config.listen, bind)?;
@@ -190,9 +198,13 @@ impl Control {
         let directory = files.into_directory();
         let listener = directory.listen(SOCKET_NAME)?;
         let mut control =
-            Self { shared, endpoint: Some(endpoint), clock, authority, server: None, directory };
-        let answers =
-            Answers { clock: control.shared.clock.clone(), authority: control.authority.clone(), address };
+            Self { shared, endpoint: Some(endpoint), clock, authority, log, server: None, directory };
+        let answers = Answers {
+            clock: control.shared.clock.clone(),
+            authority: control.authority.clone(),
+            address,
+            log: control.log.clone(),
+        };
         control.server = Some(AdminServer::start(listener, Arc::new(answers)).map_err(system("a thread"))?);
         Ok(control)
     }
@@ -200,6 +212,11 @@ impl Control {
     /// Where it listens for nodes.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.as_ref().expect("open until dropped").address()
+    }
+
+    /// Keeps what this process says about itself for `aktis logs`: for a process that has this control process alone.
+    pub fn keep_journal(&self) {
+        self.log.keep_journal();
     }
 
     /// Where its files are.
@@ -344,7 +361,7 @@ fn send(link: &Link, message: &FromControl) {
         Ok(()) | Err(SendError::Closed) => {}
         Err(SendError::Full(_)) => link.close("a message had no room"),
         // Who waits for it gives up after a while.
-        Err(error) => eprintln!("aktis: a message to a node was not sent: {error}"),
+        Err(error) => journal::warn(format_args!("a message to a node was not sent: {error}")),
     }
 }
 

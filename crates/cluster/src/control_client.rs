@@ -13,6 +13,7 @@ mod tables;
 use crate::host::NodeHost;
 use crate::member::Member;
 use crate::neighbours::Neighbours;
+use aktis_daemon::journal;
 use aktis_io::Endpoint;
 use aktis_logic::machine::control_client::{self as machine, ControlClientEffect, ControlClientInput};
 use aktis_logic::machine::node::{NodeEffect, NodeInput, Verdict};
@@ -200,7 +201,7 @@ impl ControlClient {
                 self.with_member(|member| member.renew(certificate, lifetime_milliseconds));
             }
             Effect::Answer { asker, answer } => self.answer(asker, answer),
-            Effect::Log { text } => eprintln!("aktis: {text}"),
+            Effect::Log { text } => journal::warn(text),
         }
     }
 

@@ -4,6 +4,7 @@
 //! control process, which is a process of its own; for tests it can be in this one.
 
 mod answers;
+mod control_lines;
 mod merge;
 mod own;
 
@@ -21,6 +22,7 @@ use crate::neighbours::{Accepting, Asides, Neighbours, Serving};
 use crate::printing::Printing;
 use crate::renewal::Renewal;
 use crate::returning::{self, ReturnError};
+use aktis_daemon::journal;
 use aktis_daemon::{Host, HostConfig, OutputOptions};
 use aktis_io::{
     Endpoint, EndpointError, EndpointOptions, Identity, IdentityError, JoinError, Role as Rank, Token,
@@ -235,7 +237,7 @@ struct Belonging {
 impl Daemon {
     /// Starts a daemon. When this returns, it is ready.
     pub fn start(config: DaemonConfig) -> Result<Self, DaemonError> {
-        Self::start_with(config, |words| eprintln!("{words}"))
+        Self::start_with(config, |words| journal::warn(words))
     }
 
     /// The same; `notice` is told what it waits for, if that may take long.
@@ -259,7 +261,7 @@ impl Daemon {
         })?;
         let host = NodeHost::new(host)?;
         let node = identity.node();
-        let log = Arc::new(Log::new(node));
+        let log = Arc::new(Log::new(node, "daemon"));
         let printing = Printing::start(&host, log.clone()).map_err(system("a thread"))?;
         let inquiries = Arc::<Inquiries>::default();
         let asides = Asides { inquiries: inquiries.clone(), printing: printing.clone() };
@@ -269,7 +271,7 @@ impl Daemon {
             objects: Some(Arc::new(Serving(neighbours.clone()))),
             log: Some({
                 let log = log.clone();
-                Arc::new(move |line: &str| log.say(line))
+                Arc::new(move |line: &str| log.warn(line))
             }),
             ..EndpointOptions::default()
         };
@@ -338,6 +340,11 @@ impl Daemon {
         self.control.lock().as_ref().map(|control| control.token(lifetime).to_string())
     }
 
+    /// Keeps what this process says about itself for `aktis logs`: for a process that has this daemon alone.
+    pub fn keep_journal(&self) {
+        self.parts.log.keep_journal();
+    }
+
     /// How many other nodes it has links to.
     pub fn linked_nodes(&self) -> usize {
         self.parts.neighbours.linked()
@@ -398,10 +405,22 @@ impl Parts {
             }
         };
         std::thread::Builder::new().name("aktis-explain".into()).spawn(run)?;
+        if self.is_head {
+            control_lines::follow(self)?;
+        }
         self.host.host().set_explainer(Box::new(move |process, request, id| {
             let _ = questions.send((process, request, id));
         }));
         Ok(())
+    }
+
+    /// Whether it was stopped, at the latest when `patience` is over.
+    fn wait_for_stop(&self, patience: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.changed.wait_for(&mut stopped, patience);
+        }
+        *stopped
     }
 
     pub(crate) fn stop(&self) {

@@ -18,6 +18,8 @@ mod renewal;
 mod returning;
 pub mod testing;
 
+/// The lines that daemons and control processes say about themselves.
+pub use aktis_daemon::journal;
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
 pub use control::{Control, ControlConfig, ControlError, ControlStopper};

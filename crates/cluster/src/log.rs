@@ -4,12 +4,14 @@
 //! 1. What is kept is at most [`LOG_BYTES_KEPT`] long; the oldest lines go first.
 //! 2. Lines have consecutive numbers, by which readers go on where they were, and learn how many they have missed.
 
+use aktis_daemon::journal::{self, Level};
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{LogLine, LogPart, LogStream};
 use aktis_protocol::limits::{LOG_BYTES_KEPT, LOG_LINE_BYTES_MAX, LOG_LINES_MAX};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What a line takes besides its words.
 const LINE_BYTES: usize = size_of::<LogLine>();
@@ -17,6 +19,8 @@ const LINE_BYTES: usize = size_of::<LogLine>();
 /// See the module.
 pub(crate) struct Log {
     node: NodeId,
+    /// The kind of this process: the name of its own lines.
+    kind: &'static str,
     kept: Mutex<Kept>,
     grown: Condvar,
 }
@@ -30,13 +34,16 @@ struct Kept {
 }
 
 impl Log {
-    pub(crate) fn new(node: NodeId) -> Self {
-        Self { node, kept: Mutex::default(), grown: Condvar::new() }
+    pub(crate) fn new(node: NodeId, kind: &'static str) -> Self {
+        Self { node, kind, kept: Mutex::default(), grown: Condvar::new() }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
     }
 
     /// A line of this node, as it was read now.
     pub(crate) fn line(&self, name: &str, pid: u32, stream: LogStream, text: &[u8]) -> LogLine {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut text = String::from_utf8_lossy(text).into_owned();
         text.truncate(text.floor_char_boundary(LOG_LINE_BYTES_MAX));
         LogLine {
@@ -44,7 +51,7 @@ impl Log {
             pid,
             name: name.to_owned(),
             stream,
-            unix_milliseconds: since.as_millis() as u64,
+            unix_milliseconds: journal::unix_milliseconds(),
             text,
         }
     }
@@ -65,10 +72,22 @@ impl Log {
         self.grown.notify_all();
     }
 
-    /// Something that the daemon itself has to say: printed, and kept.
-    pub(crate) fn say(&self, text: &str) {
-        eprintln!("{text}");
-        self.add(&[self.line("daemon", std::process::id(), LogStream::Error, text.as_bytes())]);
+    /// Prints and keeps a warning of this process.
+    pub(crate) fn warn(&self, text: &str) {
+        journal::print(Level::Warning, text);
+        text.lines().for_each(|line| self.keep(Level::Warning, journal::own(line)));
+    }
+
+    fn keep(&self, level: Level, line: &str) {
+        let text = format!("{} {line}", level.word());
+        self.add(&[self.line(self.kind, std::process::id(), LogStream::Error, text.as_bytes())]);
+    }
+
+    /// Keeps what this whole process says about itself from now on.
+    pub(crate) fn keep_journal(self: &Arc<Self>) {
+        let log = Arc::downgrade(self);
+        let keep = move |level, line: &str| log.upgrade().iter().for_each(|log| log.keep(level, line));
+        journal::listen(Some(Arc::new(keep)));
     }
 
     /// Waits until there are lines from `position` on.
@@ -124,7 +143,7 @@ mod tests {
     use super::*;
 
     fn log_of(count: usize) -> Log {
-        let log = Log::new(NodeId::from_words([1, 2]));
+        let log = Log::new(NodeId::from_words([1, 2]), "node");
         let line = |number: usize| {
             log.line("f", number as u32 % 2, LogStream::Output, number.to_string().as_bytes())
         };

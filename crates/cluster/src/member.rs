@@ -5,6 +5,7 @@
 use crate::control::{LEAVING, MEMBER_GREETING};
 use crate::control_client::ControlClient;
 use crate::renewal::Renewal;
+use aktis_daemon::journal;
 use aktis_io::{Endpoint, Frames, Link, LinkEnd, LinkEvents, SendError};
 use aktis_logic::LinkId;
 use aktis_logic::machine::control_client::ControlClientInput;
@@ -93,7 +94,7 @@ impl Member {
         match current.map(|link| (link.send(encode(message)), link)) {
             Some((Ok(()), _)) => {}
             Some((Err(error @ (SendError::Full(_) | SendError::TooLong(_))), link)) => {
-                eprintln!("aktis: a message to the control process was not sent: {error}");
+                journal::warn(format_args!("a message to the control process was not sent: {error}"));
                 link.close("a message could not be sent");
             }
             // Its thread says that it is over.

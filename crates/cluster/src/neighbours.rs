@@ -11,6 +11,7 @@ use crate::inquiries::Inquiries;
 use crate::peer::{LinkPoller, Proxy, Wire, gone};
 use crate::printing::Printing;
 use aktis_daemon::OpenedCopy;
+use aktis_daemon::journal;
 use aktis_io::{
     Endpoint, EndpointEvents, Frames, Link, LinkEnd, LinkEvents, Opened, Role, SendError, Serve, Source,
 };
@@ -399,10 +400,10 @@ impl Neighbours {
             if let Some(problem) = &problem
                 && patience.take_if(|until| Instant::now() >= *until).is_some()
             {
-                eprintln!(
-                    "aktis: node {node}, a member of the cluster, cannot be reached at {address}: {problem}\n\
+                journal::warn(format_args!(
+                    "node {node}, a member of the cluster, cannot be reached at {address}: {problem}\n\
                      hint: can this machine reach that address? `--listen` tells a node where others reach it"
-                );
+                ));
             }
             let mut table = self.table.lock();
             if let Some(neighbour) = table.nodes.get_mut(&node) {
@@ -564,7 +565,7 @@ impl Wire for LinkWire {
     fn send(&self, frame: &Frame) {
         // Who sends has seen that there is room, for much more than what one event leads to.
         if let Err(error @ (SendError::Full(_) | SendError::TooLong(_))) = self.0.queue(encode(frame)) {
-            eprintln!("aktis: a message to another node was not sent: {error}");
+            journal::warn(format_args!("a message to another node was not sent: {error}"));
             self.0.close("a message could not be sent");
         }
     }

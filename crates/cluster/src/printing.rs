@@ -121,13 +121,7 @@ impl Printing {
             self.on_printed(program, &lines, 0);
         }
         if !here && there.is_empty() {
-            let bytes = |line: LogLine| {
-                (
-                    stream(line.stream),
-                    format!("({} pid={}) {}\n", line.name, line.pid, line.text).into_bytes(),
-                )
-            };
-            return aktis_daemon::write_directly(&lines.into_iter().map(bytes).collect::<Vec<_>>());
+            return print_here(&lines);
         }
         let Some(neighbours) = self.neighbours.get().and_then(Weak::upgrade) else { return };
         let mut links = neighbours.links();
@@ -175,6 +169,15 @@ fn announce_all(printing: &Weak<Printing>, changed: &Receiver<()>) {
             announce(&link, &here);
         }
     }
+}
+
+/// Prints lines that no driver wants to hear.
+fn print_here(lines: &[LogLine]) {
+    let texts: Vec<String> =
+        lines.iter().map(|line| format!("({} pid={}) {}", line.name, line.pid, line.text)).collect();
+    let shown = lines.iter().zip(&texts);
+    let shown = shown.map(|(line, text)| (stream(line.stream), line.unix_milliseconds, text.as_str()));
+    aktis_daemon::journal::print_workers_lines(shown);
 }
 
 fn announce(link: &Link, programs: &BTreeSet<ProgramId>) {

@@ -3,6 +3,7 @@
 //! The key and the id stay. Links and connections that there are go on; new ones show the new certificate.
 
 use crate::control::renewed_after;
+use aktis_daemon::journal;
 use aktis_io::{Identity, Renewer};
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ impl Renewal {
         match state.identity.public_key() {
             Ok(public_key) => Some(public_key),
             Err(error) => {
-                eprintln!("aktis: the certificate of this node cannot be renewed: {error}");
+                journal::warn(format_args!("the certificate of this node cannot be renewed: {error}"));
                 state.due = now + renewed_after(Duration::from_secs(24 * 60 * 60));
                 None
             }
@@ -56,14 +57,16 @@ impl Renewal {
         // One that cannot be used is asked for again, but not at once: the next may be no better.
         state.due = SystemTime::now() + TRY_AGAIN;
         let Some(identity) = state.identity.renewed(certificate) else {
-            return eprintln!("aktis: the control process has sent a certificate for another node");
+            return journal::warn(format_args!(
+                "the control process has sent a certificate for another node"
+            ));
         };
         // In use first: a full disk is no reason to let it expire.
         if let Err(error) = self.endpoint.renew(&identity) {
-            return eprintln!("aktis: the new certificate of this node cannot be used: {error}");
+            return journal::warn(format_args!("the new certificate of this node cannot be used: {error}"));
         }
         if let Err(error) = identity.save(&self.place) {
-            eprintln!("aktis: the new certificate of this node was not kept: {error}");
+            journal::warn(format_args!("the new certificate of this node was not kept: {error}"));
         }
         *state = State { identity, due: SystemTime::now() + renewed_after(lifetime) };
     }

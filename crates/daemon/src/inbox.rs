@@ -3,6 +3,7 @@
 //! A datagram is the sender's slot (four bytes) and a postcard-encoded [`ToNode`]. Being one queue, it keeps the
 //! order of cause and effect: what a process sent before it woke another is read before what that other sends.
 
+use crate::journal;
 use aktis_protocol::control::{self, ToNode};
 use aktis_protocol::{ProcessSlot, limits};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +55,7 @@ impl Inbox {
             match rustix::net::recv(&self.receiver, &mut self.buffer[..], flags) {
                 Ok((_, length)) => match decode(self.buffer.get(..length)) {
                     Some(message) => return Some(message),
-                    None => eprintln!("aktis: dropped an unreadable message of {length} bytes"),
+                    None => journal::warn(format_args!("dropped an unreadable message of {length} bytes")),
                 },
                 Err(Errno::INTR) => {}
                 Err(_) => return None,

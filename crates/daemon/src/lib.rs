@@ -23,6 +23,7 @@ mod disk;
 pub mod embedded;
 pub mod host;
 mod inbox;
+pub mod journal;
 mod kills;
 pub mod link;
 mod node_thread;

@@ -3,6 +3,7 @@
 //! Invariant: the node never waits for a process. What one does not read is kept, up to
 //! [`WAITING_MESSAGES_MAX`]; a worker that reads nothing for so long is stuck, and is killed. A driver is left.
 
+use crate::journal;
 use aktis_protocol::control::{self, FromNode};
 use aktis_protocol::limits;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -61,7 +62,7 @@ impl Peer {
         self.waiting.push_back(encoded);
         self.flush();
         if self.waiting.len() > WAITING_MESSAGES_MAX && !self.killed {
-            eprintln!("aktis: process {:?} reads no messages; giving it up", self.pid());
+            journal::warn(format_args!("process {:?} reads no messages; giving it up", self.pid()));
             self.kill();
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::delivery::Delivery;
 use crate::demand::Demand;
 use crate::disk::{Disk, DiskOrder, SpillSpace};
 use crate::inbox::Inbox;
+use crate::journal;
 use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
 use crate::programs::Launch;
@@ -236,10 +237,10 @@ impl Shell {
     /// It is tried again, but not without a word: somebody may wait for it.
     fn on_stillborn(&mut self, process: ProcessSlot, error: &io::Error) {
         if !std::mem::replace(&mut self.warned, true) {
-            eprintln!(
-                "aktis: a worker process could not be started, and is tried again: {error}\n\
+            journal::warn(format_args!(
+                "a worker process could not be started, and is tried again: {error}\n\
                  hint: raise the limits on open files (ulimit -n) and on processes (ulimit -u)"
-            );
+            ));
         }
         self.on_process_died(process, stillborn(error));
     }
@@ -586,7 +587,7 @@ impl Shell {
     /// A message does not fit into the worker's socket.
     fn on_too_large(&mut self, to: ProcessSlot, message: FromNode) {
         let FromNode::HostActor { spec, .. } = message else {
-            eprintln!("aktis: dropped a message that is too large for a worker process");
+            journal::warn(format_args!("dropped a message that is too large for a worker process"));
             return;
         };
         let failure = Failure::new(

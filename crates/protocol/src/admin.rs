@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
 /// be of different builds.
-pub const ADMIN_VERSION: u8 = 1;
+pub const ADMIN_VERSION: u8 = 2;
 
 /// What the command line asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,8 +172,17 @@ pub struct LogQuery {
     pub task: Option<IdPrefix>,
     /// Only the last so many of those that are kept; none means all.
     pub tail: Option<u32>,
+    /// Only those that were printed at this time or later, in milliseconds since 1970.
+    pub since_unix_milliseconds: Option<u64>,
     /// Whether new lines are wanted as they are printed, until the connection is closed.
     pub follow: bool,
+}
+
+impl LogQuery {
+    /// Whether a line was printed after the time that is asked for.
+    pub fn is_since(&self, line: &LogLine) -> bool {
+        self.since_unix_milliseconds.is_none_or(|since| line.unix_milliseconds >= since)
+    }
 }
 
 /// One line that a process has printed.

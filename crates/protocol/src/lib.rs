@@ -26,6 +26,7 @@ pub mod slots;
 pub mod state;
 pub mod tables;
 pub mod template;
+pub mod text;
 
 pub use extent::ExtentPlace;
 pub use failure::{DeathCause, Failure, FailureKind, NotRebuilt};

@@ -12,6 +12,7 @@ use aktis_logic::machine::submitter::{Place, Record, Route, Stage};
 use aktis_protocol::admin::{IdPrefix, TaskKind, TaskRow, TaskState};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion, TaskAccount};
+use aktis_protocol::text::one_line;
 use aktis_protocol::{Failure, LaneId, ObjectId, ProcessSlot, TaskId, TaskKey, limits, state};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -187,7 +188,7 @@ impl Inner {
                 }
                 let failure = record.payload().and_then(|payload| failure_of(payload, &mut later));
                 let failure = failures.remove(&record.task()).or(failure);
-                let name = record.payload().map_or("it", Payload::name).to_owned();
+                let name = one_line(record.payload().map_or("it", Payload::name));
                 ended.push((record.task(), name, failure));
             }
         }
@@ -238,7 +239,7 @@ impl Inner {
         let found = {
             let shell = self.submitter.of(key).lock();
             shell.machine.record(key).map(|record| {
-                let name = record.payload().map_or(String::new(), |payload| payload.name().to_owned());
+                let name = record.payload().map_or(String::new(), |payload| one_line(payload.name()));
                 (name, record.task(), self.standing(&shell, key, record))
             })
         };

@@ -23,6 +23,8 @@ use std::time::Duration;
 pub(crate) enum Fixed {
     /// The rows below.
     Answers { status: ClusterStatus, silent: Vec<NodeId> },
+    /// The same rows, with this in the place of every text that others choose.
+    Hostile(&'static str),
     /// That it will not.
     Refuses,
 }
@@ -92,9 +94,14 @@ impl Fixed {
         Self::Refuses
     }
 
-    fn answer(&self) -> Result<(&ClusterStatus, &[NodeId]), Refusal> {
+    fn answer(&self) -> Result<(ClusterStatus, Vec<NodeId>), Refusal> {
         match self {
-            Self::Answers { status, silent } => Ok((status, silent)),
+            Self::Answers { status, silent } => Ok((status.clone(), silent.clone())),
+            Self::Hostile(text) => {
+                let (mut status, silent) = Self::cluster().answer()?;
+                crate::hostile::spoil_status(&mut status, text);
+                Ok((status, silent))
+            }
             Self::Refuses => Err(Refusal::new("the daemon is ending").with_hint("start it again")),
         }
     }
@@ -102,7 +109,7 @@ impl Fixed {
 
 impl Admin for Fixed {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
-        Ok(self.answer()?.0.clone())
+        Ok(self.answer()?.0)
     }
 
     fn stop(&self, _: StopScope) -> Result<(), Refusal> {
@@ -111,7 +118,7 @@ impl Admin for Fixed {
 
     fn list(&self, query: &ListQuery) -> Result<Listing, Refusal> {
         let (status, silent) = self.answer()?;
-        let (rows, left_out) = match query.what {
+        let (mut rows, left_out) = match query.what {
             ListKind::Tasks => wrap(query.select(tasks()), Rows::Tasks),
             ListKind::Actors => wrap(query.select(actors()), Rows::Actors),
             ListKind::Objects => wrap(query.select(objects()), Rows::Objects),
@@ -120,17 +127,26 @@ impl Admin for Fixed {
             ListKind::Jobs => wrap(query.select(jobs()), Rows::Jobs),
             ListKind::Programs => wrap(query.select(programs()), Rows::Programs),
         };
-        Ok(Listing { rows, left_out, silent: silent.to_vec() })
+        if let Self::Hostile(text) = self {
+            crate::hostile::spoil_rows(&mut rows, text);
+        }
+        Ok(Listing { rows, left_out, silent })
     }
 
     fn explain(&self, id: &IdPrefix) -> Result<String, Refusal> {
         self.answer()?;
+        if let Self::Hostile(text) = self {
+            return Ok(format!("task {id}: {text}"));
+        }
         Ok(format!("task {id}... waits for 4 CPU\nall nodes that could are busy"))
     }
 
     fn logs(&self, query: &LogQuery, _: Option<LogPosition>, _: Duration) -> Result<LogPage, Refusal> {
         self.answer()?;
-        let lines = lines();
+        let mut lines = lines();
+        if let Self::Hostile(text) = self {
+            lines.iter_mut().for_each(|line| (line.name, line.text) = ((*text).into(), (*text).into()));
+        }
         let tail = query.tail.map_or(lines.len(), |tail| tail as usize).min(lines.len());
         let lines = lines[lines.len() - tail..].to_vec();
         let missed = if query.tail.is_none() { 3 } else { 0 };

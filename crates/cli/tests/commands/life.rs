@@ -220,3 +220,33 @@ fn a_node_that_was_killed_is_started_again_beside_its_control_process() {
     assert!(child.wait().expect("ended").success());
     assert!(run(&path, &["status"]).1.contains("no node of aktis runs in"));
 }
+
+/// Whether a line of a log begins with a time of UTC and a level.
+fn is_dated(line: &str) -> bool {
+    let (time, rest) = line.split_once(' ').unwrap_or_default();
+    let levels = ["INFO ", "WARN ", "ERROR", "OUT  ", "ERR  "];
+    aktis_protocol::text::parse_rfc3339(time).is_some_and(|milliseconds| milliseconds > 1_700_000_000_000)
+        && time.ends_with('Z')
+        && levels.iter().any(|level| rest.starts_with(level))
+}
+
+#[test]
+fn lines_of_node_and_control_process_have_times_and_are_among_the_logs() {
+    let (_parent, path) = directory();
+    assert_eq!(run(&path, &["start", "--head", "--detach", "--cpus", "1"]).2, 0);
+    let address =
+        serde_json::from_str::<serde_json::Value>(&run(&path, &["token", "--json"]).0).expect("JSON");
+    let address = address["address"].as_str().expect("text").to_owned();
+    let mut stranger = std::net::TcpStream::connect(&address).expect("it listens");
+    std::io::Write::write_all(&mut stranger, b"no TLS\n").expect("sent");
+    let has = |since: &str, text: &str| run(&path, &["logs", "--since", since]).0.contains(text);
+    until("the line of the control process", || has("10m", "WARN refused a connection from 127.0.0.1"));
+    assert!(has("10m", "(control pid=") && has("10m", "(daemon pid="), "{}", run(&path, &["logs"]).0);
+    assert!(!has("2100-01-01T00:00Z", "pid="), "nothing is from the future");
+    assert_eq!(run(&path, &["stop"]).2, 0);
+    let log = std::fs::read_to_string(path.join("daemon.log")).expect("read");
+    for words in ["control: refused a connection", "control: it listens on", "node: it ends"] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    assert!(log.lines().all(is_dated), "{log}");
+}

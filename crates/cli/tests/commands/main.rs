@@ -4,6 +4,7 @@
 //! those anew instead.
 
 mod fixed;
+mod hostile;
 mod life;
 mod snapshot;
 

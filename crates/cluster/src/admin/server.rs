@@ -2,6 +2,7 @@
 
 use super::wire::{WireError, read_message, write_message};
 use super::{Admin, Refusal};
+use aktis_daemon::journal;
 use aktis_protocol::admin::{ADMIN_VERSION, AdminReply, AdminRequest, LogQuery};
 use aktis_protocol::limits;
 use parking_lot::Mutex;
@@ -82,7 +83,7 @@ impl Shared {
                 Ok(Some(stream)) => self.clone().on_connected(number, stream),
                 Ok(None) => return,
                 Err(error) => {
-                    eprintln!("aktis: a command line could not be answered: {error}");
+                    journal::warn(format_args!("a command line could not be answered: {error}"));
                     std::thread::sleep(REFUSED_PAUSE);
                 }
             }

@@ -2,8 +2,11 @@
 
 use super::clock::Clock;
 use crate::admin::{Admin, LogPage, LogPosition, Refusal};
+use crate::log::Log;
 use aktis_io::Authority;
-use aktis_protocol::admin::{ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogQuery, StopScope};
+use aktis_protocol::admin::{
+    ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogPart, LogQuery, StopScope,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,6 +16,7 @@ pub(super) struct Answers {
     pub(super) clock: Arc<Clock>,
     pub(super) authority: Arc<Authority>,
     pub(super) address: SocketAddr,
+    pub(super) log: Arc<Log>,
 }
 
 impl Admin for Answers {
@@ -33,8 +37,19 @@ impl Admin for Answers {
         Err(elsewhere())
     }
 
-    fn logs(&self, _: &LogQuery, _: Option<LogPosition>, _: Duration) -> Result<LogPage, Refusal> {
-        Err(elsewhere())
+    fn logs(
+        &self,
+        query: &LogQuery,
+        position: Option<LogPosition>,
+        patience: Duration,
+    ) -> Result<LogPage, Refusal> {
+        let position = position.and_then(|position| position.0.get(&self.log.node()).copied());
+        if let Some(position) = position {
+            self.log.wait(position, patience);
+        }
+        let LogPart { lines, missed, next, is_last } =
+            self.log.read(position, query.tail, |line| query.is_since(line));
+        Ok(LogPage { lines, missed, next: LogPosition([(self.log.node(), next)].into()), is_last })
     }
 
     fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {

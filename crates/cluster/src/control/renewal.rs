@@ -2,6 +2,7 @@
 //! before the certificate expires.
 
 use super::ControlError;
+use aktis_daemon::journal;
 use aktis_io::{Authority, Renewer, Role};
 use aktis_protocol::NodeId;
 use std::path::PathBuf;
@@ -37,7 +38,9 @@ impl Renewal {
             + match self.renew() {
                 Ok(()) => renewed_after(self.authority.lifetime()),
                 Err(error) => {
-                    eprintln!("aktis: the certificate of the control process was not renewed: {error}");
+                    journal::warn(format_args!(
+                        "the certificate of the control process was not renewed: {error}"
+                    ));
                     TRY_AGAIN
                 }
             };

@@ -4,6 +4,7 @@ use super::clock::Clock;
 use super::files::Files;
 use super::tables::Tables;
 use super::{ControlError, send};
+use aktis_daemon::journal;
 use aktis_io::{Authority, Link, Role};
 use aktis_logic::machine::head::{Head, HeadEffect, HeadInput};
 use aktis_logic::{LinkId, Machine, Time};
@@ -129,7 +130,9 @@ impl HeadShell {
                 let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;
                 send(link, &FromControl::Certified { certificate, lifetime_milliseconds });
             }
-            Err(error) => eprintln!("aktis: the certificate of node {node} was not renewed: {error}"),
+            Err(error) => {
+                journal::warn(format_args!("the certificate of node {node} was not renewed: {error}"))
+            }
         }
     }
 }

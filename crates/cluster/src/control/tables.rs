@@ -4,6 +4,7 @@
 use super::ControlError;
 use super::clock::Clock;
 use super::files::Files;
+use aktis_daemon::journal;
 use aktis_io::durable::{
     ControlStore, DurableError, StoreConfig, StoreError, StoreEvents, StoreWriter, Subscription,
 };
@@ -293,7 +294,7 @@ impl StoreEvents for Events {
     }
 
     fn on_snapshot_failed(&self, error: &DurableError) {
-        eprintln!("aktis: the tables could not be saved, and their log grows: {error}");
+        journal::warn(format_args!("the tables could not be saved, and their log grows: {error}"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::ControlClient;
 use super::fetchers::Fetch;
+use aktis_daemon::journal;
 use aktis_io::{Destination, PullError};
 use aktis_logic::machine::node::NodeInput;
 use aktis_protocol::{ObjectId, ProcessSlot};
@@ -47,7 +48,7 @@ impl ControlClient {
             }
             if progress.elapsed() >= PULL_PATIENCE {
                 let text = format!("nothing of it has come for {} s: {why}", PULL_PATIENCE.as_secs());
-                eprintln!("aktis: object {object} could not be copied from another node: {text}");
+                journal::warn(format_args!("object {object} could not be copied from another node: {text}"));
                 return Err(text);
             }
             std::thread::sleep(PULL_AGAIN);

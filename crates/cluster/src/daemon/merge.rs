@@ -127,10 +127,11 @@ pub(super) fn accounts(mut accounts: Vec<Account>) -> Result<String, Vec<String>
         }
         text += &format!("{kind} {}", of_kind[0].id);
         for account in of_kind {
+            // Marked, so that nothing in a name or an error reads as another account.
             text += &format!(
                 "\n  node {}: {}",
                 &account.node.to_string()[..12],
-                account.text.replace('\n', "\n    ")
+                account.text.replace('\n', "\n    | ")
             );
         }
     }
@@ -219,6 +220,9 @@ mod tests {
         let object = account(AccountKind::Object, [7, 1], "it is not there");
         let text = accounts(vec![object.clone(), task.clone(), task]).expect("one thing");
         assert_eq!(text.lines().count(), 5, "{text}");
+        let forged = account(AccountKind::Task, [7, 0], "f has failed: boom\ntask 0000 is fine");
+        let text = accounts(vec![forged]).expect("one thing");
+        assert!(text.ends_with("boom\n    | task 0000 is fine"), "{text}");
         let others = accounts(vec![object, account(AccountKind::Actor, [8, 0], "")]).expect_err("two things");
         assert_eq!(others.len(), 2);
         assert_eq!(accounts(Vec::new()), Err(Vec::new()));

@@ -9,6 +9,7 @@ use aktis_protocol::admin::{
 use aktis_protocol::limits::LISTED_ROWS_MAX;
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::state::{ActorRow, ActorState, DemandRow, ObjectRow, StateKind, StateRows, StoreRow};
+use aktis_protocol::text::one_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -196,7 +197,8 @@ impl Parts {
     pub(super) fn own_logs(&self, query: &LogQuery, position: Option<u64>) -> LogPart {
         let pids = self.pids_of(query);
         let means = |line: &LogLine| {
-            query.pid.is_none_or(|pid| pid == line.pid)
+            query.is_since(line)
+                && query.pid.is_none_or(|pid| pid == line.pid)
                 && pids.as_ref().is_none_or(|pids| pids.contains(&line.pid))
         };
         self.log.read(position, query.tail, means)
@@ -230,7 +232,7 @@ fn for_others(query: &ListQuery) -> ListQuery {
 }
 
 fn actor_text(row: &ActorRow) -> String {
-    let name = row.name.as_ref().map_or(String::new(), |name| format!(" `{name}`"));
+    let name = row.name.as_ref().map_or(String::new(), |name| format!(" `{}`", one_line(name)));
     let restarts = match row.restarts {
         0 => String::new(),
         1 => ", restarted once".to_owned(),
@@ -243,7 +245,7 @@ fn actor_text(row: &ActorRow) -> String {
         ActorState::Restarting => format!("it is being started again: {}", row.reason),
         ActorState::Dead => format!("it is dead: {}", row.reason),
     };
-    format!("{}{name}: {text}{restarts}", row.type_name)
+    format!("{}{name}: {text}{restarts}", one_line(&row.type_name))
 }
 
 fn object_text(row: &ObjectRow) -> String {

@@ -5,6 +5,7 @@
 use super::{SOCKET, Welcome, decode_request, encode_reply, receive, send};
 use crate::bell::Bell;
 use crate::inbox::SOCKET_BYTES;
+use crate::journal;
 use crate::node_thread::Shared;
 use crate::programs::{ProgramError, ProgramSource, launch_of};
 use crate::shell::Arrival;
@@ -134,7 +135,7 @@ impl Door {
             if let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC)
                 && let Err(reason) = self.take_in(&Arc::new(socket))
             {
-                eprintln!("aktis: a driver was turned away: {reason}");
+                journal::warn(format_args!("a driver was turned away: {reason}"));
             }
         }
     }

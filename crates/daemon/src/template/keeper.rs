@@ -5,6 +5,7 @@
 
 use super::{receive, send};
 use crate::inbox;
+use crate::journal;
 use crate::output::{Forwarder, Output, Stream};
 use crate::spawn::{Ending, SpawnOrder, WorkerProcess, watch};
 use aktis_protocol::control;
@@ -269,7 +270,7 @@ impl Keeper {
         let hopeless = self.failures >= FAILURES_FREE;
         self.status.set(State::Failing { text: text.clone(), hopeless });
         if !std::mem::replace(&mut self.warned, true) {
-            eprintln!("aktis: {text}\naktis: it is started again");
+            journal::warn(format_args!("{text}\naktis: it is started again"));
         }
         if hopeless {
             for order in self.waiting.drain(..) {
