@@ -112,7 +112,7 @@ class Algorithm:
         elif settings:
             config = self.config_type.of({**config.as_dict(), **settings})
         self.config: Any = config
-        self.environment = Environment.of(env, env_kwargs, config.episode_steps_max)
+        self.environment = Environment.of(env, env_kwargs, config.episode_steps_max, config.step_deadline)
         self.spaces: Spaces = self.environment.spaces()
         self.directory = None if directory is None else Path(directory)
         self.steps = 0

@@ -56,6 +56,9 @@ class Config:
     episode_steps_max: int = setting(
         100_000, "steps after which an episode that has not ended is an error", low=1
     )
+    step_deadline: float = setting(
+        300.0, "seconds that a step, a reset or the constructor of an environment may take", above=0
+    )
     threads: int = setting(1, "threads of torch; one is fastest for small networks", low=1)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 
 from aktis import simulate
+from aktis.rl.deadlines import Deadline, DeadlineOverrun
 from aktis.rl.errors import EnvironmentFault, SpaceError
 
 
@@ -76,6 +77,7 @@ class Environment:
     source: str | Callable[..., Any]
     arguments: dict[str, Any]
     episode_steps_max: int = 100_000
+    step_deadline: float = 300.0
 
     @property
     def name(self) -> str:
@@ -93,11 +95,18 @@ class Environment:
 
     def make(self) -> Any:
         """A new environment."""
+        deadline = Deadline(self.step_deadline)
         try:
-            if isinstance(self.source, str):
-                made = gymnasium.make(self.source, **self.arguments)
-            else:
-                made = self.source(**self.arguments)
+            with deadline:
+                if isinstance(self.source, str):
+                    made = gymnasium.make(self.source, **self.arguments)
+                else:
+                    made = self.source(**self.arguments)
+        except DeadlineOverrun:
+            raise EnvironmentFault(
+                f"{self.name}: the environment was not made within step_deadline={self.step_deadline:g} s"
+                "\nhint: see what its constructor waits for, or raise step_deadline"
+            ) from None
         except gymnasium.error.UnregisteredEnv as error:
             ids = ", ".join(simulate.builtin_ids())
             raise EnvironmentFault(
@@ -108,6 +117,8 @@ class Environment:
             raise EnvironmentFault(
                 f"{self.name}: the environment cannot be made: {type(error).__name__}: {error}"
             ) from error
+        finally:
+            deadline.rest()
         if not isinstance(made, gymnasium.Env):
             raise EnvironmentFault(
                 f"{self.name} made a {type(made).__name__}, which is not a gymnasium.Env"
@@ -128,7 +139,9 @@ class Environment:
         return Spaces.of(self.name, *found)
 
     @classmethod
-    def of(cls, source: Any, arguments: dict[str, Any] | None, episode_steps_max: int) -> "Environment":
+    def of(
+        cls, source: Any, arguments: dict[str, Any] | None, episode_steps_max: int, step_deadline: float
+    ) -> "Environment":
         """The environment that a user names."""
         if not isinstance(source, str) and not callable(source):
             hint = "give an id, a class or a function that makes an environment"
@@ -137,24 +150,37 @@ class Environment:
             raise EnvironmentFault(
                 f"an environment must be an id, a class or a function, got {source!r}\nhint: {hint}"
             )
-        return cls(source, dict(arguments or {}), episode_steps_max)
+        return cls(source, dict(arguments or {}), episode_steps_max, step_deadline)
 
 
 class Stepper:
     """Steps environments of Gymnasium one after the other. The step that ends an episode also resets.
 
-    An environment that raises, or breaks its promises, becomes an EnvironmentFault that names it.
+    An environment that raises, hangs, or breaks its promises, becomes an EnvironmentFault that names it.
+    `worker` is the number of the actor that this runs in, if any.
     """
 
-    def __init__(self, environment: Environment, spaces: Spaces, count: int, seeds: list[int]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        spaces: Spaces,
+        count: int,
+        seeds: list[int],
+        worker: int | None = None,
+    ) -> None:
         self.environment = environment
+        self.worker = worker
+        self.deadline = Deadline(environment.step_deadline, exits=worker is not None)
         self.spaces = spaces
         self.environments = [environment.make() for _ in range(count)]
         self.lengths = [0] * count
         self.returns = [0.0] * count
         self.observations: Any = np.zeros((count, spaces.observation_size), np.float32)
-        for index, seed in enumerate(seeds):
-            self.observations[index] = self._reset(index, seed)
+        try:
+            for index, seed in enumerate(seeds):
+                self.observations[index] = self._reset(index, seed)
+        finally:
+            self.rest()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, list[tuple[float, int]]]:
         """Successors before any reset, rewards, terminations, truncations, and the episodes that have ended.
@@ -190,6 +216,13 @@ class Stepper:
                 self.observations[index] = successors[index]
         return successors, rewards, terminations, truncations, ended
 
+    def play(self, act: Callable[[Any], Any]) -> tuple[float, int]:
+        """One episode of a single environment with the actions of `act`: its return and length."""
+        ended: list[tuple[float, int]] = []
+        while not ended:
+            *_, ended = self.step(act(self.observations))
+        return ended[0]
+
     def state(self) -> dict[str, Any] | None:
         """What continues the episodes, if environments have `get_state` and `set_state`; else None."""
         cores = [one.unwrapped for one in self.environments]
@@ -218,10 +251,21 @@ class Stepper:
         self.returns = list(state["returns"])
         self.observations = np.array(state["observations"], np.float32)
 
+    def rest(self) -> None:
+        """Comes after the last step of a request: the deadline needs its timer no more."""
+        self.deadline.rest()
+
     def close(self) -> None:
         """Closes all environments."""
+        self.rest()
         for one in self.environments:
             one.close()
+
+    def __enter__(self) -> "Stepper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _reset(self, index: int, seed: int | None) -> Any:
         self.lengths[index] = 0
@@ -260,21 +304,34 @@ class Stepper:
     def _faults(self, verb: str, index: int) -> "_Faults":
         return _Faults(self, verb, index)
 
-    def _fault(self, index: int, what: str) -> EnvironmentFault:
-        where = f"environment {index}, step {self.lengths[index]} of its episode"
-        return EnvironmentFault(f"{self.environment.name} {what} ({where})")
+    def _fault(self, index: int, what: str, hint: str | None = None) -> EnvironmentFault:
+        of_worker = "" if self.worker is None else f" of worker {self.worker}"
+        where = f"environment {index}{of_worker}, step {self.lengths[index]} of its episode"
+        hint = "" if hint is None else f"\nhint: {hint}"
+        return EnvironmentFault(f"{self.environment.name} {what} ({where}){hint}")
 
 
 class _Faults:
-    """Turns what an environment raises into an EnvironmentFault that names it."""
+    """Turns what an environment raises, and a call that takes too long, into an EnvironmentFault."""
 
     def __init__(self, stepper: Stepper, verb: str, index: int) -> None:
         self.stepper, self.verb, self.index = stepper, verb, index
 
     def __enter__(self) -> None:
-        return None
+        self.stepper.deadline.__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, Exception):
-            what = f"raised {type(error).__name__} in {self.verb}: {error}"
-            raise self.stepper._fault(self.index, what) from error
+        deadline = self.stepper.deadline
+        deadline.__exit__()
+        if error is None:
+            return
+        what, hint = f"raised {type(error).__name__} in {self.verb}: {error}", None
+        if isinstance(error, DeadlineOverrun):
+            what = f"has not returned from {self.verb} within step_deadline={deadline.seconds:g} s"
+            hint = "see what it waits for, or raise step_deadline if it is that slow"
+        elif isinstance(error, MemoryError):
+            what = f"ran out of memory in {self.verb}: {str(error) or type(error).__name__}"
+            hint = "run fewer environments (num_envs, actors), or ones that need less memory"
+        elif not isinstance(error, Exception):
+            return
+        raise self.stepper._fault(self.index, what, hint) from error

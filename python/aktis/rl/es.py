@@ -25,6 +25,7 @@ from aktis.rl.errors import ModelError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
+from aktis.rl.workers import results_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ class ES(Algorithm):
                 evaluator.play.remote(shared, seed, low, high)
                 for evaluator, (low, high) in zip(self.evaluators, shares)
             ]
-            played = aktis.get(refs)
+            played = results_of(self.environment, refs, list(range(len(refs))))
         else:
             played = [self.evaluators[0].play(weights, seed, 0, config.pairs)]
         returns = np.concatenate([one for one, _ in played])
@@ -154,7 +155,8 @@ class ES(Algorithm):
             self.evaluators = [Evaluator(*arguments)]
             return
         evaluator, aggregator = aktis.remote(Evaluator), aktis.remote(Aggregator)
-        self.evaluators = [evaluator.remote(*arguments) for _ in range(min(config.actors, config.pairs))]
+        count = min(config.actors, config.pairs)
+        self.evaluators = [evaluator.remote(*arguments, worker) for worker in range(count)]
         width = len(self.evaluators)
         while width > 1:
             width = -(-width // config.fan_in)

@@ -104,8 +104,9 @@ class IMPALA(Algorithm):
                 ref = sampler.begin(index, config.rollout_steps, weights, with_next=True)
                 self.pending[ref] = (index, self.updates)
         [ready], _ = aktis.wait(list(self.pending))
-        _, made_at = self.pending.pop(ready)
-        return aktis.get(ready), self.updates - made_at
+        worker, made_at = self.pending.pop(ready)
+        [batch] = sampler.results_of([ready], [worker])
+        return batch, self.updates - made_at
 
     def _learn(self, batch: Batch, rate: float) -> dict[str, Any]:
         config = self.config

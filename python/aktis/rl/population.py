@@ -12,7 +12,7 @@ from aktis.rl.environments import Environment, Spaces, Stepper
 
 
 class Evaluator:
-    """Plays episodes with perturbed policies. A plain object in the driver, or an actor."""
+    """Plays episodes with perturbed policies. A plain object in the driver, or the actor `worker`."""
 
     def __init__(
         self,
@@ -23,12 +23,14 @@ class Evaluator:
         activation: str,
         episodes: int,
         sigma: float,
+        worker: int | None = None,
     ) -> None:
         self.environment = environment
         self.sizes = sizes
         self.activation: Any = activation
         self.episodes = episodes
         self.sigma = sigma
+        self.worker = worker
         self.noise: Any = np.zeros((0, 0), np.float32)
         self.policy: Any = None
         if module is not None:
@@ -64,18 +66,14 @@ class Evaluator:
         # All policies start from the same states: their difference is then that of the policies.
         for weights in perturbed:
             torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
-            stepper = Stepper(self.environment, self.policy.spaces, 1, [seed])
-            total = 0.0
-            for _ in range(self.episodes):
-                ended: list[tuple[float, int]] = []
-                while not ended:
-                    actions, _, _ = self.policy.act(stepper.observations, "greedy", None)
-                    *_, ended = stepper.step(actions)
-                total += ended[0][0]
-                steps += ended[0][1]
-            stepper.close()
-            returns.append(total / self.episodes)
+            with Stepper(self.environment, self.policy.spaces, 1, [seed], self.worker) as stepper:
+                ended = [stepper.play(self._act) for _ in range(self.episodes)]
+            returns.append(sum(one for one, _ in ended) / self.episodes)
+            steps += sum(length for _, length in ended)
         return returns, steps
+
+    def _act(self, observations: Any) -> Any:
+        return self.policy.act(observations, "greedy", None)[0]
 
     def weighted_noise(self, preference: Any) -> Any:
         """The sum of the noise of the latest pairs, each times its preference."""

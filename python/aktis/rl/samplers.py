@@ -17,6 +17,7 @@ import numpy as np
 import aktis
 from aktis import simulate
 from aktis.rl.environments import Environment, Spaces, Stepper
+from aktis.rl.workers import results_of
 
 #: Seeds of samplers lie this far apart, so that no two of them share an environment's seed.
 SEED_STRIDE = 1_000_003
@@ -79,13 +80,16 @@ class NativeSampler:
 class TorchSampler:
     """Steps environments of Gymnasium in this process, with a policy of torch."""
 
-    def __init__(self, environment: Environment, policy: Any, count: int, seed: int) -> None:
+    def __init__(
+        self, environment: Environment, policy: Any, count: int, seed: int, worker: int | None = None
+    ) -> None:
         import torch
 
         self.policy = policy
-        self.stepper = Stepper(environment, policy.spaces, count, [seed + index for index in range(count)])
+        seeds = [seed + index for index in range(count)]
+        self.stepper = Stepper(environment, policy.spaces, count, seeds, worker)
         self.generator = torch.Generator().manual_seed(seed)
-        self.local = True
+        self.local = worker is None
 
     def weights_of(self, policy: Any) -> Any:
         return None if self.local else policy.state_arrays()
@@ -95,6 +99,12 @@ class TorchSampler:
     ) -> Batch:
         if weights is not None:
             self.policy.load_arrays(weights)
+        try:
+            return self._collect(steps, mode, epsilon, with_next)
+        finally:
+            self.stepper.rest()
+
+    def _collect(self, steps: int, mode: str, epsilon: float, with_next: bool) -> Batch:
         stepper, policy = self.stepper, self.policy
         rows: list[tuple[Any, ...]] = []
         finals: list[tuple[int, Any, Any]] = []
@@ -146,11 +156,18 @@ class TorchSampler:
 
 
 class SamplerHost:
-    """An actor that holds one sampler."""
+    """An actor that holds one sampler; `worker` is its number."""
 
     def __init__(
-        self, environment: Environment, spaces: Spaces, module: Any, critic: bool, count: int, seed: int
-    ):
+        self,
+        environment: Environment,
+        spaces: Spaces,
+        module: Any,
+        critic: bool,
+        count: int,
+        seed: int,
+        worker: int,
+    ) -> None:
         if module is None:
             assert environment.builtin is not None
             self.sampler: Sampler = NativeSampler(environment.builtin, count, seed, spaces.discrete)
@@ -161,9 +178,7 @@ class SamplerHost:
 
             torch.set_num_threads(1)
             policy = Policy(environment.name, module, spaces, critic=critic)
-            torch_sampler = TorchSampler(environment, policy, count, seed)
-            torch_sampler.local = False
-            self.sampler = torch_sampler
+            self.sampler = TorchSampler(environment, policy, count, seed, worker)
 
     def collect(self, steps: int, weights: Any, mode: str, epsilon: float, with_next: bool) -> Batch:
         return self.sampler.collect(steps, weights, mode, epsilon, with_next)
@@ -179,14 +194,14 @@ class ActorSampler:
     """Several samplers, each in an actor; their batches are joined along the environments."""
 
     def __init__(self, environment: Environment, policy: Any, counts: list[int], seed: int) -> None:
+        self.environment = environment
         self.native = environment.builtin is not None and policy.native
         module = None if self.native else policy.module
         host = aktis.remote(SamplerHost)
+        what = (environment, policy.spaces, module, policy.critic)
         self.actors = [
-            host.remote(
-                environment, policy.spaces, module, policy.critic, count, seed + SEED_STRIDE * (index + 1)
-            )
-            for index, count in enumerate(counts)
+            host.remote(*what, count, seed + SEED_STRIDE * (worker + 1), worker)
+            for worker, count in enumerate(counts)
         ]
 
     def weights_of(self, policy: Any) -> Any:
@@ -201,7 +216,11 @@ class ActorSampler:
     ) -> Batch:
         shared = aktis.put(weights)
         refs = [actor.collect.remote(steps, shared, mode, epsilon, with_next) for actor in self.actors]
-        return join(aktis.get(refs))
+        return join(self.results_of(refs, list(range(len(refs)))))
+
+    def results_of(self, refs: list[Any], workers: list[int]) -> list[Any]:
+        """The results of calls to the actors of these numbers; the error of one that died names it."""
+        return results_of(self.environment, refs, workers)
 
     def state(self) -> Any:
         states = aktis.get([actor.state.remote() for actor in self.actors])
@@ -259,14 +278,12 @@ def evaluate(
     shares = [episodes // count + int(index < episodes % count) for index in range(count)]
     generator = torch.Generator().manual_seed(seed)
     ended: list[tuple[float, int]] = []
+
+    def act(observations: Any) -> Any:
+        return policy.act(observations, "greedy" if greedy else "sample", generator)[0]
+
     for index, share in enumerate(shares):
-        stepper = Stepper(environment, policy.spaces, 1, [seed + index])
-        for _ in range(share):
-            done: list[tuple[float, int]] = []
-            while not done:
-                actions, _, _ = policy.act(stepper.observations, "greedy" if greedy else "sample", generator)
-                *_, done = stepper.step(actions)
-            ended += done
-        stepper.close()
+        with Stepper(environment, policy.spaces, 1, [seed + index]) as stepper:
+            ended += [stepper.play(act) for _ in range(share)]
     returns = np.array([one for one, _ in ended], np.float64)
     return returns, np.array([one for _, one in ended], np.int64)

@@ -1,12 +1,14 @@
 """Bad environments and models: the error names what is wrong, and the next run is unharmed."""
 
+import signal
+import time
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from tiny import Corridor, Faulty, Reach
+from tiny import Corridor, Faulty, Hanging, Reach
 
 import aktis
 import aktis.rl
@@ -18,7 +20,7 @@ SMALL: dict[str, Any] = {"num_envs": 2, "rollout_steps": 16, "total_steps": 200}
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("raises", r"Faulty raised ZeroDivisionError in step: no such cell \(environment 0, step 2"),
+        ("raises", r"Faulty raised ZeroDivisionError in step: no such cell \(environment 0.*, step 2"),
         ("nan", "Faulty returned an observation that is not finite"),
         ("nan reward", "Faulty returned a reward of nan"),
         ("shape", r"Faulty returned an observation of shape \(5,\); its space says \(1,\)"),
@@ -33,6 +35,78 @@ def test_a_faulty_environment_is_named(shared_session: Any, fault: str, message:
     with pytest.raises(aktis.rl.EnvironmentFault, match=message):
         one.train()
     aktis.rl.PPO(Corridor, actors=actors, **SMALL).train()
+
+
+ALGORITHMS: list[tuple[type[aktis.rl.Algorithm], dict[str, Any]]] = [
+    (aktis.rl.PPO, SMALL),
+    (aktis.rl.DQN, SMALL),
+    (aktis.rl.IMPALA, SMALL),
+    (aktis.rl.ES, {"pairs": 2, "total_steps": 200}),
+]
+
+
+#: These tests need the alarm of the process, which pytest-timeout takes by default.
+uses_alarm = pytest.mark.timeout(method="thread")
+
+
+@uses_alarm
+@pytest.mark.parametrize(("algorithm", "settings"), ALGORITHMS)
+@pytest.mark.parametrize("actors", [0, 2])
+def test_an_environment_that_hangs_is_named_with_its_worker(
+    shared_session: Any, algorithm: Any, settings: dict[str, Any], actors: int
+) -> None:
+    one = algorithm(Hanging, env_kwargs={"verb": "step"}, actors=actors, step_deadline=0.2, **settings)
+    of_worker = r" of worker \d" if actors else ""
+    message = (
+        rf"Hanging has not returned from step within step_deadline=0.2 s \(environment 0{of_worker}, step 0 "
+        "of its episode\\)\nhint: see what it waits for, or raise step_deadline"
+    )
+    with pytest.raises(aktis.rl.EnvironmentFault, match=message):
+        one.train()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@uses_alarm
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        ("reset", "Hanging has not returned from reset within step_deadline=0.2 s"),
+        ("constructor", "Hanging: the environment was not made within step_deadline=0.2 s\nhint: "),
+    ],
+)
+def test_a_reset_and_a_constructor_have_the_deadline_too(verb: str, message: str) -> None:
+    with pytest.raises(aktis.rl.EnvironmentFault, match=message):
+        aktis.rl.PPO(Hanging, env_kwargs={"verb": verb}, actors=0, step_deadline=0.2, **SMALL).train()
+
+
+def test_a_slow_program_between_steps_is_no_hang(shared_session: Any) -> None:
+    one = aktis.rl.PPO(Corridor, actors=1, step_deadline=0.1, **SMALL)
+    one.train(callback=lambda _: time.sleep(0.3))
+    assert one.steps >= SMALL["total_steps"]
+
+
+@pytest.mark.parametrize(("algorithm", "settings"), ALGORITHMS)
+@pytest.mark.parametrize("verb", ["killed", "native step"])
+def test_a_worker_that_dies_is_named_with_its_environment(
+    shared_session: Any, algorithm: Any, settings: dict[str, Any], verb: str
+) -> None:
+    one = algorithm(Hanging, env_kwargs={"verb": verb}, actors=1, step_deadline=1.0, **settings)
+    with pytest.raises(
+        aktis.rl.EnvironmentFault, match=r"Hanging: worker 0, which runs it, died: (?s:.*)\nhint: "
+    ):
+        one.train()
+    aktis.rl.PPO(Corridor, actors=1, **SMALL).train()
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_an_environment_without_memory_is_explained(shared_session: Any, actors: int) -> None:
+    one = aktis.rl.PPO(Hanging, env_kwargs={"verb": "memory"}, actors=actors, **SMALL)
+    with pytest.raises(
+        aktis.rl.EnvironmentFault,
+        match=r"Hanging ran out of memory in step: .*\nhint: run fewer environments",
+    ):
+        one.train()
 
 
 def test_evaluation_of_an_endless_environment_ends() -> None:

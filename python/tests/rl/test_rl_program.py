@@ -184,7 +184,7 @@ def test_workers_for_built_in_environments_do_not_load_torch(shared_session: Any
             return "torch" in sys.modules
 
     one = aktis.rl.PPO("CartPole-v1")
-    host = aktis.remote(Host).remote(one.environment, one.spaces, None, True, 2, 1)
+    host = aktis.remote(Host).remote(one.environment, one.spaces, None, True, 2, 1, 0)
     assert aktis.get(host.collect.remote(4, one.policy.native_weights(), "sample", 0.0, False))[
         "rewards"
     ].shape == (4, 2)

@@ -1,5 +1,9 @@
 """Small environments for the tests of `aktis.rl`: quick to learn, or broken in one way each."""
 
+import os
+import signal
+import threading
+import time
 from typing import Any
 
 import gymnasium
@@ -86,3 +90,33 @@ class Faulty(Corridor):
 
     def _vector(self, cell: int) -> Any:
         return np.full(1, cell, np.float32)
+
+
+class Hanging(Corridor):
+    """Hangs in the call that `verb` names: in Python, or in native code that nothing can interrupt."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        self.verb = verb
+        if verb == "constructor":
+            time.sleep(60)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        if self.verb == "reset":
+            threading.Event().wait(60)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if self.verb == "step":
+            try:
+                time.sleep(60)
+            except Exception:  # an environment that swallows errors still ends
+                pass
+        if self.verb == "native step":
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            time.sleep(60)
+        if self.verb == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.verb == "memory":
+            bytearray(1 << 60)
+        return super().step(action)
