@@ -1,7 +1,9 @@
 """The actor that steps a `Simulator`'s environments, and keeps the sick ones from the rest."""
 
+import contextlib
 import math
 import traceback
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +25,8 @@ class Failure(NamedTuple):
     """What went wrong with an environment, and that it was replaced."""
 
     kind: str
-    """`raised`, `not finite` or `endless` for one environment; `hung` or `died` for all of an actor."""
+    """`raised`, `out of memory`, `not finite` or `endless` for one environment; `hung` or `died` for all of
+    an actor."""
     actor: int
     """The number of the actor."""
     environment: int | None
@@ -77,11 +80,13 @@ class SimulatorActor:
 
     def fragment(self, policy: Any, steps: int, with_next: bool) -> dict[str, Any]:
         """Steps all environments `steps` times."""
-        return self._simulate(policy, steps, None, with_next)
+        with self._memory_errors(f"{steps} steps"):
+            return self._simulate(policy, steps, None, with_next)
 
     def episodes(self, policy: Any, episodes: int) -> dict[str, Any]:
         """Plays `episodes` whole episodes from their start: returns and lengths."""
-        return self._simulate(policy, None, episodes, False)
+        with self._memory_errors(f"{episodes} episodes"):
+            return self._simulate(policy, None, episodes, False)
 
     # --- simulation ---------------------------------------------------------------------------------
 
@@ -175,7 +180,7 @@ class SimulatorActor:
                 truncated = True
                 self._report("endless", index, f"an episode has not ended after {self._steps[index]} steps")
         except Exception as error:
-            self._report(getattr(error, "kind", "raised"), index, _text(error))
+            self._report_error(index, error)
             return None
         self._seen[index] = seen
         return seen, reward, bool(terminated), bool(truncated)
@@ -190,7 +195,7 @@ class SimulatorActor:
         try:
             self._reset(index, None)
         except Exception as error:
-            self._report(getattr(error, "kind", "raised"), index, _text(error))
+            self._report_error(index, error)
             self._replace(index)
 
     def _replace(self, index: int) -> None:
@@ -205,7 +210,7 @@ class SimulatorActor:
                 self._reset(index, self._seed + self._made - 1)
                 return
             except Exception as error:
-                self._report(getattr(error, "kind", "raised"), index, _text(error))
+                self._report_error(index, error)
 
     def _reset(self, index: int, seed: int | None) -> None:
         seen, _ = self._envs[index].reset(seed=seed)
@@ -220,13 +225,31 @@ class SimulatorActor:
             raise _Sick("not finite", f"the observation is {seen}")
         return seen
 
+    def _report_error(self, index: int, error: Exception) -> None:
+        kind = "out of memory" if isinstance(error, MemoryError) else getattr(error, "kind", "raised")
+        self._report(kind, index, _text(error))
+
+    @contextlib.contextmanager
+    def _memory_errors(self, what: str) -> Iterator[None]:
+        """Explains a MemoryError that comes from the request itself and not from an environment."""
+        try:
+            yield
+        except MemoryError as error:
+            raise SimulationError(
+                f"actor {self._number} has no memory for {what} of {len(self._envs)} environments: {error}\n"
+                "hint: ask for less at once, or lower envs_per_actor"
+            ) from error
+
     def _report(self, kind: str, index: int, text: str) -> None:
         self._failures.append(Failure(kind, self._number, index, text))
         self._failures_of_request += 1
         if self._failures_of_request > FAILURES_MAX:
+            hint = "try the environment alone: env.reset(); env.step(env.action_space.sample())"
+            if kind == "out of memory":
+                hint = "lower envs_per_actor or num_actors, or let the environment need less memory"
             raise SimulationError(
-                f"{self._failures_of_request} failures of environments in one request; the last is\n{text}\n"
-                "hint: try the environment alone: env.reset(); env.step(env.action_space.sample())"
+                f"{self._failures_of_request} failures of environments in one request; "
+                f"the last, {kind!r}, is\n{text}\nhint: {hint}"
             )
 
     def _checked_spaces(self) -> tuple[Any, Any]:

@@ -278,9 +278,11 @@ class Simulator:
         request = request._replace(attempts=request.attempts + 1)
         if request.attempts >= ATTEMPTS_MAX:
             self._start()
+            hint = "raise deadline if the environment is slow; see whether it works alone"
+            if "out of memory" in text:
+                hint = "lower envs_per_actor or num_actors, or let the environment need less memory"
             raise SimulationError(
-                f"a request was tried {ATTEMPTS_MAX} times; at last its actor {kind}: {text}\n"
-                "hint: raise deadline if the environment is slow; see whether it works alone"
+                f"a request was tried {ATTEMPTS_MAX} times; at last its actor {kind}: {text}\nhint: {hint}"
             )
         self._waiting.appendleft(request)
         self._start()

@@ -155,6 +155,38 @@ def test_environments_that_always_fail_are_an_error() -> None:
             simulator.collect()
 
 
+class Hungry(Line):
+    """Asks for more memory than there is, where `when` says."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.when = when
+        if when == "constructor":
+            bytearray(1 << 60)
+
+    def step(self, action: Any) -> Any:
+        if self.when == "step":
+            bytearray(1 << 60)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("when", ["step", "constructor"])
+def test_environments_without_memory_are_explained(when: str) -> None:
+    with (
+        Simulator(lambda: Hungry(when), num_actors=1) as simulator,
+        pytest.raises(SimulationError, match=r"(?s)'out of memory'.*hint: lower envs_per_actor") as caught,
+    ):
+        next(simulator.run(steps=50, count=1))
+    assert str(caught.value).rstrip().splitlines()[-1].startswith("hint: lower envs_per_actor")
+
+
+def test_a_request_without_memory_is_explained_and_the_next_is_unharmed() -> None:
+    with Simulator(Line, num_actors=1) as simulator:
+        with pytest.raises(SimulationError, match=r"actor 0 has no memory for .* steps of 1 environments"):
+            next(simulator.run(steps=1 << 50, count=1))
+        assert next(simulator.run(steps=5, count=1))["steps"] == 5
+
+
 def test_an_endless_episode_is_truncated_and_reported() -> None:
     with Simulator(lambda: Line(length=10**9), num_actors=1, episode_steps_max=20) as simulator:
         (result,) = simulator.run(episodes=2, count=1)
