@@ -10,6 +10,7 @@ pub mod lease_pool;
 pub mod ledger;
 pub mod machine;
 pub mod membership;
+pub mod planted;
 pub mod slab;
 
 /// A point in time, in microseconds since the session began.

@@ -9,6 +9,7 @@ use crate::town::Town;
 use crate::wanderer::{PROGRAMS, Wanderer};
 use crate::world::{DRIVER, killed};
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
+use aktis_logic::planted::NodeBug;
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{Amount, Labels, NodeId, ObjectId, Resources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,11 @@ struct Chaos {
 /// Runs `steps` random events from a seed, then lets everything come to its end; with `trace`, all that the
 /// node sees and orders is printed. Panics if something is wrong.
 pub fn run(seed: u64, steps: u32, trace: bool) {
+    run_with(seed, steps, trace, None);
+}
+
+/// The same, with a bug in the node.
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<NodeBug>) {
     let mut random = Random::new(seed);
     let config = NodeConfig {
         node: NodeId::default(),
@@ -46,6 +52,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
     };
     let mut town = Town::new(config, random);
     town.world.trace = trace;
+    town.world.node.planted.plant(planted);
     let mut chaos = Chaos { town, boxes: BTreeMap::new(), unprotected: BTreeSet::new() };
     for _ in 0..steps {
         chaos.step();

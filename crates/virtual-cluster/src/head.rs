@@ -29,6 +29,7 @@ use crate::trace_hash::TraceHash;
 use aktis_logic::machine::control_client::{
     ControlClientEffect, ControlClientInput, QUESTION_PATIENCE_MICROSECONDS,
 };
+use aktis_logic::planted::HeadBug;
 use aktis_logic::{LinkId, Machine, Time};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Amount, Epoch, NodeId, Resources};
@@ -131,6 +132,8 @@ struct Cluster {
     /// Nodes that are gone.
     departed: BTreeSet<NodeId>,
     is_over: bool,
+    /// A bug that each head has.
+    planted: Option<HeadBug>,
     traces: bool,
     hash: TraceHash,
     summary: Summary,
@@ -156,9 +159,15 @@ pub struct Summary {
 /// Runs a cluster of so many nodes under faults, and then lets everything come to its end. With `trace`, prints one line
 /// per event. Panics if something is wrong.
 pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
+    run_with(seed, nodes, trace, None)
+}
+
+/// The same, with a bug in the head.
+pub fn run_with(seed: u64, nodes: usize, trace: bool, planted: Option<HeadBug>) -> Summary {
     let mut random = Random::new(seed);
     let swarm = Swarm::new(&mut random);
     let mut cluster = Cluster {
+        planted,
         store: Store::new(swarm.shards),
         random,
         swarm,

@@ -11,6 +11,7 @@ mod worker;
 use crate::random::Random;
 use crate::world::{DRIVER, World, killed};
 use aktis_logic::machine::node::{NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
+use aktis_logic::planted::NodeBug;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::resources::CPU;
 use aktis_protocol::{
@@ -71,6 +72,11 @@ struct Phase {
 /// Runs `steps` of half a millisecond from a seed, then lets all tasks come to their end; with `trace`, all that the node
 /// sees and orders is printed. Panics if something is wrong.
 pub fn run(seed: u64, steps: u32, trace: bool) -> Summary {
+    run_with(seed, steps, trace, None)
+}
+
+/// The same, with a bug in the node.
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<NodeBug>) -> Summary {
     let program = ProgramId::from_words([0, 0]);
     let config = NodeConfig {
         node: NodeId::default(),
@@ -85,6 +91,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) -> Summary {
     };
     let mut world = World::new(config);
     world.trace = trace;
+    world.node.planted.plant(planted);
     let (random, workers) = (Random::new(seed), BTreeMap::new());
     let queues = shapes(program).into_iter().map(|shape| open(&mut world, shape)).collect();
     let mut run = Leasing {

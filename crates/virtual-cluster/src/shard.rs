@@ -7,6 +7,7 @@ mod model;
 
 use crate::random::Random;
 use aktis_logic::machine::shard::{Recovery, Shard, ShardEffect, ShardInput};
+use aktis_logic::planted::ShardBug;
 use aktis_logic::{Effects, Machine, Time};
 use aktis_protocol::records::{Part, Piece};
 use aktis_protocol::slots::{SlotIndex, SlotMap};
@@ -58,11 +59,18 @@ struct Trial {
     saving: Option<Saving>,
     snapshot: Vec<Piece>,
     nodes: Vec<Node>,
+    /// A bug that the shard has, after each crash too.
+    planted: Option<ShardBug>,
     trace: bool,
 }
 
 /// Runs a shard for so many steps, and then lets everything come to its end. Panics if something is wrong.
 pub fn run(seed: u64, steps: u32, trace: bool) {
+    run_with(seed, steps, trace, None);
+}
+
+/// The same, with a bug in the shard.
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<ShardBug>) {
     let mut random = Random::new(seed);
     // Mostly all slots: changes of others are only refused.
     let shards = if random.chance(20) { 2 } else { 1 };
@@ -85,8 +93,10 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         snapshot: Vec::new(),
         nodes: (0..NODES).map(node).collect(),
         random,
+        planted,
         trace,
     };
+    trial.machine.planted.plant(planted);
     for _ in 0..steps {
         trial.step();
     }
@@ -305,6 +315,7 @@ impl Trial {
             recovery.replay(index as u64 + 1, record).expect("a record");
         }
         self.machine = recovery.finish(self.now);
+        self.machine.planted.plant(self.planted);
         self.machine.check();
         self.persisted = survives;
         self.history.retain(|(at, _)| *at == survives);

@@ -16,6 +16,7 @@ mod workers;
 
 use crate::random::Random;
 use aktis_logic::machine::submitter::{ActorIndex, Submitter, SubmitterConfig, SubmitterEffect};
+use aktis_logic::planted::SubmitterBug;
 use aktis_protocol::{DeathCause, Failure, FailureKind};
 use caller::Caller;
 use errand::{Fate, Ticket};
@@ -41,6 +42,11 @@ struct Trial {
 /// Runs `steps` random events from a seed, then lets everything come to its end; with `trace`, the events are
 /// printed. Panics if something is wrong.
 pub fn run(seed: u64, steps: u32, trace: bool) {
+    run_with(seed, steps, trace, None);
+}
+
+/// The same, with a bug in the submitter.
+pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<SubmitterBug>) {
     let mut random = Random::new(seed);
     let config = SubmitterConfig {
         lineage: random.chance(80),
@@ -48,6 +54,7 @@ pub fn run(seed: u64, steps: u32, trace: bool) {
         rests: false,
     };
     let mut machine = Submitter::new(config);
+    machine.planted.plant(planted);
     let lanes: Vec<_> = (0..1 + random.below(3)).map(|_| machine.open_lane()).collect();
     let mut trial = Trial {
         oracle: Oracle::new(config),

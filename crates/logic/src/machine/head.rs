@@ -35,6 +35,7 @@ mod tests;
 use crate::LinkId;
 use crate::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use crate::membership::Membership;
+use crate::planted::{HeadBug, Planted};
 use crate::{Effects, Machine, Time};
 use aktis_protocol::member::{Departure, FromControl, ToControl};
 use aktis_protocol::placement::NodeInfo;
@@ -191,6 +192,8 @@ pub struct Head {
     names: Names,
     /// Memberships that are over, and when their records go.
     departed: VecDeque<(Time, Sender)>,
+    /// The bug that a test has planted, if any.
+    pub planted: Planted<HeadBug>,
 }
 
 impl Head {
@@ -214,6 +217,7 @@ impl Head {
             members: Members::new(nodes, left),
             names,
             departed: departed.into_iter().map(|sender| (records_go(now), sender)).collect(),
+            planted: Planted::default(),
         };
         members.into_iter().for_each(|node| head.place(now, PlacerInput::NodeAwaited { node }, out));
         groups.into_iter().for_each(|row| head.place(now, PlacerInput::GroupRestored { row }, out));
@@ -252,7 +256,8 @@ impl Head {
             let info = |epoch| NodeInfo { node: from, epoch, address, labels, resources };
             return self.on_joined(now, (from, link), held, info, names, out);
         }
-        if !self.members.has_joined(from, link) {
+        let is_fenced = !self.planted.has(HeadBug::StaleLink);
+        if is_fenced && !self.members.has_joined(from, link) {
             return self.on_message_of_no_member(from, link, &message, out);
         }
         match message {

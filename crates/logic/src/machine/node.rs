@@ -51,6 +51,7 @@ mod view;
 mod warnings;
 
 use crate::directory::Directory;
+use crate::planted::{NodeBug, Planted};
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{Amount, ObjectId, ProcessSlot, Resources};
@@ -106,6 +107,8 @@ pub struct Node {
     warnings: warnings::Warnings,
     /// Claims of names that have no answer yet.
     names: names::Claims,
+    /// The bug that a test has planted, if any.
+    pub planted: Planted<NodeBug>,
 }
 
 impl Node {
@@ -133,6 +136,7 @@ impl Node {
             places: places::Places::new(config.node, config.labels),
             warnings: warnings::Warnings::default(),
             names: names::Claims::default(),
+            planted: Planted::default(),
         }
     }
 

@@ -31,6 +31,7 @@ mod requests;
 mod tests;
 
 use crate::estimate::Estimates;
+use crate::planted::{PlacerBug, Planted};
 use crate::{Effects, Machine, Time};
 use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, ToPlacer};
@@ -117,6 +118,8 @@ pub struct Placer {
     groups: groups::Groups,
     /// Nodes that may join again.
     awaited: BTreeSet<NodeId>,
+    /// The bug that a test has planted, if any.
+    pub planted: Planted<PlacerBug>,
 }
 
 impl Placer {
@@ -183,7 +186,8 @@ impl Placer {
         message: ToPlacer,
         out: &mut Effects<PlacerEffect>,
     ) {
-        if self.nodes.get(from).is_none_or(|known| known.info.epoch != epoch) {
+        let takes_all = self.planted.has(PlacerBug::StaleEpoch);
+        if self.nodes.get(from).is_none_or(|known| known.info.epoch != epoch && !takes_all) {
             return;
         }
         match message {
@@ -212,6 +216,7 @@ impl Placer {
             ToPlacer::Reserved { group, attempt, outcome } => {
                 self.on_reserved(now, from, group, attempt, outcome, out);
             }
+            ToPlacer::Returned { .. } if self.planted.has(PlacerBug::LostReturn) => {}
             ToPlacer::Returned { group } => self.on_returned(from, group),
         }
     }

@@ -33,6 +33,7 @@ mod received;
 
 use crate::Time;
 use crate::lease_pool::HeldLease;
+use crate::planted::Planted;
 use actors::Actors;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Message;
@@ -145,7 +146,7 @@ pub struct RemoteNode<N: LocalNode> {
     cells: Vec<usize>,
     /// Whether the node has said that it ends.
     node_ends: bool,
-    planted: Option<PlantedBug>,
+    planted: Planted<PlantedBug>,
 }
 
 impl<N: LocalNode> RemoteNode<N> {
@@ -171,17 +172,17 @@ impl<N: LocalNode> RemoteNode<N> {
             events: VecDeque::new(),
             cells: (0..cells).collect(),
             node_ends: false,
-            planted: None,
+            planted: Planted::default(),
         }
     }
 
     /// From now on the proxy has this bug, in builds with debug assertions.
     pub fn plant(&mut self, bug: PlantedBug) {
-        self.planted = Some(bug);
+        self.planted.plant(Some(bug));
     }
 
     fn has_bug(&self, bug: PlantedBug) -> bool {
-        cfg!(debug_assertions) && self.planted == Some(bug)
+        self.planted.has(bug)
     }
 
     /// The port.

@@ -21,6 +21,7 @@ mod slot;
 mod subscriptions;
 mod tables;
 
+use crate::planted::{Planted, ShardBug};
 use crate::{Effects, Machine, Time};
 use aktis_protocol::records::{Record, encode};
 use aktis_protocol::tables::{
@@ -139,6 +140,8 @@ pub struct Shard<T> {
     freeing: VecDeque<(Time, ObjectId)>,
     /// Objects that a batch has touched, and whether they may be free; kept for its memory.
     touched: Vec<(ObjectId, bool)>,
+    /// The bug that a test has planted, if any.
+    pub planted: Planted<ShardBug>,
 }
 
 impl<T> Shard<T> {
@@ -161,6 +164,8 @@ impl<T> Shard<T> {
         match self.senders.judge(sender, sequence) {
             Verdict::New => {}
             Verdict::NewLife { before } => self.leave(now, before, out),
+            Verdict::Repeated { .. } if self.planted.has(ShardBug::RepeatedBatch) => {}
+            Verdict::Stale { .. } if self.planted.has(ShardBug::StaleEpoch) => {}
             Verdict::Repeated { refused } => return self.reply(ticket, Answer::Applied { refused }, out),
             Verdict::Stale { epoch } => {
                 return self.reply(ticket, Answer::Rejected(Rejection::Stale { epoch }), out);
@@ -349,7 +354,8 @@ impl<T> Shard<T> {
 
     /// Lets something leave, once all that it can know of is on disk.
     fn emit(&mut self, effect: ShardEffect<T>, out: &mut Effects<ShardEffect<T>>) {
-        match self.persisted < self.made {
+        let waits = self.persisted < self.made && !self.planted.has(ShardBug::EarlyAnswer);
+        match waits {
             true => self.outbox.push_back((self.made, effect)),
             false => out.push(effect),
         }

@@ -76,7 +76,8 @@ impl Cluster {
         let members = restored.nodes.len();
         self.note(format_args!("control process {life} starts with {members} members"));
         let mut effects = Vec::new();
-        let head = Head::new(now, restored, &mut effects);
+        let mut head = Head::new(now, restored, &mut effects);
+        head.planted.plant(self.planted);
         self.process = Some(Process {
             head,
             told: VecDeque::new(),

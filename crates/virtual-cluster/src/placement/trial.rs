@@ -9,6 +9,7 @@ use super::task::{Fate, Kind, ObjectIndex, Task};
 use super::{Cluster, Manner};
 use crate::random::Random;
 use aktis_logic::machine::placer::PlacerEffect;
+use aktis_logic::planted::PlacerBug;
 use aktis_logic::{Machine, Time};
 use aktis_protocol::placement::{LabelRule, LabelTest, Labels, Strategy, ToPlacer};
 use aktis_protocol::resources::{CPU, GPU};
@@ -39,6 +40,11 @@ pub struct Size {
 
 /// Runs a cluster from a seed. Panics if something is wrong. Gives what the placer ordered.
 pub fn run(seed: u64, size: Size) -> Vec<(Time, PlacerEffect)> {
+    run_with(seed, size, None)
+}
+
+/// The same, with a bug in the placer.
+pub fn run_with(seed: u64, size: Size, planted: Option<PlacerBug>) -> Vec<(Time, PlacerEffect)> {
     let mut random = Random::new(seed);
     let manner = Manner {
         delay_max: [100, 1_000, 20_000][random.below(3) as usize],
@@ -47,7 +53,8 @@ pub fn run(seed: u64, size: Size) -> Vec<(Time, PlacerEffect)> {
         check_every: size.check_every,
         ..Manner::default()
     };
-    let cluster = Cluster::new(manner, Random::new(seed + 1_000_000));
+    let mut cluster = Cluster::new(manner, Random::new(seed + 1_000_000));
+    cluster.placer.planted.plant(planted);
     let mut trial = Trial { cluster, random, nodes: Vec::new() };
     trial.add_nodes(size.nodes);
     let groups = trial.add_groups(size.groups);

@@ -7,6 +7,7 @@
 use super::rows::{HeadWrite, NAME_BYTES_MAX};
 use super::{Head, HeadEffect, NameClaim};
 use crate::LinkId;
+use crate::planted::HeadBug;
 use crate::{Effects, Time};
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::member::{FromControl, NamedActor};
@@ -120,7 +121,8 @@ impl Head {
     ) {
         let told: BTreeSet<(&str, ActorId)> =
             names.iter().map(|told| (told.name.as_str(), told.found.actor)).collect();
-        self.free_names_of(node, |name, found| !told.contains(&(name, found.actor)), out);
+        let keeps_all = self.planted.has(HeadBug::KeptNames);
+        self.free_names_of(node, |name, found| !keeps_all && !told.contains(&(name, found.actor)), out);
         self.names.kept_for_takeover.retain(|(_, left)| *left != node);
         names.into_iter().for_each(|actor| self.claim_name(node, link, actor, false, out));
     }
@@ -183,7 +185,9 @@ impl Head {
         out: &mut Effects<HeadEffect>,
     ) {
         let NameClaim { name, node, actor, link, number } = claim;
-        if self.names.entries_by_name.get(name).is_none_or(|entry| entry.claim != *number) {
+        let answers_all = self.planted.has(HeadBug::OvertakenClaim);
+        let is_last = |entry: &NameEntry| entry.claim == *number;
+        if !answers_all && !self.names.entries_by_name.get(name).is_some_and(is_last) {
             return;
         }
         if !is_kept && self.names.free(name, *node, *actor) {

@@ -6,6 +6,7 @@ use super::roster::{Role, Stage};
 use super::supply::Claim;
 use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
+use crate::planted::NodeBug;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, Lease, RequestId};
 use aktis_protocol::{
@@ -177,7 +178,9 @@ impl Node {
             self.places.note_done(held.shape, peer, 1);
         }
         let gpus = held.allocation.gpus().to_vec();
-        self.stock.release(held.allocation);
+        if !self.planted.has(NodeBug::LeakedLease) {
+            self.stock.release(held.allocation);
+        }
         let runner = self.roster.get(from).filter(|process| process.stage == Stage::Alive);
         match runner.map(|process| process.role) {
             Some(Role::TaskRunner(shape)) => self.set_idle(now, from, shape, gpus),

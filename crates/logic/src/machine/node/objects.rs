@@ -2,6 +2,7 @@
 
 use super::{Node, NodeEffect};
 use crate::directory::{Freed, Value};
+use crate::planted::NodeBug;
 use crate::{Effects, Time};
 use aktis_protocol::control::{FromNode, SharedValue};
 use aktis_protocol::{ActorId, DeathCause, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
@@ -156,6 +157,7 @@ impl Node {
         if self.roster.is_live(holder) {
             self.directory.hold(container, holder);
         }
+        let objects = if self.planted.has(NodeBug::UnheldContents) { Vec::new() } else { objects };
         for actor in self.directory.contain(container, objects, actors) {
             self.actors.contain(actor);
         }
@@ -231,7 +233,10 @@ impl Node {
         self.peers.forget_process(dead);
         self.places.forget_process(dead);
         self.warnings.forget_process(dead);
-        let owed = self.directory.owed_by(dead);
+        let mut owed = self.directory.owed_by(dead);
+        if self.planted.has(NodeBug::SilentOwner) {
+            owed.clear();
+        }
         let freed = self.directory.forget_process(dead);
         self.free(now, freed, out);
         self.forget_silent(now, dead, out);

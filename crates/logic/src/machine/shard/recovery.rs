@@ -10,6 +10,7 @@ use super::slot::Slot;
 use super::tables::{Mode, Tables, Touched};
 use super::{Shard, Subscriptions};
 use crate::Time;
+use crate::planted::Planted;
 use aktis_protocol::records::{CommonPiece, Part, Piece, Record, SlotPiece, Undecodable, decode, encode};
 use aktis_protocol::slots::SlotIndex;
 use aktis_protocol::{ObjectId, limits};
@@ -110,6 +111,7 @@ impl Recovery {
         let unheld = objects.filter(|(_, known)| known.holders.is_empty());
         let freeing: VecDeque<_> = unheld.map(|(object, _)| (now, object)).collect();
         Shard {
+            planted: Planted::default(),
             tables: self.tables,
             senders: self.senders,
             subscriptions: Subscriptions::default(),

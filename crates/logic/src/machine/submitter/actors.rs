@@ -1,6 +1,7 @@
 //! Actors as a caller sees them: where each is, and its calls in their order.
 
 use super::{Out, Record, Stage, Submitter, SubmitterEffect};
+use crate::planted::SubmitterBug;
 use crate::slab::Slab;
 use aktis_protocol::{DeathCause, Failure, FailureKind, ProcessSlot, TaskKey};
 use std::collections::VecDeque;
@@ -180,6 +181,9 @@ impl<P> Submitter<P> {
                 continue;
             }
             if record.try_again() { again.push(key) } else { lost.push(key) }
+        }
+        if self.planted.has(SubmitterBug::ReversedCalls) {
+            again.reverse();
         }
         // First what stays: an actor that is being closed goes when no call of it is left.
         for key in again.into_iter().rev() {
