@@ -31,7 +31,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// How long the certificate of a node or driver is good, if nothing else is said. Nodes renew theirs; one that cannot for as
 /// long, because its head is away, needs a token to come back.
-const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(7);
+const CERTIFICATE_LIFETIME: Duration = DAY;
 /// Certificates begin so much in the past: the clocks of machines differ.
 const CLOCK_DIFFERENCE: Duration = DAY;
 

@@ -48,6 +48,8 @@ fn identities_and_authorities_survive_on_disk() {
     let place = directory.path().join("cluster");
     let made = Authority::create(&place).expect("an authority");
     let token = made.token(HOUR);
+    // A stolen certificate is good for no longer than that.
+    assert_eq!(made.lifetime(), 24 * HOUR);
     assert!(matches!(Authority::create(&place), Err(IdentityError::Exists(_))));
     let opened = Authority::open(&place).expect("the same");
     assert_eq!((opened.cluster(), opened.check(&token)), (made.cluster(), Ok(())));
