@@ -13,6 +13,7 @@ however many evaluators there are.
 
 import dataclasses
 import itertools
+from collections import deque
 from typing import Any, ClassVar
 
 import numpy as np
@@ -94,24 +95,17 @@ class ES(Algorithm):
             self._start()
         weights = self.weights.detach().numpy().copy()
         seed = self._seed("generation", self.iteration)
-        shares = _shares(config.pairs, len(self.evaluators))
         if config.actors:
-            shared = aktis.put(weights)
-            refs = [
-                evaluator.play.remote(shared, seed, low, high)
-                for evaluator, (low, high) in zip(self.evaluators, shares)
-            ]
-            played = results_of(self.environment, refs, list(range(len(refs))))
+            returns, steps = self._play(weights, seed)
         else:
-            played = [self.evaluators[0].play(weights, seed, 0, config.pairs)]
-        returns = np.concatenate([one for one, _ in played])
+            returns, steps = self.evaluators[0].play(weights, seed, 0, config.pairs)
         if not np.isfinite(returns).all():
             raise ModelError("es: a perturbed policy has a return that is not finite\nhint: lower sigma")
-        self.steps += sum(steps for _, steps in played)
+        self.steps += steps
         self._count_episodes(returns.ravel())
         advantages = centred_ranks(returns)
         preference = advantages[:, 0] - advantages[:, 1]
-        total = self._sum(preference, shares)
+        total = self._sum(seed, preference)
         gradient = total / (2 * config.pairs * config.sigma)
         with torch.no_grad():
             self.weights.mul_(1 - config.weight_decay)
@@ -123,13 +117,39 @@ class ES(Algorithm):
             "weight_norm": float(self.weights.detach().norm()),
         }
 
-    def _sum(self, preference: Any, shares: list[tuple[int, int]]) -> Any:
+    def _play(self, weights: Any, seed: int) -> tuple[Any, int]:
+        """Returns of all pairs, [pairs, 2], and the steps: each actor plays some as soon as it is free.
+
+        Built-in environments take equal shares: they are stepped together, and their speed hardly differs.
+        """
+        pairs, workers = self.config.pairs, len(self.evaluators)
+        portions = len(self.evaluators) if self._is_native() else pairs
+        waiting = deque(_shares(pairs, portions))
+        shared = aktis.put(weights)
+        free = list(range(workers))
+        playing: dict[Any, tuple[int, tuple[int, int]]] = {}
+        returns: Any = np.empty((pairs, 2), np.float64)
+        total = 0
+        while waiting or playing:
+            while free and waiting:
+                worker, share = free.pop(), waiting.popleft()
+                playing[self.evaluators[worker].play.remote(shared, seed, *share)] = worker, share
+            [ready], _ = aktis.wait(list(playing))
+            worker, (low, high) = playing.pop(ready)
+            [(returns[low:high], steps)] = results_of(self.environment, [ready], [worker])
+            total += steps
+            free.append(worker)
+        return returns, total
+
+    def _sum(self, seed: int, preference: Any) -> Any:
         """The noise of all pairs, weighted by how much better each is than its negative."""
+        pairs, size = self.config.pairs, len(self.weights)
         if not self.config.actors:
-            return self.evaluators[0].weighted_noise(preference)
+            return self.evaluators[0].weighted_noise(seed, 0, pairs, size, preference)
+        # Shares are fixed, whoever played: the order of additions decides about the last digits.
         sums = [
-            evaluator.weighted_noise.remote(preference[low:high])
-            for evaluator, (low, high) in zip(self.evaluators, shares)
+            evaluator.weighted_noise.remote(seed, low, high, size, preference[low:high])
+            for evaluator, (low, high) in zip(self.evaluators, _shares(pairs, len(self.evaluators)))
         ]
         for level in self.aggregators:
             groups = _groups(sums, self.config.fan_in)
@@ -137,15 +157,17 @@ class ES(Algorithm):
         [total] = sums
         return aktis.get(total)
 
+    def _is_native(self) -> bool:
+        return self.environment.builtin is not None and self.policy.native
+
     def _start(self) -> None:
         """Makes the evaluators, and the aggregators above them, level by level up to a single one."""
         config = self.config
-        native = self.environment.builtin is not None and self.policy.native
         sizes = [self.spaces.observation_size, *config.hidden, self.spaces.action_size]
         arguments = (
             self.environment,
             self.spaces,
-            None if native else self.policy.module,
+            None if self._is_native() else self.policy.module,
             sizes,
             config.activation,
             config.episodes_per_policy,

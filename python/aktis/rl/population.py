@@ -31,7 +31,9 @@ class Evaluator:
         self.episodes = episodes
         self.sigma = sigma
         self.worker = worker
-        self.noise: Any = np.zeros((0, 0), np.float32)
+        self.noise: Any = None
+        #: The seed and the pairs that `noise` is of.
+        self.noise_key: tuple[int, ...] = ()
         self.policy: Any = None
         if module is not None:
             from aktis.rl.models import Policy
@@ -40,8 +42,7 @@ class Evaluator:
 
     def play(self, weights: Any, seed: int, low: int, high: int) -> tuple[Any, int]:
         """Mean returns of the pairs from `low` to `high`, [pairs, 2], and the steps that it took."""
-        self.noise = np.stack([noise_of(seed, pair, len(weights)) for pair in range(low, high)])
-        offsets = np.float32(self.sigma) * self.noise
+        offsets = np.float32(self.sigma) * self._noise(seed, low, high, len(weights))
         perturbed = np.concatenate((weights + offsets, weights - offsets))
         if self.policy is None:
             assert self.environment.builtin is not None
@@ -75,9 +76,16 @@ class Evaluator:
     def _act(self, observations: Any) -> Any:
         return self.policy.act(observations, "greedy", None)[0]
 
-    def weighted_noise(self, preference: Any) -> Any:
-        """The sum of the noise of the latest pairs, each times its preference."""
-        return preference.astype(np.float32) @ self.noise
+    def weighted_noise(self, seed: int, low: int, high: int, size: int, preference: Any) -> Any:
+        """The sum of the noise of the pairs from `low` to `high`, each times its preference."""
+        return preference.astype(np.float32) @ self._noise(seed, low, high, size)
+
+    def _noise(self, seed: int, low: int, high: int, size: int) -> Any:
+        key = (seed, low, high, size)
+        if key != self.noise_key:
+            self.noise = np.stack([noise_of(seed, pair, size) for pair in range(low, high)])
+            self.noise_key = key
+        return self.noise
 
 
 class Aggregator:
