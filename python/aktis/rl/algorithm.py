@@ -111,6 +111,8 @@ class Algorithm:
             )
         elif settings:
             config = self.config_type.of({**config.as_dict(), **settings})
+        if directory is not None and not isinstance(directory, str | os.PathLike):
+            raise ConfigError(f'directory must be a path, got {directory!r}\nhint: directory="runs/first"')
         self.config: Any = config
         self.environment = Environment.of(env, env_kwargs, config.episode_steps_max, config.step_deadline)
         self.spaces: Spaces = self.environment.spaces()
@@ -141,6 +143,11 @@ class Algorithm:
         the current iteration, writes the checkpoint and raises KeyboardInterrupt; a second one raises at
         once.
         """
+        if callback is not None and not callable(callback):
+            raise ConfigError(
+                f"callback must be a function of the algorithm, got {callback!r}"
+                "\nhint: train(callback=lambda ppo: print(ppo.mean_return))"
+            )
         line = metrics.ProgressLine(progress)
         outputs = self._open_files()
         with _threads(self.config.threads), _interrupts() as interrupted, contextlib.ExitStack() as stack:
@@ -183,8 +190,10 @@ class Algorithm:
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, greedy: bool = True) -> Evaluation:
         """Plays whole episodes in fresh environments, with the likeliest actions or with sampled ones."""
-        if episodes < 1:
-            raise ConfigError(f"episodes must be at least 1, got {episodes}")
+        if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
+            raise ConfigError(
+                f"episodes must be an integer of at least 1, got {episodes!r}\nhint: evaluate(episodes=100)"
+            )
         chosen = self._seed("evaluation", self.iteration) if seed is None else seed
         with _threads(self.config.threads):
             returns, lengths = samplers.evaluate(
@@ -194,7 +203,13 @@ class Algorithm:
 
     def act(self, observation: Any) -> Any:
         """The best action for one observation, as the environment takes it."""
-        array = np.asarray(observation, np.float32)
+        try:
+            array = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise SpaceError(
+                f"an observation of {self.environment.name} must be numbers, got {observation!r:.80}"
+                "\nhint: give what reset or step of the environment returns first"
+            ) from error
         if self.spaces.observation_values is not None:
             array = np.eye(self.spaces.observation_values, dtype=np.float32)[int(observation)]
         if array.shape != self.spaces.observation_shape:

@@ -54,6 +54,10 @@ def save(path: str | os.PathLike[str], tree: dict[str, Any]) -> None:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tree that `save` wrote; CheckpointError if the file is damaged or of another format or version."""
+    if not isinstance(path, str | os.PathLike):
+        raise CheckpointError(
+            f'a checkpoint must be given by its path, got {path!r}\nhint: load("run/checkpoint.aktis")'
+        )
     path = Path(path)
     if path.is_dir():
         raise CheckpointError(

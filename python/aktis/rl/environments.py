@@ -150,6 +150,11 @@ class Environment:
             raise EnvironmentFault(
                 f"an environment must be an id, a class or a function, got {source!r}\nhint: {hint}"
             )
+        if arguments is not None and not isinstance(arguments, dict):
+            raise EnvironmentFault(
+                f"env_kwargs must be a dict of the environment's arguments, got {arguments!r}"
+                '\nhint: env_kwargs={"render_mode": None}'
+            )
         return cls(source, dict(arguments or {}), episode_steps_max, step_deadline)
 
 

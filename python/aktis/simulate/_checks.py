@@ -14,6 +14,16 @@ def checked_count(name: str, value: Any) -> int:
     return number
 
 
+def checked_builtin(env_id: Any) -> str:
+    """`env_id` as a string; whether there is such an environment, the native module says."""
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"env_id must be the id of a built-in environment, got {env_id!r}\n"
+            "hint: builtin_ids() lists them; Simulator takes any environment"
+        )
+    return env_id
+
+
 def checked_seed(seed: int | None) -> int:
     """The seed, or a random one."""
     if seed is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aktis.simulate._builtin import native_evaluate_population
-from aktis.simulate._checks import checked_count, checked_seed
+from aktis.simulate._checks import checked_builtin, checked_count, checked_seed
 from aktis.simulate._rollouts import Activation, Distribution, Layers, acting, as_layers
 
 
@@ -38,6 +38,7 @@ def evaluate_population(
     ((3,), True)
     """
     episodes = checked_count("episodes", episodes)
+    checked_builtin(env_id)
     matrix, widths = _matrix(actors, sizes)
     how = acting(activation, distribution, log_std, epsilon)
     returns, steps = native_evaluate_population(env_id, widths, matrix, episodes, checked_seed(seed), how)
@@ -63,6 +64,11 @@ def _matrix(actors: Any, sizes: Sequence[int] | None) -> tuple[Any, list[int]]:
                 "hint: each row has the weight and the bias of each layer, one after another"
             )
         return matrix, widths
+    if isinstance(actors, str | bytes) or not isinstance(actors, Sequence):
+        raise TypeError(
+            f"actors must be a list of policies or a matrix, got {type(actors).__name__}\n"
+            "hint: actors=[P, K], sizes=[inputs, hidden, ..., outputs]"
+        )
     rows, shapes = [], set()
     for number, actor in enumerate(actors):
         layers = as_layers(actor, f"policy {number}")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aktis.simulate._builtin import NativeRollouts
-from aktis.simulate._checks import checked_count, checked_seed
+from aktis.simulate._checks import checked_builtin, checked_count, checked_seed
 
 #: The layers of a network: the weight `[outputs, inputs]` and the bias `[outputs]` of each, as in
 #: `torch.nn.Linear`. Arrays, or whatever numpy makes arrays of, such as tensors on the CPU.
@@ -29,20 +29,27 @@ def as_layers(layers: Any, name: str) -> list[tuple[Any, Any]]:
                 f"{name}: layer {number} must be a pair of weight and bias, got {type(layer).__name__}\n"
                 "hint: [(linear.weight, linear.bias) for linear in ...]"
             ) from None
-        found.append((_array(weight), _array(bias)))
+        found.append((_array(weight, f"{name}: layer {number}"), _array(bias, f"{name}: layer {number}")))
     return found
 
 
-def _array(values: Any) -> Any:
+def _array(values: Any, name: str) -> Any:
     if hasattr(values, "detach"):  # a tensor, whose gradient is of no use here
         values = values.detach().cpu().numpy()
-    return np.ascontiguousarray(values, np.float32)
+    try:
+        return np.ascontiguousarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be an array of numbers, got {values!r:.80}\nhint: a numpy array or a tensor"
+        ) from error
 
 
 def acting(activation: str, distribution: str, log_std: Any = None, epsilon: float = 0.0) -> dict[str, Any]:
     """How a policy acts, as the native module wants it."""
     if log_std is not None:
-        log_std = _array(log_std).ravel().tolist()
+        log_std = _array(log_std, "log_std").ravel().tolist()
+    if isinstance(epsilon, bool | str) or not hasattr(epsilon, "__float__"):
+        raise TypeError(f"epsilon must be a number, got {epsilon!r}\nhint: a probability from 0 to 1")
     return {
         "activation": activation,
         "distribution": distribution,
@@ -66,7 +73,7 @@ class Rollouts:
     """
 
     def __init__(self, env_id: str, num_envs: int, *, seed: int | None = None) -> None:
-        self.env_id = env_id
+        self.env_id = checked_builtin(env_id)
         self.num_envs = checked_count("num_envs", num_envs)
         self._native = NativeRollouts(env_id, self.num_envs, checked_seed(seed))
         low, _, choices, action_low, _ = self._native.spaces()
@@ -163,6 +170,10 @@ class Rollouts:
 
     def set_state(self, state: bytes) -> None:
         """Goes on where `state` was called, with the same environments and as many of them."""
+        if not isinstance(state, bytes):
+            raise TypeError(
+                f"state must be bytes, got {type(state).__name__}\nhint: give what state() has returned"
+            )
         self._native.set_state(state)
 
     def __repr__(self) -> str:

@@ -65,6 +65,8 @@ class Simulator:
         if num_actors is None:
             num_actors = max(1, int(aktis.cluster_resources().get("CPU", 1)))
         num_actors = checked_count("num_actors", num_actors)
+        if isinstance(deadline, bool) or not isinstance(deadline, int | float):
+            raise TypeError(f"deadline must be a number of seconds, got {deadline!r}\nhint: deadline=300.0")
         if not deadline > 0:
             raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
         self._env, self._envs_per_actor = env, checked_count("envs_per_actor", envs_per_actor)

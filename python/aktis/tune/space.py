@@ -10,7 +10,7 @@ space = {
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,37 +166,65 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     """A number that is normally distributed."""
+    _check_deviation(sd)
     return Normal(mean, sd)
 
 
 def qrandn(mean: float, sd: float, q: float) -> Normal:
     """A multiple of `q` that is about normally distributed."""
+    _check_deviation(sd)
     return Normal(mean, sd, q)
 
 
 def randint(lower: int, upper: int) -> Integer:
     """A whole number from `lower` up to, and without, `upper`."""
+    _check_integers(lower, upper)
     return Integer(lower, upper)
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     """A multiple of `q` from `lower` up to, and with, `upper`."""
+    _check_integers(lower, upper)
     return Integer(lower, upper + 1, step=q)
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     """A whole number from `lower` up to, and without, `upper`, whose logarithm is about uniform."""
+    _check_integers(lower, upper)
     return Integer(lower, upper, log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
     """A multiple of `q` from `lower` up to, and with, `upper`, whose logarithm is about uniform."""
+    _check_integers(lower, upper)
     return Integer(lower, upper + 1, log=True, step=q)
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"`{name}` takes a list of values, got {values!r}\nhint: tune.{name}([1, 2, 3])")
+    return list(values)
+
+
+def _check_integers(*bounds: Any) -> None:
+    for bound in bounds:
+        if isinstance(bound, bool) or not hasattr(bound, "__index__"):
+            raise TypeError(
+                f"a bound of whole numbers must be an integer, got {bound!r}\n"
+                "hint: tune.uniform and tune.quniform take other numbers"
+            )
+
+
+def _check_deviation(sd: Any) -> None:
+    if isinstance(sd, bool) or not isinstance(sd, int | float):
+        raise TypeError(f"`sd` must be a number, got {sd!r}\nhint: the standard deviation, such as 1.0")
+    if not sd > 0:
+        raise ValueError(f"`sd` must be positive, got {sd}\nhint: the standard deviation, such as 1.0")
 
 
 def choice(categories: Sequence[Any]) -> Choice:
     """One of some values."""
-    values = list(categories)
+    values = _listed("choice", categories)
     if not values:
         raise ValueError("there is nothing to choose from")
     return Choice(values)
@@ -214,7 +242,7 @@ def sample_from(func: Callable[[Any], Any]) -> SampleFrom:
 
 def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
     """Each of some values: every combination of all grids is tried `num_samples` times."""
-    found = list(values)
+    found = _listed("grid_search", values)
     if not found:
         raise ValueError("a grid without values gives no trials")
     return {GRID: found}
