@@ -344,7 +344,7 @@ def exit_actor() -> NoReturn:
 
         current_handle(actor).__ray_terminate__.remote()
     elif call is not None:
-        call[1].exits()
+        call.exits()
     else:
         native.exit_actor()
     raise ActorExit(0)

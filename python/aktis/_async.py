@@ -10,15 +10,16 @@ import asyncio
 import contextvars
 import selectors
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+import types
+from asyncio.tasks import _enter_task, _leave_task, _register_task, _unregister_task
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from sys import getrefcount
 from types import CoroutineType
-from typing import Any
+from typing import Any, ClassVar
 
-from aktis._engine import Completion, Context, native
+from aktis._engine import Completion, native
 
-call: contextvars.ContextVar[tuple[Context, Completion] | None] = contextvars.ContextVar(
-    "aktis_call", default=None
-)
+call: contextvars.ContextVar[Completion | None] = contextvars.ContextVar("aktis_call", default=None)
 """The call that a coroutine belongs to."""
 _main: "Loop | None" = None
 _calling = False
@@ -82,37 +83,102 @@ class Loop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__(_Selector())
-        self._first_step: tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context] | None = None
 
     def _write_to_self(self) -> None:
         native.wake_loop()
 
-    def begin_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Creates a task, and goes the first step with it at once instead of in the loop's next round.
+    def set_task_factory(self, factory: Any) -> None:
+        super().set_task_factory(factory)
+        _Spare.give_up_next()
 
-        Most calls are over after it: they never wait in the loop, and with thousands of them in flight there
-        is nothing for the garbage collector to look through.
-        """
-        self.call_soon = self._catch_first_step  # type: ignore[method-assign, assignment]
+
+class _Spare:
+    """A task that waits for a call whose first step has not ended it.
+
+    The first step of each call goes without the event loop, in a context of its own, and with this task as
+    the current one. With thousands of calls in flight, no task is made for most of them.
+    """
+
+    _next: "ClassVar[_Spare | None]" = None
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._call: tuple[Any, Any, contextvars.Context, Any] | None = None
+        self._first_step: tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context | None] | None = None
+        loop.call_soon = self._catch_first_step  # type: ignore[method-assign, assignment]
         try:
-            if self.get_task_factory() is None:
-                task = asyncio.Task(coroutine, loop=self)
-            else:
-                task = self.create_task(coroutine)
+            self.task = asyncio.Task(self._go_on(), loop=loop)
         finally:
-            self.__dict__.pop("call_soon", None)
-        if self._first_step is not None:
-            callback, args, context = self._first_step
-            self._first_step = None
-            context.run(callback, *args)
-        return task
+            loop.__dict__.pop("call_soon", None)
+        # It is none of the loop's tasks before it has a call.
+        self.task._log_destroy_pending = False  # type: ignore[attr-defined]
+        _unregister_task(self.task)
+        self.references = getrefcount(self.task)
 
     def _catch_first_step(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Any:
         # What a task schedules while it is created is its first step; whatever else comes goes its usual way.
-        del self.call_soon
-        self._first_step = callback, args, context or contextvars.copy_context()
+        del self.loop.call_soon
+        self._first_step = callback, args, context
+
+    @classmethod
+    def next(cls) -> "_Spare | None":
+        """For the next call; none if it has to take the usual way."""
+        loop = main_loop()
+        # The first call may come before the loop runs. Whoever makes tasks in their own way makes those of
+        # calls, too.
+        if cls._next is None and loop.is_running() and loop.get_task_factory() is None:
+            cls._next = cls(loop)
+        return cls._next
+
+    @classmethod
+    def give_up_next(cls) -> None:
+        """No call takes the task that is there."""
+        spare, cls._next = cls._next, None
+        if spare is not None:
+            coroutine = spare.task.get_coro()
+            assert coroutine is not None
+            coroutine.close()
+
+    def begin(
+        self, coroutine: Any, waits_for: Any, context: contextvars.Context, completion: Completion
+    ) -> None:
+        """The task is that of a call, which waits for something after its first step."""
+        assert self._first_step is not None and self is _Spare._next
+        _Spare._next = None
+        self._call = coroutine, waits_for, context, completion
+        self.task._log_destroy_pending = True  # type: ignore[attr-defined]
+        _register_task(self.task)
+        callback, args, around = self._first_step
+        (around or contextvars.copy_context()).run(callback, *args)
+        if not self.task.done():
+            completion.started(self.task.cancel)
+
+    async def _go_on(self) -> None:
+        assert self._call is not None
+        coroutine, waits_for, context, completion = self._call
+        self._call = None
+        await _tell(_rest(coroutine, waits_for, context), completion)
+
+
+@types.coroutine
+def _rest(coroutine: Any, waits_for: Any, context: contextvars.Context) -> Generator[Any, Any, Any]:
+    """What is left of a coroutine that waits for something, in its context."""
+    while True:
+        try:
+            value = yield waits_for
+        except GeneratorExit:
+            context.run(coroutine.close)
+            raise
+        except BaseException as error:
+            step = coroutine.throw, error
+        else:
+            step = coroutine.send, value
+        try:
+            waits_for = context.run(*step)
+        except StopIteration as end:
+            return end.value
 
 
 def run_first(coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -169,16 +235,50 @@ def run_async(
     method: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
-    completion: Any,
+    completion: Completion,
     group: int,
 ) -> None:
     """Has the event loop of the call's group run a method; `completion` is told what it gave."""
-    here = native.context()
-    if group == 0:
-        _begin(main_loop(), method, args, kwargs, completion, here)
-    else:
+    if group != 0:
         loop = _groups.get(group) or _group_loop(group)
-        loop.call_soon_threadsafe(_begin, loop, method, args, kwargs, completion, here)
+        loop.call_soon_threadsafe(_begin, loop, method, args, kwargs, completion)
+        return
+    spare = _Spare._next or _Spare.next()
+    if spare is None:
+        _begin(main_loop(), method, args, kwargs, completion)
+        return
+    context, loop, task = contextvars.copy_context(), spare.loop, spare.task
+    _enter_task(loop, task)
+    try:
+        waits = context.run(_first_step, method, args, kwargs, completion)
+    finally:
+        _leave_task(loop, task)
+    if waits is not None:
+        spare.begin(*waits, context, completion)
+    elif getrefcount(task) != spare.references + 1 or task._must_cancel:  # type: ignore[attr-defined]
+        # The call has kept its task, or cancelled it.
+        _Spare.give_up_next()
+
+
+def _first_step(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None, completion: Completion
+) -> tuple[Any, Any] | None:
+    """Calls a method, and goes its first step at once instead of in the loop's next round. Gives the
+    coroutine and what it waits for, if it does."""
+    global _calling
+    call.set(completion)
+    _calling = True
+    try:
+        result = method(*args, **kwargs) if kwargs else method(*args)
+    except BaseException as error:
+        completion.raised(error)
+        return None
+    finally:
+        _calling = False
+    if type(result) is not CoroutineType and not asyncio.iscoroutine(result):
+        completion.returned(result)
+        return None
+    return completion.step(result)
 
 
 def is_in_call() -> bool:
@@ -187,7 +287,8 @@ def is_in_call() -> bool:
         task = asyncio.current_task()
     except RuntimeError:
         return True
-    return task is None or getattr(task.get_coro(), "cr_code", None) is _tell.__code__
+    code = getattr(task.get_coro(), "cr_code", None) if task is not None else None
+    return task is None or code in (_tell.__code__, _Spare._go_on.__code__)
 
 
 def _begin(
@@ -195,24 +296,19 @@ def _begin(
     method: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
-    completion: Any,
-    here: Context,
+    completion: Completion,
 ) -> None:
+    """Calls a method, whose coroutine goes its first step in the loop's next round."""
     global _calling
-    before = call.set((here, completion))
+    before = call.set(completion)
     try:
         _calling = loop is _main
         result = method(*args, **kwargs) if kwargs else method(*args)
         _calling = False
-        if type(result) is not CoroutineType and not asyncio.iscoroutine(result):
+        if not asyncio.iscoroutine(result):
             completion.returned(result)
             return
-        told = _tell(result, completion)
-        # The first call may come before the loop runs.
-        if loop is _main and loop.is_running():
-            task = _main.begin_task(told)
-        else:
-            task = loop.create_task(told)
+        task = loop.create_task(_tell(result, completion))
     except BaseException as error:
         completion.raised(error)
         return

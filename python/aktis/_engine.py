@@ -52,7 +52,7 @@ __all__ = [
 native = _native
 
 
-def async_call() -> tuple[Context, Completion] | None:
+def async_call() -> Completion | None:
     """The call of an asynchronous method that the calling code belongs to, if it does."""
     asynchronous = sys.modules.get("aktis._async")
     return asynchronous.call.get() if asynchronous is not None else None
@@ -61,7 +61,7 @@ def async_call() -> tuple[Context, Completion] | None:
 def context() -> Context:
     """Where the calling code runs."""
     call = async_call()
-    return call[0] if call is not None else _native.context()
+    return call.context() if call is not None else _native.context()
 
 
 def _install() -> None:

@@ -370,6 +370,11 @@ def wake_loop() -> None:
 class Completion:
     """Told by the event loop how a call ended."""
 
+    def context(self) -> Context:
+        """Where the call runs."""
+    def step(self, coroutine: Any) -> tuple[Any, Any] | None:
+        """Goes the first step of the call's coroutine; gives the coroutine and what it waits for, if that
+        does not end it."""
     def started(self, cancel: Callable[[], Any]) -> None: ...
     def exits(self) -> None:
         """The actor ends with the call."""

@@ -61,6 +61,7 @@ pub(crate) fn set_actor_assigned(runtime: &Runtime, assigned: &[u8]) {
 
 /// Where the calling code runs.
 #[pyclass(frozen, module = "aktis._native")]
+#[derive(Clone)]
 pub(crate) struct Context {
     context: aktis_runtime::Context,
     session: u64,
@@ -93,10 +94,8 @@ impl Context {
 
     #[getter]
     fn worker_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(
-            py,
-            &id_bytes([self.session, u64::from(self.process) << 32 | u64::from(self.context.pid)]),
-        )
+        let process = u64::from(self.process) << 32 | u64::from(self.context.pid);
+        PyBytes::new(py, &id_bytes([self.session, process]))
     }
 
     #[getter]

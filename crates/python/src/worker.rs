@@ -13,7 +13,7 @@ use aktis_store::RunKind;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PySystemExit, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PySendResult, PyTuple};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -425,6 +425,7 @@ struct Answer {
 pub(crate) struct Completion {
     answer: Arc<Mutex<Answer>>,
     name: String,
+    context: context::Context,
     /// What exceptions are worth another attempt.
     flags: u8,
     retry: Vec<u8>,
@@ -432,6 +433,11 @@ pub(crate) struct Completion {
 
 #[pymethods]
 impl Completion {
+    /// Where the call runs.
+    fn context(&self) -> context::Context {
+        self.context.clone()
+    }
+
     /// The call goes on; `cancel()` is called on the main thread if it is cancelled, or at once if it has been.
     fn started(&self, py: Python<'_>, cancel: Py<PyAny>) -> PyResult<()> {
         let mut answer = self.answer.lock();
@@ -441,6 +447,20 @@ impl Completion {
         }
         drop(answer);
         cancel.call0(py).map(|_| ())
+    }
+
+    /// Goes the first step of the call's coroutine; gives the coroutine and what it waits for, if that does not end it.
+    #[allow(unsafe_code)]
+    fn step<'py>(&self, coroutine: Bound<'py, PyAny>) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let py = coroutine.py();
+        // SAFETY: of all that an iterator can do, only `send` is used, for which the interpreter takes coroutines as well.
+        let generator = unsafe { coroutine.cast_unchecked::<PyIterator>() };
+        match generator.send(py.None().bind(py)) {
+            Ok(PySendResult::Next(waits_for)) => return Some((coroutine, waits_for)),
+            Ok(PySendResult::Return(value)) => self.returned(&value),
+            Err(error) => self.raised(error.value(py)),
+        }
+        None
     }
 
     /// The actor ends with the call.
@@ -530,6 +550,7 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             let completion = Completion {
                 answer: answer.clone(),
                 name: name.clone(),
+                context: context::context(py).map_err(failed)?,
                 flags: head.flags,
                 retry: head.retry.to_vec(),
             };

@@ -169,7 +169,7 @@ impl TaskContext {
                 actor: context.actor,
                 attempt: context.attempt,
                 gpus: context.gpus.to_vec(),
-                pid: std::process::id(),
+                pid: runtime.control.pid(runtime.me),
                 is_worker: true,
             },
             _ => Context {
@@ -178,7 +178,7 @@ impl TaskContext {
                 actor: None,
                 attempt: 0,
                 gpus: Vec::new(),
-                pid: std::process::id(),
+                pid: runtime.control.pid(runtime.me),
                 is_worker: runtime.executor.is_some(),
             },
         })
