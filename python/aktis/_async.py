@@ -172,11 +172,11 @@ def _rest(coroutine: Any, waits_for: Any, context: contextvars.Context) -> Gener
             context.run(coroutine.close)
             raise
         except BaseException as error:
-            step = coroutine.throw, error
+            step, given = coroutine.throw, error
         else:
-            step = coroutine.send, value
+            step, given = coroutine.send, value
         try:
-            waits_for = context.run(*step)
+            waits_for = context.run(step, given)
         except StopIteration as end:
             return end.value
 
