@@ -94,7 +94,7 @@ pub(crate) fn prepare(root: &Path) -> bool {
     let mut fill = python(root, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     fill.args(REQUIREMENTS);
     if !(command::run(make) && command::run(fill)) {
-        eprintln!("hint: the environment needs packages; is pip able to fetch them?");
+        eprintln!("hint: the environment needs packages; is pip able to fetch them, and are 9 GB free?");
         return false;
     }
     // Written last: an environment without it is not complete, and is made again.
