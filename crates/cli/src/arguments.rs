@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Start(Box<Start>),
     /// Show how the cluster stands: its nodes, what is in use, and what is waited for
+    #[command(after_help = "\
+Exit codes: 0 if the control process and all nodes answer, 3 if one does not, 1 if no node runs here.
+Nodes that have left or died are shown, and change nothing about the exit code.")]
     Status(Form),
     List(List),
     /// Say why something stands as it does: what a task waits for, where an actor is, what has failed
@@ -112,6 +115,10 @@ pub(crate) struct Start {
     /// it; others, a free port of the address from which they reach the head]
     #[arg(long, value_name = "IP:PORT", value_parser = values::listen)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Port at which the node of a head listens for other nodes, so that a firewall can let it through; `--listen` is that
+    /// of its control process [default: any that is free]
+    #[arg(long, value_name = "PORT", conflicts_with = "address", value_parser = value_parser!(u16).range(1..))]
+    pub(crate) node_port: Option<u16>,
     /// CPUs that tasks can use [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
     pub(crate) cpus: Option<Amount>,

@@ -34,6 +34,8 @@ pub(crate) enum Failed {
     TokenInput(io::Error),
     #[error("the system refused {what}: {source}")]
     System { what: &'static str, source: io::Error },
+    #[error("{0}\nhint: `aktis logs --since 10m` has what the nodes that answer say about it")]
+    Unwell(String),
     /// What the daemon in the background said itself.
     #[error("{0}")]
     Background(String),
@@ -47,7 +49,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// 2 if the command line makes no sense, else 1.
+    /// 2 if the command line makes no sense, 3 if the cluster is not well, else 1.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::NoSuchFilter(..)
@@ -55,6 +57,7 @@ impl Failed {
             | Self::NoSuchField { .. }
             | Self::Repeated { .. }
             | Self::NoToken => 2,
+            Self::Unwell(_) => 3,
             _ => 1,
         }
     }

@@ -32,6 +32,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// `notice` what is waited for before.
 pub(crate) fn run(
     config: &DaemonConfig,
+    node_port: u16,
     given: &[OsString],
     restart: &Restart,
     on_ready: impl FnOnce(&str) -> io::Result<()>,
@@ -51,7 +52,7 @@ pub(crate) fn run(
     });
     let control = match control {
         Err(ControlError::Directory(claimed @ DirectoryError::Claimed { .. })) => {
-            let member = beside(config, claimed)?;
+            let member = beside(config, node_port, claimed)?;
             return start::run(member, on_ready, notice);
         }
         control => control?,
@@ -61,7 +62,7 @@ pub(crate) fn run(
     journal::info(format_args!("it listens on {}, version {}", control.address(), env!("CARGO_PKG_VERSION")));
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
-    let (words, is_new) = node(config, &control, given, restart)?;
+    let (words, is_new) = node(config, node_port, &control, given, restart)?;
     if let Err(error) = on_ready(&greeting(&words, &control)) {
         // Nobody knows of what was started.
         if is_new {
@@ -88,7 +89,7 @@ fn stop_node(directory: &Path) -> Result<(), Failed> {
 }
 
 /// How to start the node beside a control process that has claimed its directory, if there is none.
-fn beside(config: &DaemonConfig, claimed: DirectoryError) -> Result<DaemonConfig, Failed> {
+fn beside(config: &DaemonConfig, node_port: u16, claimed: DirectoryError) -> Result<DaemonConfig, Failed> {
     let Node::None = Node::find(&config.directory)? else { return Err(claimed.into()) };
     // If it does not answer, it has hardly begun, and will start a node itself.
     let Ok(mut control) = Client::connect(&control_directory(&config.directory)) else {
@@ -96,13 +97,13 @@ fn beside(config: &DaemonConfig, claimed: DirectoryError) -> Result<DaemonConfig
     };
     let JoinToken { token, address, .. } = control.token(FIRST_TOKEN)?;
     let Ok(listens) = address.parse::<SocketAddr>() else { return Err(claimed.into()) };
-    Ok(as_member(config, listens, token))
+    Ok(as_member(config, node_port, listens, token))
 }
 
 /// The node of this machine, as a member of the cluster whose control process listens there.
-fn as_member(config: &DaemonConfig, control: SocketAddr, token: String) -> DaemonConfig {
+fn as_member(config: &DaemonConfig, node_port: u16, control: SocketAddr, token: String) -> DaemonConfig {
     let role = Role::Member { address: reached_at(control).to_string(), token };
-    DaemonConfig { role, listen: Some(SocketAddr::new(control.ip(), 0)), ..config.clone() }
+    DaemonConfig { role, listen: Some(SocketAddr::new(control.ip(), node_port)), ..config.clone() }
 }
 
 /// The node of a directory.
@@ -131,6 +132,7 @@ impl Node {
 /// Finds the node of this machine, or starts it; gives what is to be said about it, and whether it is new.
 fn node(
     config: &DaemonConfig,
+    node_port: u16,
     control: &Control,
     given: &[OsString],
     restart: &Restart,
@@ -144,7 +146,7 @@ fn node(
                 let words = format!("node {id} runs in {}, and has gone on\n", directory.display());
                 return Ok((words, false));
             }
-            Node::None => match start_node(config, control, given, restart) {
+            Node::None => match start_node(config, node_port, control, given, restart) {
                 Ok((words, child)) => {
                     bury(child)?;
                     return Ok((words, true));
@@ -163,14 +165,16 @@ fn node(
 
 fn start_node(
     config: &DaemonConfig,
+    node_port: u16,
     control: &Control,
     given: &[OsString],
     restart: &Restart,
 ) -> Result<(String, Child), Failed> {
-    let config = as_member(config, control.address(), control.token(FIRST_TOKEN).to_string());
-    let mut arguments = background::without(given, &["--head", "--detach", "--background"], &["--listen"]);
+    let config = as_member(config, node_port, control.address(), control.token(FIRST_TOKEN).to_string());
+    let mut arguments =
+        background::without(given, &["--head", "--detach", "--background"], &["--listen", "--node-port"]);
     let address = reached_at(control.address()).to_string();
-    let listen = SocketAddr::new(control.address().ip(), 0).to_string();
+    let listen = SocketAddr::new(control.address().ip(), node_port).to_string();
     arguments.extend(["--address", &address, "--listen", &listen].map(OsStr::new));
     background::start(&config, &arguments, restart)
 }

@@ -80,7 +80,12 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
     let mut output = Screen::new(io::BufWriter::new(io::stdout()));
     match arguments.command {
         Command::Start(arguments) => start::start(&mut output, *arguments, directory, given, restart)?,
-        Command::Status(form) => status::show(&mut output, &connect()?.status()?, form)?,
+        Command::Status(form) => {
+            let status = connect()?.status()?;
+            status::show(&mut output, &status, form)?;
+            output.flush().map_err(Failed::Output)?;
+            status::health(&status)?;
+        }
         Command::List(arguments) => {
             let form = arguments.form;
             let query = arguments.query()?;

@@ -5,19 +5,35 @@ use crate::failed::Failed;
 use crate::record::Record;
 use crate::{rows, show, table};
 use aktis_protocol::Amount;
-use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeState};
+use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeRow, NodeState};
 use aktis_protocol::state::ResourceRow;
 use aktis_protocol::tables::Counts;
-use aktis_protocol::text::one_line;
+use aktis_protocol::text::{one_line, rfc3339};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+
+/// Nodes that have left or died that people are shown.
+const DEAD_SHOWN: usize = 5;
 
 /// Prints it.
 pub(crate) fn show(output: &mut dyn Write, status: &ClusterStatus, form: Form) -> Result<(), Failed> {
     match form.json {
         true => show::json(output, &record(status)),
         false => text(output, status).map_err(Failed::Output),
+    }
+}
+
+/// Fails if the control process or a node does not answer.
+pub(crate) fn health(status: &ClusterStatus) -> Result<(), Failed> {
+    if status.head_lost.is_some() {
+        return Err(Failed::Unwell("the control process is down, or cannot be reached".to_owned()));
+    }
+    let silent = status.nodes.iter().filter(|node| node.state == NodeState::Silent);
+    let silent: Vec<String> = silent.map(|node| rows::short(node.node)).collect();
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::Unwell(format!("these nodes do not answer: {}", silent.join(", ")))),
     }
 }
 
@@ -38,6 +54,7 @@ fn record(status: &ClusterStatus) -> Record {
         .field("drivers", status.drivers)
         .field("resources", resources)
         .records("nodes", status.nodes.iter().map(rows::node).collect())
+        .records("dead", status.dead.iter().map(rows::node).collect())
         .records("demand", status.demand.iter().map(demand).collect())
         .field("kept", status.kept.as_ref().map(kept))
 }
@@ -68,6 +85,7 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
     }
     writeln!(output)?;
     table::write(output, &status.nodes.iter().map(rows::node).collect::<Vec<_>>())?;
+    dead(output, &status.dead)?;
     let resources: Vec<Record> = totals(status)
         .iter()
         .map(|row| {
@@ -89,6 +107,23 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
         writeln!(output, "  {} {who} {wanted}: {infeasible}{reason}", row.waiting)?;
     }
     Ok(())
+}
+
+/// The last nodes that have left or died, the latest first.
+fn dead(output: &mut dyn Write, dead: &[NodeRow]) -> io::Result<()> {
+    if dead.is_empty() {
+        return Ok(());
+    }
+    writeln!(output, "\nno longer in the cluster:")?;
+    for node in dead.iter().rev().take(DEAD_SHOWN) {
+        let since = node.died_unix_milliseconds.map_or(String::new(), |died| rfc3339(died) + " ");
+        let (host, reason) = (one_line(&node.host), one_line(node.reason.as_deref().unwrap_or_default()));
+        writeln!(output, "  {since}{} on {host}: {reason}", rows::short(node.node))?;
+    }
+    match dead.len().checked_sub(DEAD_SHOWN) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(output, "  {more} more: see `aktis list nodes --state dead`"),
+    }
 }
 
 /// What the nodes that are alive have together.

@@ -5,6 +5,11 @@
 
 use std::path::PathBuf;
 
+/// How much more the kernel prefers a worker than its node, of [`SCORE_MAX`].
+const WORKER_SCORE: i32 = 500;
+/// The most that the kernel knows.
+const SCORE_MAX: i32 = 1000;
+
 /// The count, and how much of it is explained.
 pub(crate) struct Kills {
     counted_in: Option<PathBuf>,
@@ -62,9 +67,31 @@ fn read(place: &PathBuf) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
+/// Makes the kernel take that process before this one when memory runs out: a worker's tasks can run again, and a node that
+/// is gone takes all its workers along.
+pub(crate) fn take_first(pid: u32) {
+    let score = (score_of("self").unwrap_or(0) + WORKER_SCORE).min(SCORE_MAX);
+    // If the system refuses, or the process is gone, the kernel chooses by size alone.
+    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string());
+}
+
+fn score_of(process: &str) -> Option<i32> {
+    std::fs::read_to_string(format!("/proc/{process}/oom_score_adj")).ok()?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_takes_workers_before_their_node() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it runs");
+        take_first(child.id());
+        let scores = (score_of("self"), score_of(&child.id().to_string()));
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        let own = scores.0.expect("a number");
+        assert_eq!(scores.1, Some((own + WORKER_SCORE).min(SCORE_MAX)));
+    }
 
     #[test]
     fn each_kill_explains_one_death() {

@@ -5,6 +5,7 @@
 
 use crate::arguments::WorkerArguments;
 use crate::inbox;
+use crate::kills::take_first;
 use crate::output::{Output, Stream};
 use crate::peer::PeerLink;
 use crate::programs::{Launch, NODE_VARIABLE};
@@ -130,6 +131,7 @@ impl WorkerProcess {
             None => command.env_remove(NODE_VARIABLE),
         };
         let mut child = command.spawn()?;
+        take_first(child.id());
         match watch(&mut child, "worker", order.program) {
             Ok((stdout, stderr, pidfd)) => {
                 let (pid, pidfd, socket) = (child.id(), Arc::new(pidfd), Arc::new(ours));

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
 /// be of different builds.
-pub const ADMIN_VERSION: u8 = 2;
+pub const ADMIN_VERSION: u8 = 3;
 
 /// What the command line asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

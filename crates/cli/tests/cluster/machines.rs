@@ -102,7 +102,8 @@ impl Machine {
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = run(&self.path, arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
+        // 3: a node or the control process does not answer, and the answer is there all the same.
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{arguments:?}: {errors}");
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 

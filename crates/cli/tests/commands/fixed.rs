@@ -22,7 +22,7 @@ use std::time::Duration;
 /// What it answers.
 pub(crate) enum Fixed {
     /// The rows below.
-    Answers { status: ClusterStatus, silent: Vec<NodeId> },
+    Answers { status: Box<ClusterStatus>, silent: Vec<NodeId> },
     /// The same rows, with this in the place of every text that others choose.
     Hostile(&'static str),
     /// That it will not.
@@ -52,11 +52,13 @@ const COUNTER: ActorId = ActorId::from_words([0xc0c0_c0c0_c0c0_c0c0, 0xc0c0_c0c0
 impl Fixed {
     /// A cluster of three nodes, of which one is dead.
     pub(crate) fn cluster() -> Self {
+        let (dead, nodes) = nodes().into_iter().partition(|node| node.state == NodeState::Dead);
         let status = ClusterStatus {
             node: HEAD,
             address: Some("10.0.0.1:6380".into()),
             head_lost: None,
-            nodes: nodes(),
+            nodes,
+            dead,
             drivers: 2,
             demand: vec![
                 DemandRow {
@@ -74,7 +76,7 @@ impl Fixed {
             ],
             kept: Some(Counts { rows: 5, row_bytes: 400, objects: 1, tasks: 2, task_bytes: 300, events: 9 }),
         };
-        Self::Answers { status, silent: Vec::new() }
+        Self::Answers { status: Box::new(status), silent: Vec::new() }
     }
 
     /// A node whose head does not answer.
@@ -86,7 +88,7 @@ impl Fixed {
             nodes: vec![nodes().remove(1)],
             ..ClusterStatus::default()
         };
-        Self::Answers { status, silent: vec![HEAD] }
+        Self::Answers { status: Box::new(status), silent: vec![HEAD] }
     }
 
     /// A daemon that does nothing.
@@ -96,7 +98,7 @@ impl Fixed {
 
     fn answer(&self) -> Result<(ClusterStatus, Vec<NodeId>), Refusal> {
         match self {
-            Self::Answers { status, silent } => Ok((status.clone(), silent.clone())),
+            Self::Answers { status, silent } => Ok(((**status).clone(), silent.clone())),
             Self::Hostile(text) => {
                 let (mut status, silent) = Self::cluster().answer()?;
                 crate::hostile::spoil_status(&mut status, text);
@@ -122,7 +124,7 @@ impl Admin for Fixed {
             ListKind::Tasks => wrap(query.select(tasks()), Rows::Tasks),
             ListKind::Actors => wrap(query.select(actors()), Rows::Actors),
             ListKind::Objects => wrap(query.select(objects()), Rows::Objects),
-            ListKind::Nodes => wrap(query.select(status.nodes.clone()), Rows::Nodes),
+            ListKind::Nodes => wrap(query.select([status.nodes, status.dead].concat()), Rows::Nodes),
             ListKind::Workers => wrap(query.select(workers()), Rows::Workers),
             ListKind::Jobs => wrap(query.select(jobs()), Rows::Jobs),
             ListKind::Programs => wrap(query.select(programs()), Rows::Programs),

@@ -34,7 +34,7 @@ const COMMANDS: &[&str] = &[
 pub(crate) fn spoil_status(status: &mut ClusterStatus, text: &str) {
     status.address = Some(text.into());
     status.head_lost = Some(text.into());
-    for node in &mut status.nodes {
+    for node in status.nodes.iter_mut().chain(&mut status.dead) {
         (node.host, node.address) = (text.into(), text.into());
         node.labels = [(text.to_owned(), text.to_owned())].into();
         node.resources.iter_mut().for_each(|resource| resource.name = text.into());

@@ -75,7 +75,9 @@ fn a_control_process_that_was_killed_leaves_nothing_in_the_way() {
     assert!(code == 1 && errors.contains(&format!("already, as process {}", child.id())), "{errors}");
     child.kill().expect("killed");
     child.wait().expect("dead");
-    assert_eq!(run(&path, &["status"]).2, 0, "the node lives on");
+    until("the loss of the control process", || run(&path, &["status"]).2 == 3);
+    let (printed, errors, _) = run(&path, &["status"]);
+    assert!(printed.contains("1 node alive") && errors.contains("control process is down"), "{errors}");
     let (mut child, second) = start(&path);
     assert_eq!(first.split(' ').nth(1), second.split(' ').nth(1), "it is the same node");
     assert_eq!(run(&path, &["stop"]), ("the node of this machine has ended\n".into(), String::new(), 0));
@@ -249,4 +251,16 @@ fn lines_of_node_and_control_process_have_times_and_are_among_the_logs() {
         assert!(log.contains(words), "{words}: {log}");
     }
     assert!(log.lines().all(is_dated), "{log}");
+}
+
+#[test]
+fn the_node_of_a_head_listens_at_the_port_that_is_named() {
+    let (_parent, path) = directory();
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a port");
+    let port = free.port().to_string();
+    assert_eq!(run(&path, &["start", "--head", "--detach", "--node-port", &port]).2, 0);
+    let status: serde_json::Value = serde_json::from_str(&run(&path, &["status", "--json"]).0).expect("JSON");
+    assert_eq!(status["nodes"][0]["address"], format!("127.0.0.1:{port}"));
+    assert_eq!(run(&path, &["stop"]).2, 0);
 }

@@ -175,6 +175,7 @@ impl Admin for Answers {
             address: Some(parts.head.to_string()),
             head_lost,
             nodes,
+            dead: parts.dead_nodes().iter().map(dead_row).collect(),
             drivers,
             demand: merge::demands(demand, &totals),
             kept: parts.kept(),

@@ -6,6 +6,7 @@
 use super::{receive, send};
 use crate::inbox;
 use crate::journal;
+use crate::kills::take_first;
 use crate::output::{Forwarder, Output, Stream};
 use crate::spawn::{Ending, SpawnOrder, WorkerProcess, watch};
 use aktis_protocol::control;
@@ -307,6 +308,8 @@ impl Template {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
+        // Its workers inherit that.
+        take_first(child.id());
         match watch(&mut child, "template", id) {
             Ok((stdout, stderr, pidfd)) => Ok(Self {
                 child,

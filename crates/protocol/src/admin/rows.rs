@@ -65,6 +65,8 @@ pub struct ClusterStatus {
     pub head_lost: Option<String>,
     /// The nodes, the head first.
     pub nodes: Vec<NodeRow>,
+    /// The last nodes that have left or died, the latest last; none if the control process has not said so.
+    pub dead: Vec<NodeRow>,
     /// Programs that are attached, to all nodes together.
     pub drivers: u32,
     /// What tasks and actors wait for, and why.
