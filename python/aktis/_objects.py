@@ -151,7 +151,8 @@ def cancel(object_ref: Any, *, force: bool = False, recursive: bool = True) -> N
     """Cancels the task or the actor's call that makes an object; `get` raises `TaskCancelledError` then.
 
     A running task gets a KeyboardInterrupt, a coroutine a CancelledError; `force` ends the task's worker.
-    What is finished is not affected.
+    What is finished is not affected. Any process that has the reference may cancel. `force` for a call of an
+    actor raises ValueError.
     """
     if isinstance(object_ref, ObjectRefGenerator):
         object_ref.cancel(force, recursive)

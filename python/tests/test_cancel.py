@@ -318,3 +318,30 @@ def test_what_can_be_cancelled() -> None:
     for wrong in (3, None, "ref", [aktis.put(1)], identity):
         with pytest.raises(TypeError):
             aktis.cancel(wrong)
+
+
+def test_a_borrower_cancels_a_task_of_another_process(latch: Latch) -> None:
+    @aktis.remote(num_cpus=0)
+    class Canceller:
+        def cancel(self, references: list[Any]) -> None:
+            aktis.cancel(references[0])
+
+    ref = sleeps.remote(latch)
+    latch.wait_for_arrivals(1)
+    aktis.get(Canceller.remote().cancel.remote([ref]), timeout=20)
+    with pytest.raises(exceptions.TaskCancelledError):
+        aktis.get(ref, timeout=20)
+
+
+def test_force_is_refused_for_a_call_of_an_actor() -> None:
+    @aktis.remote(num_cpus=0)
+    class Waits:
+        async def forever(self) -> None:
+            await asyncio.Event().wait()
+
+    ref = Waits.remote().forever.remote()
+    with pytest.raises(ValueError, match="force=True is not supported for actor tasks"):
+        aktis.cancel(ref, force=True)
+    aktis.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        aktis.get(ref, timeout=20)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import aktis
 from aktis import _cli, _nodes
 from aktis.cluster_utils import Cluster
-from support import wait_until
+from support import Latch, wait_until
 
 SECONDS = 30
 
@@ -48,6 +49,27 @@ def test_tasks_run_on_the_other_node(cluster: Cluster, driver: Any) -> None:
     (other,) = cluster.worker_nodes
     assert aktis.get(where.remote(), timeout=SECONDS) == other.node_id
     assert aktis.get_runtime_context().get_node_id() != other.node_id
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_driver_cancels_what_a_task_on_another_node_submitted(
+    driver: Any, latch: Latch, force: bool
+) -> None:
+    @aktis.remote(num_cpus=0, max_retries=0)
+    def sleeps() -> None:
+        latch.arrive()
+        while True:
+            time.sleep(0.02)
+
+    @aktis.remote
+    def submits() -> list[Any]:
+        return [sleeps.remote()]
+
+    (ref,) = aktis.get(submits.remote(), timeout=SECONDS)
+    latch.wait_for_arrivals(1)
+    aktis.cancel(ref, force=force)
+    with pytest.raises(aktis.exceptions.TaskCancelledError):
+        aktis.get(ref, timeout=SECONDS)
 
 
 def test_a_job_has_one_id_everywhere(driver: Any) -> None:

@@ -166,6 +166,15 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
+    /// The sender, a borrower, cancels the task that makes `object`: the owner is told by [`FromNode::CancelWanted`].
+    CancelWanted {
+        /// The object.
+        object: ObjectId,
+        /// Whether to kill the process that runs the task.
+        force: bool,
+        /// Whether what the task has submitted is cancelled too.
+        recursive: bool,
+    },
 
     /// The sender, which stands for another node, can say the value of `object` when it is asked to by
     /// [`FromNode::ValueWanted`]. It is told by [`FromNode::Freed`] when nobody here can ask any more.
@@ -469,6 +478,15 @@ pub enum FromNode {
         object: ObjectId,
         /// How: a [`Lineage`](crate::lineage::Lineage), encoded.
         lineage: Vec<u8>,
+    },
+    /// A borrower cancels the task that makes this object, which you own.
+    CancelWanted {
+        /// The object.
+        object: ObjectId,
+        /// Whether to kill the process that runs the task.
+        force: bool,
+        /// Whether what the task has submitted is cancelled too.
+        recursive: bool,
     },
     /// Say the value of this object: you have promised to.
     ValueWanted {

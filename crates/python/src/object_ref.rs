@@ -116,8 +116,20 @@ impl ObjectRef {
         self.handle().is_ready()
     }
 
+    /// The reference to nothing.
+    #[staticmethod]
+    fn nil(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::from(session::current_or_start(py)?.adopt_object(ObjectId::from_words(NIL))))
+    }
+
+    /// How many bytes an id has.
+    #[staticmethod]
+    fn size() -> usize {
+        id_bytes(NIL).len()
+    }
+
     fn is_nil(&self) -> bool {
-        false
+        self.id.to_words() == NIL
     }
 
     fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>) -> PyResult<()> {
@@ -426,6 +438,9 @@ pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> P
     let py = what.py();
     let cancelled = if let Ok(reference) = what.cast_exact::<ObjectRef>() {
         let handle = reference.get().handle();
+        if force && detached(py, || handle.is_made_by_actor()) {
+            return Err(PyValueError::new_err(FORCED_CALL));
+        }
         detached(py, || handle.cancel(force, recursive))
     } else if let Ok(stream) = what.cast_exact::<Stream>() {
         let stream = stream.get();
@@ -435,6 +450,12 @@ pub(crate) fn cancel(what: &Bound<'_, PyAny>, force: bool, recursive: bool) -> P
     };
     cancelled.map_err(|error| failure::to_exception(py, error))
 }
+
+const FORCED_CALL: &str = "force=True is not supported for actor tasks: it would end the actor with all its calls\n\
+    hint: cancel(ref) cancels the call, kill(actor) ends the actor";
+
+/// The id of nothing, as `aktis.TaskID.nil()` has it.
+const NIL: [u64; 2] = [u64::MAX; 2];
 
 /// Says why something has not run, or where it is.
 #[pyfunction]

@@ -11,6 +11,8 @@ use crate::runtime::Runtime;
 use crate::stream::StreamState;
 use crate::wait::{Found, value_of};
 use crate::worker::context::TaskContext;
+use aktis_logic::machine::submitter::Route;
+use aktis_protocol::control::ToNode;
 use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -163,17 +165,27 @@ impl Handle {
     }
 
     /// Cancels the task that makes this object; `force` also kills the worker process if the task runs in
-    /// isolation; `recursive` also cancels what it has submitted and what is not finished. A finished task, a `put`
-    /// object or one made elsewhere is left as it is; a finished task that is run again, since its value was lost, is not.
+    /// isolation; `recursive` also cancels what it has submitted and what is not finished. If another process owns the
+    /// object, the node passes the cancel on. A finished task and a `put` object are left as they are; a finished task that
+    /// is run again, since its value was lost, is not.
     pub fn cancel(&self, force: bool, recursive: bool) -> Result<(), Error> {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
-        if let Some(key) = self.entry.key()
-            && (self.entry.outcome().is_none() || runtime.is_gone(&self.entry))
-        {
-            runtime.cancel(key, force, recursive);
+        if self.entry.outcome().is_some() && !runtime.is_gone(&self.entry) {
+            return Ok(());
+        }
+        match self.entry.key() {
+            Some(key) => drop(runtime.cancel(key, force, recursive)),
+            None => runtime.send_to_node(ToNode::CancelWanted { object: self.entry.id, force, recursive }),
         }
         Ok(())
+    }
+
+    /// Whether the object is made by a call of an actor that this process has submitted.
+    pub fn is_made_by_actor(&self) -> bool {
+        let (Some(runtime), Some(key)) = (self.entry.runtime(), self.entry.key()) else { return false };
+        let shell = runtime.submitter.of(key).lock();
+        shell.machine.record(key).is_some_and(|record| matches!(record.route(), Route::Actor(..)))
     }
 
     /// To be called when the reference is written into a value: others may then ask for the object.

@@ -384,6 +384,22 @@ impl Inner {
         }
     }
 
+    /// A borrower in another process cancels the task that makes an object of this one.
+    pub(crate) fn cancel_maker_of(self: &Arc<Self>, object: ObjectId, force: bool, recursive: bool) {
+        let mut found = None;
+        for shard in self.submitter.all() {
+            let shell = shard.lock();
+            let mut unfinished =
+                shell.machine.records().filter(|(_, record)| record.stage() != Stage::Finished);
+            found =
+                found.or(unfinished.find(|(_, record)| record.task() == object.task()).map(|(key, _)| key));
+        }
+        self.run_deferred();
+        if let Some(key) = found {
+            self.cancel(key, force, recursive);
+        }
+    }
+
     /// Ends those of these tasks that have this shape and that nobody has begun; gives which.
     pub(crate) fn withdraw(self: &Arc<Self>, shape: ShapeId, keys: &[TaskKey]) -> Vec<TaskKey> {
         let mut later = Later::default();

@@ -283,11 +283,15 @@ impl Inner {
             FromNode::Freed { object, .. } if self.bridge.get().is_none() => {
                 self.on_left_object_freed(object);
             }
+            FromNode::CancelWanted { object, force, recursive } if self.bridge.get().is_none() => {
+                self.cancel_maker_of(object, force, recursive);
+            }
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HandBack { .. }
             | FromNode::HostActor { .. }
             | FromNode::EndActor { .. }
+            | FromNode::CancelWanted { .. }
             | FromNode::ValueWanted { .. }
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }

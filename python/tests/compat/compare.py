@@ -28,21 +28,13 @@ _TYPE = "TypeError, as for other values of a wrong type"
 _ITERABLE = "any iterable can be streamed, and can be taken apart for several returns"
 _DELEGATES = "`yield from` an iterator works in actors; with Ray it raises AttributeError"
 _FIRST_ITEM = "a generator is not a value: only streams and several returns take it apart"
-_NO_CANCEL_ELSEWHERE = "not done yet: cancel() has no effect outside of the process that submitted the task"
-_NO_STATIC = "not done yet: ObjectRef lacks these static methods"
 _WHOLE = "the exception arrives with its fields, and is a RayTaskError as all are"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
     ("actors_named", "other namespace"): "the exception has a class of its own, which is a RayError too",
-    ("cancels", "a coroutine, by force"): "force has no effect on calls, and is not refused",
-    ("cancels", "by an actor"): _NO_CANCEL_ELSEWHERE,
-    ("cancels", "by a task"): _NO_CANCEL_ELSEWHERE,
-    ("cancels", "a task of a task"): _NO_CANCEL_ELSEWHERE,
     ("environments", "a package"): "tasks may name paths in py_modules, too; Ray takes them from init() only",
     ("groups", "a task that does not fit its bundle"): _EARLY,
     ("groups", "an actor in a removed group"): "fails at once; with Ray it waits for ever",
-    ("references_life", "nil"): _NO_STATIC,
-    ("references_life", "size"): _NO_STATIC,
     ("serialising", "slots"): "objects with __slots__ and without a __dict__ travel",
     (
         "serialising",

@@ -123,6 +123,23 @@ impl Node {
         self.memory.touch(object);
     }
 
+    /// A borrower cancels the task that makes an object. Only the object's owner knows the task. A value that is known
+    /// stays, as does one whose owner is dead.
+    pub(super) fn on_cancel_wanted(
+        &mut self,
+        from: ProcessSlot,
+        object: ObjectId,
+        force: bool,
+        recursive: bool,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        if let Some(&Value::Pending { owner: Some(owner) }) = self.directory.value(object)
+            && owner != from
+        {
+            self.send(owner, FromNode::CancelWanted { object, force, recursive }, out);
+        }
+    }
+
     pub(super) fn on_released(
         &mut self,
         now: Time,
