@@ -6,9 +6,8 @@
 
 mod lease;
 mod value;
-
 pub use lease::Lease;
-pub use value::SharedValue;
+pub use value::{ObjectCancel, SharedValue};
 
 use crate::actors::{ActorPlace, ActorSpec, FoundActor};
 use crate::admin::{IdPrefix, LogLine};
@@ -166,15 +165,8 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
-    /// The sender, a borrower, cancels the task that makes `object`: the owner is told by [`FromNode::CancelWanted`].
-    CancelWanted {
-        /// The object.
-        object: ObjectId,
-        /// Whether to kill the process that runs the task.
-        force: bool,
-        /// Whether what the task has submitted is cancelled too.
-        recursive: bool,
-    },
+    /// The sender, a borrower, cancels the task that makes an object: its owner is told by [`FromNode::CancelWanted`].
+    CancelWanted(ObjectCancel),
 
     /// The sender, which stands for another node, can say the value of `object` when it is asked to by
     /// [`FromNode::ValueWanted`]. It is told by [`FromNode::Freed`] when nobody here can ask any more.
@@ -479,15 +471,8 @@ pub enum FromNode {
         /// How: a [`Lineage`](crate::lineage::Lineage), encoded.
         lineage: Vec<u8>,
     },
-    /// A borrower cancels the task that makes this object, which you own.
-    CancelWanted {
-        /// The object.
-        object: ObjectId,
-        /// Whether to kill the process that runs the task.
-        force: bool,
-        /// Whether what the task has submitted is cancelled too.
-        recursive: bool,
-    },
+    /// A borrower cancels the task that makes an object which you own.
+    CancelWanted(ObjectCancel),
     /// Say the value of this object: you have promised to.
     ValueWanted {
         /// The object.

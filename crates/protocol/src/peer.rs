@@ -205,15 +205,8 @@ pub enum Frame {
         /// Whether to kill its process.
         force: bool,
     },
-    /// A borrower on my node cancels the task that makes this object, which you have exported to me.
-    CancelObject {
-        /// The object.
-        object: ObjectId,
-        /// Whether what the task has submitted is cancelled too.
-        recursive: bool,
-        /// Whether to kill the process that runs the task.
-        force: bool,
-    },
+    /// A borrower on my node cancels the task that makes an object which you have exported to me.
+    CancelObject(control::ObjectCancel),
 
     /// Say the value of this object, which you have named to me.
     ValueWanted {

@@ -12,7 +12,7 @@ use crate::stream::StreamState;
 use crate::wait::{Found, value_of};
 use crate::worker::context::TaskContext;
 use aktis_logic::machine::submitter::Route;
-use aktis_protocol::control::ToNode;
+use aktis_protocol::control::{ObjectCancel, ToNode};
 use aktis_protocol::{ActorId, Failure, FailureKind, ObjectId};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -176,7 +176,10 @@ impl Handle {
         }
         match self.entry.key() {
             Some(key) => drop(runtime.cancel(key, force, recursive)),
-            None => runtime.send_to_node(ToNode::CancelWanted { object: self.entry.id, force, recursive }),
+            None => {
+                let cancel = ObjectCancel { object: self.entry.id, force, recursive };
+                runtime.send_to_node(ToNode::CancelWanted(cancel));
+            }
         }
         Ok(())
     }

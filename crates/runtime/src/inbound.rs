@@ -9,7 +9,7 @@ use crate::submit::Shell;
 use crate::worker::context::TaskContext;
 use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::{Cancelled, Place, Route, Stage, Submitter, SubmitterEffect};
-use aktis_protocol::control::ToNode;
+use aktis_protocol::control::{ObjectCancel, ToNode};
 use aktis_protocol::hot::{
     CANCEL_FORCE, CANCEL_RECURSIVE, CallHeader, Message, MessageKind, Stored, ValueForm,
 };
@@ -385,18 +385,18 @@ impl Inner {
     }
 
     /// A borrower in another process cancels the task that makes an object of this one.
-    pub(crate) fn cancel_maker_of(self: &Arc<Self>, object: ObjectId, force: bool, recursive: bool) {
+    pub(crate) fn cancel_maker_of(self: &Arc<Self>, cancel: ObjectCancel) {
         let mut found = None;
         for shard in self.submitter.all() {
             let shell = shard.lock();
             let mut unfinished =
                 shell.machine.records().filter(|(_, record)| record.stage() != Stage::Finished);
-            found =
-                found.or(unfinished.find(|(_, record)| record.task() == object.task()).map(|(key, _)| key));
+            found = found
+                .or(unfinished.find(|(_, record)| record.task() == cancel.object.task()).map(|(key, _)| key));
         }
         self.run_deferred();
         if let Some(key) = found {
-            self.cancel(key, force, recursive);
+            self.cancel(key, cancel.force, cancel.recursive);
         }
     }
 

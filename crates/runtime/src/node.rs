@@ -283,15 +283,13 @@ impl Inner {
             FromNode::Freed { object, .. } if self.bridge.get().is_none() => {
                 self.on_left_object_freed(object);
             }
-            FromNode::CancelWanted { object, force, recursive } if self.bridge.get().is_none() => {
-                self.cancel_maker_of(object, force, recursive);
-            }
+            FromNode::CancelWanted(cancel) if self.bridge.get().is_none() => self.cancel_maker_of(cancel),
             FromNode::LeaseGranted { .. }
             | FromNode::LeaseRevoked { .. }
             | FromNode::HandBack { .. }
             | FromNode::HostActor { .. }
             | FromNode::EndActor { .. }
-            | FromNode::CancelWanted { .. }
+            | FromNode::CancelWanted(_)
             | FromNode::ValueWanted { .. }
             | FromNode::Freed { .. }
             | FromNode::Sought { .. }

@@ -180,9 +180,7 @@ impl Node {
             ToNode::Escaped { object, value } => self.on_escaped(from, object, value, out),
             ToNode::Resolved { object, value } => self.on_resolved(now, from, object, value, out),
             ToNode::Held { object } => self.on_held(from, object, out),
-            ToNode::CancelWanted { object, force, recursive } => {
-                self.on_cancel_wanted(from, object, force, recursive, out);
-            }
+            ToNode::CancelWanted(cancel) => self.on_cancel_wanted(from, cancel, out),
             ToNode::Released { object } => self.on_released(now, from, object, out),
             ToNode::LeftToOthers { object } => self.on_left_to_others(now, from, object, out),
             ToNode::CodeKept { object } => self.on_code_kept(now, from, object, out),

@@ -4,7 +4,7 @@ use super::{Node, NodeEffect};
 use crate::directory::{Freed, Value};
 use crate::planted::NodeBug;
 use crate::{Effects, Time};
-use aktis_protocol::control::{FromNode, SharedValue};
+use aktis_protocol::control::{FromNode, ObjectCancel, SharedValue};
 use aktis_protocol::{ActorId, DeathCause, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
 
 /// How long an object that somebody asks for, and that nobody alive has promised, stays pending: a task
@@ -128,15 +128,13 @@ impl Node {
     pub(super) fn on_cancel_wanted(
         &mut self,
         from: ProcessSlot,
-        object: ObjectId,
-        force: bool,
-        recursive: bool,
+        cancel: ObjectCancel,
         out: &mut Effects<NodeEffect>,
     ) {
-        if let Some(&Value::Pending { owner: Some(owner) }) = self.directory.value(object)
+        if let Some(&Value::Pending { owner: Some(owner) }) = self.directory.value(cancel.object)
             && owner != from
         {
-            self.send(owner, FromNode::CancelWanted { object, force, recursive }, out);
+            self.send(owner, FromNode::CancelWanted(cancel), out);
         }
     }
 

@@ -65,9 +65,7 @@ impl<N: LocalNode> RemoteNode<N> {
             }
             Frame::StreamClosed { ticket } => self.tell_producer(ticket, MessageKind::StreamClosed, 0),
             Frame::Cancel { ticket, recursive, force } => self.on_cancel(ticket, recursive, force),
-            Frame::CancelObject { object, recursive, force } => {
-                self.node.tell(control::ToNode::CancelWanted { object, force, recursive });
-            }
+            Frame::CancelObject(cancel) => self.node.tell(control::ToNode::CancelWanted(cancel)),
             Frame::ValueWanted { object } => self.on_value_wanted(object),
             Frame::Value { object, value } => self.on_value(object, value),
             Frame::Sought { object } => self.on_sought(object),

@@ -48,9 +48,7 @@ impl<N: LocalNode> RemoteNode<N> {
             FromNode::ShapeTold { shape, definition } => self.send(Frame::Shape { shape, definition }),
             FromNode::HostActor { spec, incarnation, .. } => self.send_actor(*spec, incarnation),
             FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
-            FromNode::CancelWanted { object, force, recursive } => {
-                self.send(Frame::CancelObject { object, recursive, force });
-            }
+            FromNode::CancelWanted(cancel) => self.send(Frame::CancelObject(cancel)),
             FromNode::ValueWanted { object } => self.send(Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),
             FromNode::ActorInherited { actor } => self.send_inherited(actor),
