@@ -1,4 +1,4 @@
-"""Wrong arguments to the functions of `aktis.simulate`, `aktis.tune` and `aktis.rl`: the error names them."""
+"""Wrong arguments to simulate, train, tune and rl: the error names them and gives a hint."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aktis import rl, simulate, tune
+from aktis import rl, simulate, train, tune
 
 LAYERS = [(np.zeros((2, 4)), np.zeros(2))]
 
@@ -39,6 +39,14 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: ppo().act("x"), "an observation of CartPole-v1 must be numbers, got 'x'"),
     (lambda: ppo().train(callback=5), "callback must be a function of the algorithm, got 5"),  # type: ignore
     (lambda: ppo(directory=5), "directory must be a path, got 5"),
+    (lambda: ppo(num_envs=0), "PPOConfig.num_envs must be an integer of at least 1, got 0"),
+    (lambda: simulate.make_vec("Nope-v1", 2), "there is no environment 'Nope-v1'"),
+    (lambda: simulate.make_vec("CartPole-v1", 0), "num_envs must be at least 1, got 0"),
+    (lambda: train.RunConfig(name=5), "`name` must be a text, got 5"),  # type: ignore
+    (lambda: train.RunConfig(storage_path=5), "`storage_path` must be a path, got 5"),  # type: ignore
+    (lambda: train.Checkpoint(5), "the path of a checkpoint must be a text or a path, got 5"),  # type: ignore
+    (lambda: train.ScalingConfig(num_workers=0), "`num_workers` must be at least 1, got 0"),
+    (lambda: tune.uniform(2, 1), "the lower bound must be below the upper one, got 2 and 1"),
     (lambda: rl.load(5), "a checkpoint must be given by its path, got 5"),  # type: ignore
 ]
 

@@ -191,4 +191,7 @@ def _check_list(tensors: list[Any], group: Group) -> None:
     if not isinstance(tensors, list) or len(tensors) != group.world_size:
         what = f"a list of {len(tensors)}" if isinstance(tensors, list) else type(tensors).__name__
         kind = "tensors" if tensors and is_torch(tensors[0]) else "arrays"
-        raise ValueError(f"expected a list of {group.world_size} {kind}, one for each member, got {what}")
+        raise ValueError(
+            f"expected a list of {group.world_size} {kind}, one for each member, got {what}"
+            "\nhint: give one for each rank, in the order of ranks"
+        )

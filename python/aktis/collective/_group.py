@@ -246,13 +246,16 @@ def _check_types(one: str, other: str) -> None:
 def _checked(size: int, rank: int, timeout: float) -> tuple[int, int, float]:
     for name, value in (("world_size", size), ("rank", rank)):
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"`{name}` must be an integer, got {value!r}")
+            raise TypeError(f"`{name}` must be an integer, got {value!r}\nhint: give a whole number")
     if size < 1:
-        raise ValueError(f"`world_size` must be at least 1, got {size}")
+        raise ValueError(f"`world_size` must be at least 1, got {size}\nhint: give the number of members")
     if not 0 <= rank < size:
         raise ValueError(f"`rank` must be from 0 to {size - 1}, got {rank}\nhint: ranks begin with 0")
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < 1e9:
-        raise ValueError(f"`timeout` must be a positive number of seconds, got {timeout!r}")
+        raise ValueError(
+            f"`timeout` must be a positive number of seconds, got {timeout!r}"
+            "\nhint: give seconds, e.g. timeout=30"
+        )
     return size, rank, float(timeout)
 
 

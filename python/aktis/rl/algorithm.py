@@ -216,6 +216,7 @@ class Algorithm:
             raise SpaceError(
                 f"an observation of {self.environment.name} has shape {self.spaces.observation_shape}, "
                 f"got {array.shape}"
+                "\nhint: give one observation, or a batch of them"
             )
         actions, _, _ = self.policy.act(array.reshape(1, -1), "greedy", None)
         if self.spaces.action_count is not None:
@@ -283,7 +284,10 @@ class Algorithm:
         try:
             return cls._from_tree(path, tree, env, model, env_kwargs, directory, settings)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise CheckpointError(f"{path} lacks something that this version needs: {error!r}") from error
+            raise CheckpointError(
+                f"{path} lacks something that this version needs: {error!r}"
+                "\nhint: train anew, or load it by the version that wrote it"
+            ) from error
 
     @classmethod
     def _from_tree(

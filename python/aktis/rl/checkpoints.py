@@ -69,7 +69,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             header = json.loads(archive.read("tree.json"))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise CheckpointError(f"{path} is not a checkpoint of aktis.rl")
+                raise CheckpointError(
+                    f"{path} is not a checkpoint of aktis.rl"
+                    "\nhint: give a file that `save` or `train` has written"
+                )
             if header.get("version") != VERSION:
                 raise CheckpointError(
                     f"{path} has version {header.get('version')!r} of the checkpoint format, and this "
@@ -89,7 +92,9 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             "\nhint: take the previous checkpoint, if there is one"
         ) from error
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} is not a checkpoint of aktis.rl")
+        raise CheckpointError(
+            f"{path} is not a checkpoint of aktis.rl\nhint: give a file that `save` or `train` has written"
+        )
     return tree
 
 
@@ -100,7 +105,7 @@ def _flatten(value: Any, arrays: list[Any]) -> Any:
     if isinstance(value, dict):
         pairs = {str(key): _flatten(part, arrays) for key, part in value.items()}
         if len(pairs) != len(value) or any(mark in pairs for mark in _MARKS):
-            raise ValueError(f"keys of a dict cannot be saved: {list(value)}")
+            raise ValueError(f"keys of a dict cannot be saved: {list(value)}\nhint: use texts as keys")
         # Keys of other types than str would come back as text.
         if all(isinstance(key, str) for key in value):
             return pairs
@@ -114,13 +119,19 @@ def _flatten(value: Any, arrays: list[Any]) -> Any:
         return _flatten(value.item(), arrays)
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            raise TypeError("an array of Python objects cannot be saved in a checkpoint")
+            raise TypeError(
+                "an array of Python objects cannot be saved in a checkpoint"
+                "\nhint: convert it to an array of numbers"
+            )
         arrays.append(value)
         return {"$array": len(arrays) - 1}
     if hasattr(value, "detach") and hasattr(value, "numpy"):
         arrays.append(value.detach().cpu().numpy())
         return {"$tensor": len(arrays) - 1}
-    raise TypeError(f"a {type(value).__name__} cannot be saved in a checkpoint")
+    raise TypeError(
+        f"a {type(value).__name__} cannot be saved in a checkpoint"
+        "\nhint: keep numbers, texts, lists, dicts, arrays and tensors in the state"
+    )
 
 
 def _restore(value: Any, array: Any) -> Any:

@@ -104,11 +104,18 @@ def check(name: str, value: Any, hint: Any, metadata: Any) -> Any:
     try:
         value = _convert(value, wanted)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name} must be {_described(wanted, optional, metadata)}, got {value!r}") from None
+        raise _refused(name, value, wanted, optional, metadata) from None
     numbers = value if isinstance(value, tuple) else (value,)
     if not all(_in_range(number, metadata) for number in numbers):
-        raise ConfigError(f"{name} must be {_described(wanted, optional, metadata)}, got {value!r}")
+        raise _refused(name, value, wanted, optional, metadata)
     return value
+
+
+def _refused(name: str, value: Any, wanted: Any, optional: bool, metadata: Any) -> ConfigError:
+    hint = f"it is: {metadata['help']}" if metadata.get("help") else "see the fields of the config"
+    return ConfigError(
+        f"{name} must be {_described(wanted, optional, metadata)}, got {value!r}\nhint: {hint}"
+    )
 
 
 def _convert(value: Any, wanted: Any) -> Any:

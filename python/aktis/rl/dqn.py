@@ -48,6 +48,7 @@ class DQNConfig(Config):
             raise ConfigError(
                 f"DQNConfig.buffer_size must hold the {self.num_envs * self.rollout_steps} transitions of an "
                 f"iteration (num_envs times rollout_steps), got {self.buffer_size}"
+                "\nhint: raise buffer_size, or lower num_envs or rollout_steps"
             )
 
 

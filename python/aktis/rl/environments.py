@@ -14,6 +14,9 @@ from aktis import simulate
 from aktis.rl.deadlines import Deadline, DeadlineOverrun
 from aktis.rl.errors import EnvironmentFault, SpaceError
 
+NOT_FINITE_HINT = "see what the environment divides by, and bound its state"
+SPACE_HINT = "correct `observation_space` of the environment, or what its `step` and `reset` return"
+
 
 @dataclasses.dataclass(frozen=True)
 class Spaces:
@@ -66,7 +69,10 @@ class Spaces:
                 "\nhint: write a gymnasium.ActionWrapper that maps a Discrete space to these actions"
             )
         if not np.issubdtype(actions.dtype, np.floating):
-            raise SpaceError(f"{name}: a Box of actions must hold floating-point numbers, got {actions}")
+            raise SpaceError(
+                f"{name}: a Box of actions must hold floating-point numbers, got {actions}"
+                "\nhint: write a gymnasium.ActionWrapper that rounds to whole numbers"
+            )
         return cls(shape, values, None, 0, actions.shape, actions.low, actions.high)
 
 
@@ -116,6 +122,7 @@ class Environment:
         except Exception as error:
             raise EnvironmentFault(
                 f"{self.name}: the environment cannot be made: {type(error).__name__}: {error}"
+                "\nhint: make it alone first; `env_kwargs` are the arguments of its constructor"
             ) from error
         finally:
             deadline.rest()
@@ -202,7 +209,7 @@ class Stepper:
             with self._faults("step", index):
                 observation, reward, terminated, truncated, _ = one.step(self._action(actions[index]))
             if not np.isfinite(reward):
-                raise self._fault(index, f"returned a reward of {reward}")
+                raise self._fault(index, f"returned a reward of {reward}", NOT_FINITE_HINT)
             successors[index] = self._observation(index, observation)
             rewards[index] = reward
             terminations[index] = terminated
@@ -293,7 +300,9 @@ class Stepper:
             space = self.environments[index].observation_space
             position = int(observation) - int(space.start)
             if not 0 <= position < spaces.observation_values:
-                raise self._fault(index, f"returned the observation {observation!r}, which is not in {space}")
+                raise self._fault(
+                    index, f"returned the observation {observation!r}, which is not in {space}", SPACE_HINT
+                )
             one_hot[position] = 1
             return one_hot
         flat = np.asarray(observation, np.float32)
@@ -301,19 +310,21 @@ class Stepper:
             raise self._fault(
                 index,
                 f"returned an observation of shape {flat.shape}; its space says {spaces.observation_shape}",
+                SPACE_HINT,
             )
         if not np.isfinite(flat).all():
-            raise self._fault(index, f"returned an observation that is not finite: {observation}")
+            raise self._fault(
+                index, f"returned an observation that is not finite: {observation}", NOT_FINITE_HINT
+            )
         return flat.ravel()
 
     def _faults(self, verb: str, index: int) -> "_Faults":
         return _Faults(self, verb, index)
 
-    def _fault(self, index: int, what: str, hint: str | None = None) -> EnvironmentFault:
+    def _fault(self, index: int, what: str, hint: str) -> EnvironmentFault:
         of_worker = "" if self.worker is None else f" of worker {self.worker}"
         where = f"environment {index}{of_worker}, step {self.lengths[index]} of its episode"
-        hint = "" if hint is None else f"\nhint: {hint}"
-        return EnvironmentFault(f"{self.environment.name} {what} ({where}){hint}")
+        return EnvironmentFault(f"{self.environment.name} {what} ({where})\nhint: {hint}")
 
 
 class _Faults:
@@ -330,7 +341,8 @@ class _Faults:
         deadline.__exit__()
         if error is None:
             return
-        what, hint = f"raised {type(error).__name__} in {self.verb}: {error}", None
+        what = f"raised {type(error).__name__} in {self.verb}: {error}"
+        hint = "see the traceback of the environment, and try it alone"
         if isinstance(error, DeadlineOverrun):
             what = f"has not returned from {self.verb} within step_deadline={deadline.seconds:g} s"
             hint = "see what it waits for, or raise step_deadline if it is that slow"

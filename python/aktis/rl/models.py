@@ -110,6 +110,7 @@ class Policy:
             raise ModelError(
                 f"{self.name}: the model raised {type(error).__name__} for observations of shape "
                 f"{(batch, *self.spaces.observation_shape)}: {error}"
+                "\nhint: observations come as float32, the batch first"
             ) from error
         wanted = (batch, self.spaces.action_size)
         if self.critic:
@@ -117,6 +118,7 @@ class Policy:
                 raise ModelError(
                     f"{self.name}: the model must return a pair (action outputs, values), "
                     f"got {_described(returned)}"
+                    "\nhint: return (outputs, values), with one value per observation"
                 )
             outputs, values = returned
             if not isinstance(values, torch.Tensor) or tuple(values.shape) != (batch,):
@@ -138,6 +140,7 @@ class Policy:
             raise ModelError(
                 f"{self.name}: the model must return {wanted[1]} outputs per observation, shape {wanted}, "
                 f"got {_described(outputs)}"
+                "\nhint: let the last layer have as many outputs as spaces.action_size"
             )
         self.check_finite(outputs)
 
@@ -223,6 +226,7 @@ def make_policy(name: str, model: Any, spaces: Spaces, default: Callable[[], Any
         raise ModelError(
             f"{name}: the model must be a torch.nn.Module, or a function of the spaces that returns one, "
             f"got {_described(module)}"
+            "\nhint: for example model=torch.nn.Linear(4, 2)"
         )
     policy = Policy(name, module, spaces, critic=critic)
     policy.check()

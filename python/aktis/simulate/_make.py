@@ -52,17 +52,29 @@ def make_vec(env: str | Callable[[], Any], num_envs: int, *, seed: int | None = 
         mode = kwargs.pop("autoreset_mode", None)
         if mode is not None:
             kwargs["vector_kwargs"] = {**kwargs.get("vector_kwargs", {}), "autoreset_mode": mode}
-        envs = gymnasium.make_vec(env, num_envs, **kwargs)
+        try:
+            envs = gymnasium.make_vec(env, num_envs, **kwargs)
+        except gymnasium.error.UnregisteredEnv as error:
+            raise ValueError(
+                f"there is no environment {env!r}: {error}"
+                f"\nhint: give an id that Gymnasium has registered, or one of {', '.join(builtin_ids())}"
+            ) from error
     elif callable(env):
         envs = gymnasium.vector.SyncVectorEnv([env] * num_envs, **kwargs)
     else:
-        raise TypeError(f"env must be an id or a function that makes an environment, got {env!r}")
+        raise TypeError(
+            f"env must be an id or a function that makes an environment, got {env!r}"
+            '\nhint: give an id such as "CartPole-v1", a class or a function'
+        )
     return envs if seed is None else SeededVectorEnv(envs, seed)
 
 
 def _no_such_builtin(env: str, kwargs: dict[str, Any]) -> Exception:
     if is_builtin(env):
-        return TypeError(f"{env} takes no keyword arguments but autoreset_mode, got {', '.join(kwargs)}")
+        return TypeError(
+            f"{env} takes no keyword arguments but autoreset_mode, got {', '.join(kwargs)}"
+            "\nhint: leave them out"
+        )
     return ValueError(
         f"there is no built-in environment {env!r}\nhint: the built-in ones are {', '.join(builtin_ids())}"
     )

@@ -25,7 +25,10 @@ class MlpPolicy:
         epsilon: float = 0.0,
     ) -> None:
         if activation not in ("tanh", "relu"):
-            raise ValueError(f"activation must be 'tanh' or 'relu', got {activation!r}")
+            raise ValueError(
+                f"activation must be 'tanh' or 'relu', got {activation!r}"
+                "\nhint: run networks with other activations by aktis.rl with a torch model"
+            )
         if distribution not in ("categorical", "gaussian", "greedy", "epsilon_greedy"):
             raise ValueError(
                 f"there is no distribution {distribution!r}\n"

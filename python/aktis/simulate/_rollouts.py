@@ -19,7 +19,10 @@ Activation = Literal["tanh", "relu"]
 def as_layers(layers: Any, name: str) -> list[tuple[Any, Any]]:
     """The layers as contiguous arrays of float32."""
     if isinstance(layers, (str, bytes)) or not isinstance(layers, Sequence):
-        raise TypeError(f"{name} must be a list of (weight, bias), got {type(layers).__name__}")
+        raise TypeError(
+            f"{name} must be a list of (weight, bias), got {type(layers).__name__}"
+            "\nhint: give one pair of arrays for each layer, [outputs, inputs] and [outputs]"
+        )
     found = []
     for number, layer in enumerate(layers):
         try:

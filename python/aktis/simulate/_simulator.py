@@ -61,14 +61,20 @@ class Simulator:
     ) -> None:
         import_gymnasium()
         if not isinstance(env, str) and not callable(env):
-            raise TypeError(f"env must be an id or a function that makes an environment, got {env!r}")
+            raise TypeError(
+                f"env must be an id or a function that makes an environment, got {env!r}"
+                '\nhint: give an id such as "CartPole-v1", a class or a function'
+            )
         if num_actors is None:
             num_actors = max(1, int(aktis.cluster_resources().get("CPU", 1)))
         num_actors = checked_count("num_actors", num_actors)
         if isinstance(deadline, bool) or not isinstance(deadline, int | float):
             raise TypeError(f"deadline must be a number of seconds, got {deadline!r}\nhint: deadline=300.0")
         if not deadline > 0:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r}")
+            raise ValueError(
+                f"deadline must be a positive number of seconds, got {deadline!r}"
+                "\nhint: give seconds, e.g. deadline=60"
+            )
         self._env, self._envs_per_actor = env, checked_count("envs_per_actor", envs_per_actor)
         self._seed, self._deadline = checked_seed(seed), float(deadline)
         self._episode_steps_max = checked_count("episode_steps_max", episode_steps_max)
@@ -165,7 +171,10 @@ class Simulator:
                 seconds = f"a request was not done after {self._deadline:g} s"
                 self._replace(ref, "hung", seconds)
             if until is not None and now >= until:
-                raise TimeoutError(f"no result after {timeout:g} s; {self.num_pending} are pending")
+                raise TimeoutError(
+                    f"no result after {timeout:g} s; {self.num_pending} are pending"
+                    "\nhint: raise timeout, or look at `failures` for environments that do not answer"
+                )
 
     def run(
         self,
@@ -217,7 +226,10 @@ class Simulator:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise RuntimeError("the simulator is closed")
+            raise RuntimeError(
+                "the simulator is closed"
+                "\nhint: make a new Simulator, or use it before the end of its `with` block"
+            )
 
     def _described(self) -> tuple[Any, Any]:
         self._require_open()

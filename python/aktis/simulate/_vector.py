@@ -113,7 +113,10 @@ def _integers(actions: Any) -> Any:
     """The actions as a fresh array of integers."""
     array = np.asarray(actions)
     if array.dtype.kind not in "iub":
-        raise TypeError(f"actions must be integers, got an array of {array.dtype}")
+        raise TypeError(
+            f"actions must be integers, got an array of {array.dtype}"
+            "\nhint: convert them by `actions.astype(np.int64)`"
+        )
     return np.array(array, np.int64, order="C")
 
 

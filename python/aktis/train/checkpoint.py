@@ -38,6 +38,11 @@ class Checkpoint:
     """A folder of files. The value holds its path alone; `from_directory` copies nothing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(
+                f"the path of a checkpoint must be a text or a path, got {path!r}"
+                "\nhint: give the folder that has its files"
+            )
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
 
     @classmethod
@@ -90,6 +95,7 @@ class Checkpoint:
         except ValueError as error:
             raise CheckpointError(
                 f"the manifest of the checkpoint {self.path} cannot be read: {error}"
+                "\nhint: use an older checkpoint of the run"
             ) from None
         version = manifest.get("version") if isinstance(manifest, dict) else None
         if version != VERSION:

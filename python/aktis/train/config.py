@@ -13,20 +13,21 @@ STORAGE_VARIABLE = "AKTIS_STORAGE_PATH"
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
-def check_count(name: str, value: object, least: int, hint: str = "") -> None:
+def check_count(name: str, value: object, least: int, hint: str = "give a larger number") -> None:
     """Refuses what is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"`{name}` must be an int, got {value!r}")
+        raise TypeError(f"`{name}` must be an int, got {value!r}\nhint: give a whole number")
     if value < least:
-        raise ValueError(
-            f"`{name}` must be at least {least}, got {value}" + (f"\nhint: {hint}" if hint else "")
-        )
+        raise ValueError(f"`{name}` must be at least {least}, got {value}\nhint: {hint}")
 
 
 def check_mode(name: str, mode: object) -> None:
     """Refuses what is neither "min" nor "max"."""
     if mode not in ("min", "max"):
-        raise ValueError(f'`{name}` must be "min" or "max", got {mode!r}')
+        raise ValueError(
+            f'`{name}` must be "min" or "max", got {mode!r}'
+            '\nhint: "min" keeps the lowest values, "max" the highest'
+        )
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,19 @@ class ScalingConfig:
             )
         for name, amount in (self.resources_per_worker or {}).items():
             if isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
-                raise ValueError(f"`resources_per_worker[{name!r}]` must be a number >= 0, got {amount!r}")
+                raise ValueError(
+                    f"`resources_per_worker[{name!r}]` must be a number >= 0, got {amount!r}"
+                    '\nhint: give amounts, e.g. {"CPU": 1}'
+                )
         if self.use_gpu and (self.resources_per_worker or {"GPU": 1}).get("GPU", 1) == 0:
             raise ValueError(
                 "`use_gpu` is set, and `resources_per_worker` has no GPU\nhint: leave out one of the two"
             )
         if not self.placement_timeout_s > 0:
-            raise ValueError(f"`placement_timeout_s` must be positive, got {self.placement_timeout_s}")
+            raise ValueError(
+                f"`placement_timeout_s` must be positive, got {self.placement_timeout_s}"
+                "\nhint: give seconds, e.g. placement_timeout_s=60"
+            )
 
     @property
     def workers_min(self) -> int:
@@ -166,10 +173,22 @@ class RunConfig:
     """0: nothing is printed; 1: progress on a terminal, nothing elsewhere; 2: progress in any case."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str | None):
+            raise TypeError(
+                f"`name` must be a text, got {self.name!r}\nhint: it becomes the name of a folder"
+            )
+        if not isinstance(self.storage_path, str | os.PathLike | None):
+            raise TypeError(
+                f"`storage_path` must be a path, got {self.storage_path!r}"
+                "\nhint: give the folder that runs are stored in"
+            )
         if self.name is not None and (not self.name or "/" in self.name or self.name in (".", "..")):
             raise ValueError(f"`name` is {self.name!r}\nhint: it becomes the name of a folder")
         if self.verbose not in (None, 0, 1, 2):
-            raise ValueError(f"`verbose` must be 0, 1 or 2, got {self.verbose!r}")
+            raise ValueError(
+                f"`verbose` must be 0, 1 or 2, got {self.verbose!r}"
+                "\nhint: 0 prints nothing, 1 progress on a terminal, 2 progress in any case"
+            )
         # Programs may give None for "as usual".
         for name, usual in (
             ("failure_config", FailureConfig()),
@@ -180,7 +199,10 @@ class RunConfig:
                 object.__setattr__(self, name, usual)
         for callback in self.callbacks:
             if not callable(callback):
-                raise TypeError(f"a callback must be callable with the metrics, got {callback!r}")
+                raise TypeError(
+                    f"a callback must be callable with the metrics, got {callback!r}"
+                    "\nhint: give a function of one dict"
+                )
         if self.storage_path is not None and "://" in str(self.storage_path):
             raise ValueError(
                 f"`storage_path` is {str(self.storage_path)!r}, and only folders are supported\n"

@@ -11,7 +11,10 @@ def length_of(data: Any) -> int:
     if isinstance(data, Mapping):
         lengths = {str(name): length_of(column) for name, column in data.items()}
         if not lengths or len(set(lengths.values())) > 1:
-            raise ValueError(f"the columns of a dataset must have the same length, got {lengths}")
+            raise ValueError(
+                f"the columns of a dataset must have the same length, got {lengths}"
+                "\nhint: cut the columns to the same number of rows"
+            )
         return next(iter(lengths.values()))
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise TypeError(
@@ -77,7 +80,10 @@ class DatasetShard:
     def iter_batches(self, *, batch_size: int = 256, drop_last: bool = False) -> Iterator[Any]:
         """The rows in batches, in order."""
         if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
+            raise ValueError(
+                f"`batch_size` must be at least 1, got {batch_size}"
+                "\nhint: give the rows of a batch, e.g. batch_size=32"
+            )
         for begin in range(0, self._length, batch_size):
             if drop_last and begin + batch_size > self._length:
                 return

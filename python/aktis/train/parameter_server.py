@@ -47,6 +47,7 @@ class SGD:
         if not self.lr > 0 or not 0 <= self.momentum < 1:
             raise ValueError(
                 f"`lr` must be positive and `momentum` in [0, 1), got {self.lr} and {self.momentum}"
+                "\nhint: for example SGD(lr=0.01, momentum=0.9)"
             )
 
     def begin(self, parameters: Array) -> dict[str, Array]:
@@ -73,7 +74,10 @@ class Adam:
 
     def __post_init__(self) -> None:
         if not self.lr > 0 or not 0 <= self.beta1 < 1 or not 0 <= self.beta2 < 1:
-            raise ValueError(f"`lr` must be positive, `beta1` and `beta2` in [0, 1), got {self}")
+            raise ValueError(
+                f"`lr` must be positive, `beta1` and `beta2` in [0, 1), got {self}"
+                "\nhint: for example Adam(lr=0.001)"
+            )
 
     def begin(self, parameters: Array) -> dict[str, Array]:
         import numpy
@@ -198,13 +202,21 @@ class ParameterServer:
     ) -> None:
         check_count("num_shards", num_shards, 1)
         if mode not in ("sync", "async"):
-            raise ValueError(f'`mode` must be "sync" or "async", got {mode!r}')
+            raise ValueError(
+                f'`mode` must be "sync" or "async", got {mode!r}'
+                '\nhint: "sync" adds the gradients of all workers, "async" takes each as it comes'
+            )
         if mode == "sync":
             if num_workers is None:
-                raise ValueError('mode="sync" needs `num_workers`: how many gradients make a step')
+                raise ValueError(
+                    'mode="sync" needs `num_workers`: how many gradients make a step'
+                    "\nhint: give the number of workers that push"
+                )
             check_count("num_workers", num_workers, 1)
         if not timeout_s > 0:
-            raise ValueError(f"`timeout_s` must be positive, got {timeout_s}")
+            raise ValueError(
+                f"`timeout_s` must be positive, got {timeout_s}\nhint: give seconds, e.g. timeout_s=60"
+            )
         self._layout = Layout.of(parameters)
         vector = self._layout.flatten(parameters)
         if num_shards > len(vector):
@@ -285,7 +297,10 @@ class ParameterServer:
         """From now on a step needs so many gradients: fewer after a worker is gone, or more."""
         check_count("num_workers", num_workers, 1)
         if self.mode != "sync":
-            raise ValueError("an asynchronous server does not count its workers")
+            raise ValueError(
+                "an asynchronous server does not count its workers"
+                '\nhint: use mode="sync" to make steps of a number of gradients'
+            )
         aktis.get([shard.set_num_workers.remote(num_workers) for shard in self._shards])
 
     def state(self) -> list[dict[str, Any]]:
@@ -297,7 +312,10 @@ class ParameterServer:
         if [len(piece["parameters"]) for piece in state] != [
             end - begin for begin, end in zip(self._bounds, self._bounds[1:])
         ]:
-            raise ValueError("the state is of a server with other parameters or another number of shards")
+            raise ValueError(
+                "the state is of a server with other parameters or another number of shards"
+                "\nhint: restore it into a server that is made with the same parameters and `num_shards`"
+            )
         aktis.get([shard.load_state.remote(piece) for shard, piece in zip(self._shards, state)])
         self._step = min(piece["step"] for piece in state)
 
@@ -321,12 +339,17 @@ class Layout:
         """The layout of these parameters."""
         keys, kind, values = take_apart(tree)
         if not values:
-            raise ValueError("there are no parameters")
+            raise ValueError(
+                "there are no parameters\nhint: give at least one array, e.g. a dict of arrays by name"
+            )
         leaves = []
         for value in values:
             array = as_array(value)
             if array.dtype.kind != "f":
-                raise TypeError(f"parameters must be floating-point numbers, got {array.dtype}")
+                raise TypeError(
+                    f"parameters must be floating-point numbers, got {array.dtype}"
+                    "\nhint: convert them by `astype(np.float32)`"
+                )
             leaves.append((array.shape, array.dtype, is_tensor(value)))
         return cls(keys, kind, leaves)
 
@@ -339,12 +362,18 @@ class Layout:
             by_key = dict(zip(keys, values))
             values = [by_key[key] for key in self._keys]
         elif keys != self._keys or len(values) != len(self._leaves):
-            raise ValueError(f"{what} must be {self._names()}, got {keys or len(values)}")
+            raise ValueError(
+                f"{what} must be {self._names()}, got {keys or len(values)}"
+                "\nhint: give a value for each parameter that the server was made with"
+            )
         arrays = [as_array(value) for value in values]
         for index, (array, (shape, _, _)) in enumerate(zip(arrays, self._leaves)):
             if array.shape != shape:
                 name = self._keys[index] if self._keys is not None else index
-                raise ValueError(f"{what} have the shape {array.shape} for {name!r}, which has {shape}")
+                raise ValueError(
+                    f"{what} have the shape {array.shape} for {name!r}, which has {shape}"
+                    "\nhint: give gradients in the shapes of the parameters"
+                )
         dtype = numpy.result_type(*(dtype for _, dtype, _ in self._leaves))
         return numpy.concatenate([array.reshape(-1) for array in arrays]).astype(dtype, copy=False)
 

@@ -51,7 +51,9 @@ class Result:
         """The outcome of the run in this folder."""
         folder = RunFolder(os.path.abspath(os.path.expanduser(os.fspath(path))))
         if not os.path.isdir(folder.path) or not folder.read():
-            raise ValueError(f"there is no run in {folder.path}")
+            raise ValueError(
+                f"there is no run in {folder.path}\nhint: give the folder that `Result.path` names"
+            )
         return cls.of_folder(folder)
 
     def get_best_checkpoint(self, metric: str, mode: str = "max") -> Checkpoint | None:

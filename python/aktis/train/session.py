@@ -193,6 +193,9 @@ def get_dataset_shard(dataset_name: str = "train") -> DatasetShard:
     session = current("get_dataset_shard")
     if dataset_name not in session.datasets:
         known = ", ".join(sorted(session.datasets)) or "none"
-        raise KeyError(f"there is no dataset {dataset_name!r}; there is {known}")
+        raise KeyError(
+            f"there is no dataset {dataset_name!r}; there is {known}"
+            "\nhint: name it in `datasets=` of the trainer"
+        )
     context = session.context
     return DatasetShard(session.datasets[dataset_name], context.world_rank, context.world_size)

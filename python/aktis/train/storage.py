@@ -104,7 +104,10 @@ def write_files(folder: str, files: Files) -> None:
     for path, data in files.items():
         target = os.path.normpath(os.path.join(folder, path))
         if not target.startswith(os.path.normpath(folder) + os.sep):
-            raise CheckpointError(f"the checkpoint has a file outside of its folder: {path}")
+            raise CheckpointError(
+                f"the checkpoint has a file outside of its folder: {path}"
+                "\nhint: use another checkpoint: this one was not written by aktis.train"
+            )
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "wb") as file:
             file.write(data)

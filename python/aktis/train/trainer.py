@@ -78,14 +78,20 @@ class DataParallelTrainer:
         for name, data in (datasets or {}).items():
             length_of(data)
             if not isinstance(name, str):
-                raise TypeError(f"the name of a dataset must be a text, got {name!r}")
+                raise TypeError(
+                    f"the name of a dataset must be a text, got {name!r}"
+                    '\nhint: give a dict such as {"train": dataset}'
+                )
         for argument, value, kind in (
             ("scaling_config", scaling_config, ScalingConfig),
             ("run_config", run_config, RunConfig),
             ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
         ):
             if value is not None and not isinstance(value, kind):
-                raise TypeError(f"`{argument}` must be a {kind.__name__}, got {value!r}")
+                raise TypeError(
+                    f"`{argument}` must be a {kind.__name__}, got {value!r}"
+                    "\nhint: make one by its constructor, or leave the argument out"
+                )
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = dict(train_loop_config or {})
         self.scaling_config = scaling_config or ScalingConfig()
@@ -128,7 +134,10 @@ class DataParallelTrainer:
         with open(os.path.join(folder, TRAINER), "rb") as file:
             trainer = cloudpickle.load(file)
         if not isinstance(trainer, cls):
-            raise TypeError(f"the run in {folder} is of a {type(trainer).__name__}, not of a {cls.__name__}")
+            raise TypeError(
+                f"the run in {folder} is of a {type(trainer).__name__}, not of a {cls.__name__}"
+                "\nhint: restore it by the class that started it"
+            )
         if train_loop_per_worker is not None:
             check_loop(train_loop_per_worker)
             trainer.train_loop_per_worker = train_loop_per_worker
@@ -275,7 +284,10 @@ class Reports:
 def check_loop(function: object) -> None:
     """Refuses what cannot be a training function."""
     if not callable(function):
-        raise TypeError(f"`train_loop_per_worker` must be a function, got {function!r}")
+        raise TypeError(
+            f"`train_loop_per_worker` must be a function, got {function!r}"
+            "\nhint: give the function itself, without calling it"
+        )
     if required_parameters(function) > 1:
         raise TypeError(
             f"the function {getattr(function, '__name__', function)!r} takes more than one argument\n"

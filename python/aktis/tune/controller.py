@@ -137,7 +137,10 @@ class Controller:
             elif config == Searcher.FINISHED:
                 self._exhausted = True
             elif not self._running:
-                raise TuneError(f"{type(self.searcher).__name__} suggests nothing although no trial runs")
+                raise TuneError(
+                    f"{type(self.searcher).__name__} suggests nothing although no trial runs"
+                    "\nhint: see why its `suggest` returns nothing"
+                )
         return self._waiting[0] if self._waiting else None
 
     def _new_trial(self, identity: str, config: dict[str, Any]) -> Trial:
@@ -258,6 +261,7 @@ class Controller:
             reported = sorted(set(result) - {"trial_id", "timestamp", "done"})
             raise TuneError(
                 f"the trial reported no {metric!r}, which TuneConfig names as the metric, but {reported}"
+                "\nhint: report it, or name another metric"
             )
 
     def _decide(self, trial: Trial, result: dict[str, Any]) -> Decision:

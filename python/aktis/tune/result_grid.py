@@ -59,7 +59,10 @@ class ResultGrid:
         """
         metric, mode = self._by(metric, mode)
         if scope not in ("last", "all"):
-            raise ValueError(f'`scope` must be "last" or "all", got {scope!r}')
+            raise ValueError(
+                f'`scope` must be "last" or "all", got {scope!r}'
+                '\nhint: "last" compares last reports, "all" the best ones'
+            )
         order = max if mode == "max" else min
         scored = []
         for result in self._results:

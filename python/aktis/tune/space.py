@@ -135,13 +135,21 @@ def check_bounds(lower: Any, upper: Any, log: bool, step: Any) -> None:
     """Refuses bounds between which there is nothing."""
     for bound in (lower, upper):
         if isinstance(bound, bool) or not isinstance(bound, int | float):
-            raise TypeError(f"a bound must be a number, got {bound!r}")
+            raise TypeError(
+                f"a bound must be a number, got {bound!r}\nhint: give two numbers, e.g. uniform(0, 1)"
+            )
     if not lower < upper:
-        raise ValueError(f"the lower bound must be below the upper one, got {lower} and {upper}")
+        raise ValueError(
+            f"the lower bound must be below the upper one, got {lower} and {upper}"
+            "\nhint: exchange or widen the bounds"
+        )
     if log and not lower > 0:
-        raise ValueError(f"the lower bound of a logarithmic domain must be positive, got {lower}")
+        raise ValueError(
+            f"the lower bound of a logarithmic domain must be positive, got {lower}"
+            "\nhint: use a linear domain where 0 or less may come out"
+        )
     if step is not None and not step > 0:
-        raise ValueError(f"the step must be positive, got {step}")
+        raise ValueError(f"the step must be positive, got {step}\nhint: give the distance between two values")
 
 
 def uniform(lower: float, upper: float) -> Float:
@@ -226,7 +234,7 @@ def choice(categories: Sequence[Any]) -> Choice:
     """One of some values."""
     values = _listed("choice", categories)
     if not values:
-        raise ValueError("there is nothing to choose from")
+        raise ValueError("there is nothing to choose from\nhint: give at least one value")
     return Choice(values)
 
 
@@ -236,7 +244,10 @@ def sample_from(func: Callable[[Any], Any]) -> SampleFrom:
     `lambda spec: spec.config.layers * 32` means the same.
     """
     if not callable(func):
-        raise TypeError(f"`sample_from` takes a function, got {func!r}")
+        raise TypeError(
+            f"`sample_from` takes a function, got {func!r}"
+            "\nhint: for example sample_from(lambda config: 2 * config.a)"
+        )
     return SampleFrom(func)
 
 
@@ -244,7 +255,7 @@ def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
     """Each of some values: every combination of all grids is tried `num_samples` times."""
     found = _listed("grid_search", values)
     if not found:
-        raise ValueError("a grid without values gives no trials")
+        raise ValueError("a grid without values gives no trials\nhint: give at least one value")
     return {GRID: found}
 
 
@@ -320,5 +331,8 @@ def resolve(config: dict[Any, Any], later: list[tuple[Path, SampleFrom]]) -> Non
                 reason = error
         if len(waiting) == len(later):
             names = ", ".join("/".join(map(str, path)) for path, _ in waiting)
-            raise ValueError(f"the functions of `sample_from` for {names} read what is not there: {reason!r}")
+            raise ValueError(
+                f"the functions of `sample_from` for {names} read what is not there: {reason!r}"
+                "\nhint: let them read only keys of the search space, without a circle"
+            )
         later = waiting

@@ -66,15 +66,23 @@ class Trainable:
 
     def step(self) -> dict[str, Any]:
         """One iteration; gives its metrics."""
-        raise NotImplementedError(f"{type(self).__name__} has no method `step`")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method `step`\nhint: define it: it returns a dict of metrics"
+        )
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
         """Writes files into the folder, or returns a dictionary."""
-        raise NotImplementedError(f"{type(self).__name__} has no method `save_checkpoint`")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method `save_checkpoint`"
+            "\nhint: define it, or leave out `checkpoint_frequency`"
+        )
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Reads what `save_checkpoint` has saved."""
-        raise NotImplementedError(f"{type(self).__name__} has no method `load_checkpoint`")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method `load_checkpoint`"
+            "\nhint: define it: it takes what `save_checkpoint` returned"
+        )
 
     def cleanup(self) -> None:
         """Called once, at the end."""
@@ -137,7 +145,10 @@ def as_prepared(trainable: Any) -> Prepared:
             "hint: def train(config): ... tune.report({'loss': 0.1})"
         )
     if isinstance(trainable, type) and not issubclass(trainable, Trainable):
-        raise TypeError(f"the class {trainable.__name__} must be a subclass of `aktis.tune.Trainable`")
+        raise TypeError(
+            f"the class {trainable.__name__} must be a subclass of `aktis.tune.Trainable`"
+            "\nhint: derive it from Trainable, or give a function"
+        )
     return Prepared(trainable)
 
 
@@ -154,7 +165,10 @@ def as_amounts(resources: Any) -> dict[str, float]:
     renamed: dict[str, float] = {}
     for name, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
-            raise ValueError(f"the amount of {name!r} must be a number >= 0, got {amount!r}")
+            raise ValueError(
+                f"the amount of {name!r} must be a number >= 0, got {amount!r}"
+                '\nhint: for example {"cpu": 2}'
+            )
         renamed[{"cpu": "CPU", "gpu": "GPU"}.get(str(name), str(name))] = float(amount)
     return renamed
 
@@ -247,7 +261,10 @@ def saved_checkpoint(trainable: Trainable) -> Iterator[Checkpoint]:
     with tempfile.TemporaryDirectory() as folder:
         state = trainable.save_checkpoint(folder)
         if state is not None and not isinstance(state, Mapping | str):
-            raise TypeError(f"`save_checkpoint` must return a dictionary or nothing, got {state!r}")
+            raise TypeError(
+                f"`save_checkpoint` must return a dictionary or nothing, got {state!r}"
+                "\nhint: write into the folder that it is given, or return a dict"
+            )
         content = {"state": state if isinstance(state, Mapping) else None, "iteration": trainable.iteration}
         with open(os.path.join(folder, STATE), "wb") as file:
             cloudpickle.dump(content, file)

@@ -49,13 +49,19 @@ class TuneConfig:
         if self.max_concurrent_trials:
             check_count("max_concurrent_trials", self.max_concurrent_trials, 1)
         if self.time_budget_s is not None and not self.time_budget_s > 0:
-            raise ValueError(f"`time_budget_s` must be positive, got {self.time_budget_s}")
+            raise ValueError(
+                f"`time_budget_s` must be positive, got {self.time_budget_s}"
+                "\nhint: give seconds, e.g. time_budget_s=600"
+            )
         for name, value, kind in (
             ("search_alg", self.search_alg, Searcher),
             ("scheduler", self.scheduler, TrialScheduler),
         ):
             if value is not None and not isinstance(value, kind):
-                raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}")
+                raise TypeError(
+                    f"`{name}` must be a {kind.__name__}, got {value!r}"
+                    "\nhint: make one by its constructor, or leave the argument out"
+                )
 
 
 class Tuner:
@@ -90,7 +96,10 @@ class Tuner:
             ("run_config", run_config, RunConfig),
         ):
             if value is not None and not isinstance(value, kind):
-                raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}")
+                raise TypeError(
+                    f"`{name}` must be a {kind.__name__}, got {value!r}"
+                    "\nhint: make one by its constructor, or leave the argument out"
+                )
         self._space = dict(param_space or {})
         self._settings = tune_config or TuneConfig()
         self._run_config = run_config or RunConfig()
@@ -130,7 +139,10 @@ class Tuner:
         with open(os.path.join(folder, STATE), "rb") as file:
             state = cloudpickle.load(file)
         if state.get("version") != VERSION:
-            raise TuneError(f"the experiment in {folder} has version {state.get('version')!r}, not {VERSION}")
+            raise TuneError(
+                f"the experiment in {folder} has version {state.get('version')!r}, not {VERSION}"
+                "\nhint: restore it by the version of Aktis that wrote it"
+            )
         tuner = cls(
             trainable,
             param_space=state["space"],
@@ -253,5 +265,8 @@ def run(
     )
     grid = tuner.fit()
     if raise_on_failed_trial and grid.num_errors:
-        raise TuneError(f"{grid.num_errors} of {len(grid)} trials failed; the first: {grid.errors[0]}")
+        raise TuneError(
+            f"{grid.num_errors} of {len(grid)} trials failed; the first: {grid.errors[0]}"
+            "\nhint: `results.errors` has all; each trial's folder has its output"
+        )
     return ExperimentAnalysis(list(grid), grid.experiment_path, metric, mode)

@@ -45,7 +45,10 @@ def prepare_model(
     run with one worker wraps nothing.
     """
     if parallel_strategy not in ("ddp", "fsdp", None):
-        raise ValueError(f'`parallel_strategy` must be "ddp", "fsdp" or None, got {parallel_strategy!r}')
+        raise ValueError(
+            f'`parallel_strategy` must be "ddp", "fsdp" or None, got {parallel_strategy!r}'
+            "\nhint: None trains each worker's model by itself"
+        )
     options = dict(parallel_strategy_kwargs or {})
     device = get_device() if move_to_device is True else move_to_device
     if device is not False and device is not None:
@@ -86,7 +89,10 @@ def prepare_data_loader(
     )
 
     if not isinstance(data_loader, DataLoader):
-        raise TypeError(f"`data_loader` must be a torch DataLoader, got {type(data_loader).__name__}")
+        raise TypeError(
+            f"`data_loader` must be a torch DataLoader, got {type(data_loader).__name__}"
+            "\nhint: wrap a dataset by torch.utils.data.DataLoader"
+        )
     context = session.get_context()
     if (
         context.get_world_size() > 1

@@ -34,9 +34,15 @@ class ASHAScheduler(TrialScheduler):
         super().__init__(time_attr, metric, mode)
         check_count("brackets", brackets, 1)
         if not 0 < grace_period <= max_t:
-            raise ValueError(f"`grace_period` must be in (0, max_t = {max_t}], got {grace_period}")
+            raise ValueError(
+                f"`grace_period` must be in (0, max_t = {max_t}], got {grace_period}"
+                "\nhint: a trial reports at least `grace_period` times before it may be stopped"
+            )
         if not reduction_factor > 1:
-            raise ValueError(f"`reduction_factor` must be more than 1, got {reduction_factor}")
+            raise ValueError(
+                f"`reduction_factor` must be more than 1, got {reduction_factor}"
+                "\nhint: 4 keeps a quarter of the trials at each rung"
+            )
         self.max_t = max_t
         self.factor = reduction_factor
         self.stop_last_trials = stop_last_trials

@@ -47,13 +47,25 @@ class PopulationBasedTraining(TrialScheduler):
     ) -> None:
         super().__init__(time_attr, metric, mode)
         if not perturbation_interval > 0:
-            raise ValueError(f"`perturbation_interval` must be positive, got {perturbation_interval}")
+            raise ValueError(
+                f"`perturbation_interval` must be positive, got {perturbation_interval}"
+                "\nhint: give the reports between two perturbations"
+            )
         if not 0 <= quantile_fraction <= 0.5:
-            raise ValueError(f"`quantile_fraction` must be in [0, 0.5], got {quantile_fraction}")
+            raise ValueError(
+                f"`quantile_fraction` must be in [0, 0.5], got {quantile_fraction}"
+                "\nhint: 0.25 lets the worst quarter copy the best one"
+            )
         if not 0 <= resample_probability <= 1:
-            raise ValueError(f"`resample_probability` must be in [0, 1], got {resample_probability}")
+            raise ValueError(
+                f"`resample_probability` must be in [0, 1], got {resample_probability}"
+                "\nhint: 0.25 draws a quarter of the values anew"
+            )
         if not hyperparam_mutations and custom_explore_fn is None:
-            raise ValueError("population based training needs `hyperparam_mutations` or `custom_explore_fn`")
+            raise ValueError(
+                "population based training needs `hyperparam_mutations` or `custom_explore_fn`"
+                '\nhint: for example hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1)}'
+            )
         self.interval = perturbation_interval
         self.burn_in = burn_in_period
         self.mutations = dict(hyperparam_mutations or {})
