@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aktis import exceptions
 from aktis._actor import ActorClass, ActorHandle, ActorMethod, exit_actor, get_actor, method
+from aktis._checkpoint import checkpoint
 from aktis._decorators import remote
 from aktis._engine import ObjectRef, native
 from aktis._generator import DynamicObjectRefGenerator, ObjectRefGenerator
@@ -73,6 +74,7 @@ __all__ = [
     "actor",
     "available_resources",
     "cancel",
+    "checkpoint",
     "cluster_resources",
     "collective",
     "exceptions",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, NoReturn, TypeVar
 
-from aktis import _options, _runtime_env, _signature
+from aktis import _checkpoint, _options, _runtime_env, _signature
 from aktis._description import METHOD_OPTIONS, Description, describe, traits
 from aktis._engine import ActorCaller, Export, Signature, native
 from aktis._handle import ActorHandle, ActorMethod, handle_again, signature
@@ -151,6 +151,7 @@ class ActorClass(Generic[C]):
             group=group,
             strategy=_options.placement(options, fall_back=True),
             priority=options.get("priority", 0),
+            checkpoint=_checkpoint.wanted(self._class, options, shared.description.is_async),
         )
 
     def _with_groups(self) -> "ActorClass[C]":

@@ -43,7 +43,8 @@ class ActorHandle(Generic[C]):
             if name not in EVERY_ACTORS:
                 raise AttributeError(_missing(name, description))
             function = EVERY_ACTORS[name]
-            known = Method(name, tuple(_signature.parameters(function, name, 1)), False, False, {})
+            options = {"read_only": True} if name.endswith("_ready__") else {}
+            known = Method(name, tuple(_signature.parameters(function, name, 1)), False, False, options)
         made = ActorMethod(self.__dict__["_actor"], description, known, known.options)
         self.__dict__[name] = made
         return made
@@ -106,6 +107,7 @@ class ActorMethod:
             is_async=description.is_async,
             deadline=options.get("deadline"),
             shown=options.get("name", ""),
+            read_only=options.get("read_only", False),
         )
         if description.max_pending_calls > 0 and returns > 0:
             caller = _limited(caller, actor.binary(), description.max_pending_calls)

@@ -163,6 +163,20 @@ def class_method(instance: Any, name: str, found: Any) -> Any:
     return found
 
 
+def save(instance: Any) -> bytes:
+    """The state of the actor of this process, for a checkpoint."""
+    from aktis import _checkpoint
+
+    return _checkpoint.save(instance)
+
+
+def restore(cls: Any, saved: bytes) -> Any:
+    """The instance that the actor of this process is, made of a checkpoint."""
+    from aktis import _checkpoint
+
+    return _checkpoint.restore(cls, saved)
+
+
 def construct(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """The instance that the actor of this process is."""
     from aktis import _worker

@@ -255,7 +255,9 @@ class ActorCaller:
         group: tuple[bytes, int] | None,
         strategy: Strategy,
         priority: int = 0,
-    ) -> None: ...
+        checkpoint: tuple[int, int, str] | None = None,
+    ) -> None:
+        """`checkpoint` is the number of calls, the milliseconds, and the directory."""
     def __call__(self, *args: Any, **kwargs: Any) -> Actor: ...
 
 @final
@@ -279,6 +281,7 @@ class MethodCaller:
         is_async: bool = False,
         deadline: float | None = None,
         shown: str = "",
+        read_only: bool = False,
     ) -> None:
         """`shown` is what people call its calls, if not by the class and the method."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -317,6 +320,7 @@ def running_function() -> Any:
 def is_cancelled() -> bool: ...
 def is_interrupted() -> bool: ...
 def exit_actor() -> None: ...
+def checkpoint() -> None: ...
 
 # --- failures ---------------------------------------------------------------------------------
 

@@ -264,6 +264,25 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def checkpoint_interval(name: str, value: Any) -> tuple[int, int]:
+    """When an actor takes a checkpoint: after how many calls, and after how many milliseconds."""
+    from aktis import _checkpoint
+
+    return value if isinstance(value, tuple) else _checkpoint.interval(name, value)
+
+
+def directory(name: str, value: Any) -> str:
+    """An absolute path of a directory."""
+    import os
+
+    if not isinstance(value, (str, os.PathLike)):
+        raise _type_error(name, value, "a path")
+    path = os.fspath(value)
+    if not isinstance(path, str) or not os.path.isabs(path):
+        raise ValueError(f"the option {name!r} must be an absolute path, but is {value!r}")
+    return path
+
+
 def anything(name: str, value: Any) -> Any:
     """What Ray has and Aktis does not need."""
     return value
@@ -312,7 +331,8 @@ ACTOR: dict[str, Checker] = {
     "namespace": short_text,
     "lifetime": lifetime,
     "get_if_exists": flag,
-    "checkpoint": whole(1),
+    "checkpoint": checkpoint_interval,
+    "checkpoint_directory": directory,
     "allow_out_of_order_execution": flag,
 }
 

@@ -68,7 +68,6 @@ _instance: Callable[[], Any] | None = None
 
 def construct(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The instance that the actor of this process is; its constructor may be a coroutine."""
-    global _instance
     if inspect_async(cls.__init__):
         from aktis import _async
 
@@ -76,6 +75,12 @@ def construct(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _async.run_first(made.__init__(*args, **kwargs))
     else:
         made = cls(*args, **kwargs)
+    return set_instance(made)
+
+
+def set_instance(made: Any) -> Any:
+    """Says which instance the actor of this process is."""
+    global _instance
     try:
         import weakref
 

@@ -40,6 +40,11 @@ impl SpillSpace {
         Self { directory, closing, file }
     }
 
+    /// Where the file lies.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory.clone()
+    }
+
     /// The file, if all processes can be given it.
     pub(crate) fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.file.as_ref().map(|file| file.descriptor())

@@ -383,6 +383,7 @@ impl Host {
         if let Some(thread) = thread.take() {
             let _ = thread.join();
         }
+        self.shared.shell.lock().close_checkpoints();
     }
 }
 

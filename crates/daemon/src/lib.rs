@@ -16,6 +16,7 @@ pub mod admin_wire;
 mod arguments;
 pub mod attach;
 mod bell;
+mod checkpoints;
 mod delivery;
 mod demand;
 pub mod directory;

@@ -11,6 +11,7 @@ mod guests;
 pub(crate) use guests::{Arrival, GuestProcess, TemplateNews};
 
 use crate::bell::Bell;
+use crate::checkpoints::CheckpointSpace;
 use crate::delivery::Delivery;
 use crate::demand::Demand;
 use crate::disk::{Disk, DiskOrder, SpillSpace};
@@ -59,6 +60,7 @@ pub(crate) struct Shell {
     began: Instant,
     control: Arc<Control>,
     arena: Arc<Arena>,
+    checkpoints: CheckpointSpace,
     inbox: Inbox,
     peers: BTreeMap<ProcessSlot, Peer>,
     /// Places that are in this very process, and what takes the node's messages to them.
@@ -147,6 +149,7 @@ impl Shell {
             demand: Demand::default(),
             measured: Measured::default(),
             usual: Usual::default(),
+            checkpoints: CheckpointSpace::new(spill.directory(), &format!("{:016x}", session.0)),
             disk: Disk::new(arena.clone(), spill, bell),
             populator: Populator::new(arena.clone()),
             spawn_orders: VecDeque::new(),
@@ -381,6 +384,11 @@ impl Shell {
         self.disk.close()
     }
 
+    /// Removes the checkpoints of this node's actors. No worker runs any more.
+    pub(crate) fn close_checkpoints(&mut self) {
+        self.checkpoints.close();
+    }
+
     /// Ends the background population of pages.
     pub(crate) fn close_populator(&self) {
         self.populator.close();
@@ -491,6 +499,7 @@ impl Shell {
             | NodeEffect::ChangeTables { .. }
             | NodeEffect::SeekRecord { .. }
             | NodeEffect::AskKey { .. } => self.hand_up(effect),
+            NodeEffect::ForgetCheckpoint { actor, directory } => self.checkpoints.forget(actor, &directory),
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }
@@ -558,7 +567,7 @@ impl Shell {
     }
 
     /// The answer, or a refusal if what it promises could not be made.
-    fn corrected(&self, to: ProcessSlot, message: FromNode) -> FromNode {
+    fn corrected(&mut self, to: ProcessSlot, message: FromNode) -> FromNode {
         match message {
             FromNode::LaneOpened { request, lane: Ok(lane) } => {
                 let refused = self.refused_lanes.iter().find(|(refused, _)| *refused == lane);
@@ -575,6 +584,17 @@ impl Shell {
             FromNode::StateTold { request, rows: StateRows::Objects(mut rows), left_out } => {
                 rows.iter_mut().for_each(|row| row.pinned = self.arena.is_pinned(row.entry));
                 FromNode::StateTold { request, rows: StateRows::Objects(rows), left_out }
+            }
+            FromNode::HostActor { mut spec, incarnation, gpus } => {
+                if let Some(log) = &mut spec.log
+                    && log.directory.is_empty()
+                    && !self.control.is_elsewhere(to)
+                {
+                    // The actor says so, if there is no directory.
+                    let directory = self.checkpoints.directory().unwrap_or_default();
+                    log.directory = directory.to_string_lossy().into_owned();
+                }
+                FromNode::HostActor { spec, incarnation, gpus }
             }
             FromNode::ChannelOpened { request, to: receiver, open } => {
                 let open = open && !self.refused_channels.contains(&(to, receiver));

@@ -64,10 +64,15 @@ impl Method {
     ) -> (TokenStream, TokenStream) {
         let (exclusive, runner, conditions) = (self.exclusive, self.runner(), &self.conditions);
         let variant = if self.is_async { quote!(AsyncMethod) } else { quote!(Method) };
+        // A method with `&self` leaves its actor as it is.
+        let read_only = (!self.is_async).then(|| {
+            let read_only = !self.exclusive;
+            quote!(read_only: #read_only,)
+        });
         let turbofish = combination.turbofish();
         let run = quote_spanned!(combination.span()=> #runner #turbofish);
         let body = quote! {
-            ::aktis::__private::FunctionBody::#variant { exclusive: #exclusive, run: #run }
+            ::aktis::__private::FunctionBody::#variant { exclusive: #exclusive, #read_only run: #run }
         };
         let (path, item) = (actor.path(combination, &self.signature), self.item());
         let registered = self.signature.registered(&path, &item, &body);

@@ -1,5 +1,6 @@
 //! Actors, as nodes speak of them.
 
+use crate::actor_log::LogSpec;
 use crate::failure::Failure;
 use crate::groups::GroupPlace;
 use crate::ids::{ActorId, FunctionId, ProcessSlot, ProgramId};
@@ -18,6 +19,8 @@ pub enum ActorPlace {
         process: ProcessSlot,
         /// 0 for the first life.
         incarnation: u32,
+        /// Whether it remembers its state and its calls: after a restart, callers send unanswered calls again.
+        remembers: bool,
     },
     /// Gone for good.
     Dead(Failure),
@@ -69,6 +72,8 @@ pub struct ActorSpec {
     pub looped: bool,
     /// What its creator wants those to know who find it by its name.
     pub details: Vec<u8>,
+    /// How it remembers its state over restarts; without it, a restart begins with the constructor.
+    pub log: Option<LogSpec>,
     /// What the node that it lives on needs to have it in its own care one day.
     pub estate: Option<Box<Estate>>,
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O or decides anything; all other crates speak in these words.
 
+pub mod actor_log;
 pub mod actors;
 pub mod admin;
 pub mod control;

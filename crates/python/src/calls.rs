@@ -8,6 +8,7 @@ use crate::strategy::Wanted;
 use crate::stream::Stream;
 use crate::worker;
 use crate::{codec, failure, fetched, retired, session};
+use aktis_protocol::actor_log::LogSpec;
 use aktis_protocol::{Amount, FunctionId, GroupId, GroupPlace, ObjectId, Resources, Shape, limits};
 use aktis_runtime::{ActorOptions, Arguments, CallOptions, Encoded, Handle, Runtime, TaskOptions};
 use parking_lot::Mutex;
@@ -493,7 +494,7 @@ impl ActorCaller {
     #[new]
     #[pyo3(signature = (export, signature, *, type_name, name, details, resources, placement, environment, detached,
                         max_restarts, max_task_retries, max_concurrency, concurrency_groups, is_async, group,
-                        strategy, priority=0))]
+                        strategy, priority=0, checkpoint=None))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         export: Py<Export>,
@@ -513,7 +514,14 @@ impl ActorCaller {
         group: Option<(Vec<u8>, i64)>,
         strategy: Wanted,
         priority: i32,
+        checkpoint: Option<(u32, u64, String)>,
     ) -> PyResult<Self> {
+        let log = checkpoint.map(|(every_calls, every_milliseconds, directory)| LogSpec {
+            every_calls,
+            every_milliseconds,
+            directory,
+            started: false,
+        });
         let group = group.map(group_place).transpose()?;
         let resources = resources_from(resources)?;
         let assigned = head::assigned_text(&resources, group);
@@ -542,6 +550,7 @@ impl ActorCaller {
             concurrency: max_concurrency,
             groups,
             looped: is_async,
+            log,
         };
         Ok(Self { export, signature, options, assigned })
     }
@@ -587,13 +596,16 @@ pub(crate) struct MethodCaller {
     is_async: bool,
     /// What people call its calls, if not by the class and the method.
     shown: String,
+    /// Whether its calls leave the actor as it is.
+    read_only: bool,
 }
 
 #[pymethods]
 impl MethodCaller {
     #[new]
     #[pyo3(signature = (actor, method, signature, *, name, num_returns, max_task_retries, retry_exceptions,
-                        concurrency_group, stream_ahead, is_async=false, deadline=None, shown=String::new()))]
+                        concurrency_group, stream_ahead, is_async=false, deadline=None, shown=String::new(),
+                        read_only=false))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn new(
         actor: Py<Actor>,
@@ -608,6 +620,7 @@ impl MethodCaller {
         is_async: bool,
         deadline: Option<f64>,
         shown: String,
+        read_only: bool,
     ) -> PyResult<Self> {
         let options = CallOptions {
             group: concurrency_group.as_deref().map_or(0, group_number),
@@ -629,6 +642,7 @@ impl MethodCaller {
             retry: Retry::new(retry_exceptions)?,
             is_async,
             shown,
+            read_only,
         })
     }
 
@@ -655,7 +669,11 @@ impl MethodCaller {
         push_arguments(&mut arguments, &runtime, args, kwargs)?;
         let called = match self.returns {
             Returned::None | Returned::One | Returned::Dynamic => {
-                let method = if self.is_async { &worker::ASYNC_METHOD } else { &worker::METHOD };
+                let method = match (self.is_async, self.read_only) {
+                    (true, _) => &worker::ASYNC_METHOD,
+                    (false, true) => &worker::READ_ONLY_METHOD,
+                    (false, false) => &worker::METHOD,
+                };
                 actor.call(method, &self.options, arguments).map(Given::One)
             }
             Returned::Several(count) => actor

@@ -27,6 +27,8 @@ pub(crate) struct Hooks {
     pub(crate) exits: Py<PyAny>,
     pub(crate) class_method: Py<PyAny>,
     pub(crate) construct: Py<PyAny>,
+    pub(crate) save: Py<PyAny>,
+    pub(crate) restore: Py<PyAny>,
     pub(crate) leave_process: Py<PyAny>,
 }
 
@@ -60,6 +62,8 @@ pub(crate) fn set_hooks(hooks: &Bound<'_, PyAny>) -> PyResult<()> {
         exits: named("exits")?,
         class_method: named("class_method")?,
         construct: named("construct")?,
+        save: named("save")?,
+        restore: named("restore")?,
         leave_process: named("leave_process")?,
     };
     let _ = HOOKS.set(hooks.py(), found);

@@ -10,6 +10,7 @@ mod actor;
 mod buffer;
 mod callbacks;
 mod calls;
+mod checkpoint;
 mod codec;
 mod collective;
 mod command;
@@ -44,6 +45,8 @@ mod _native {
     use crate::callbacks::{next_callbacks, report_unraisable};
     #[pymodule_export]
     use crate::calls::{ActorCaller, Export, MethodCaller, Signature, TaskCaller};
+    #[pymodule_export]
+    use crate::checkpoint::checkpoint;
     #[pymodule_export]
     use crate::collective::{CollectiveFailure, CollectiveGroup, CollectiveSeat};
     #[pymodule_export]

@@ -42,7 +42,10 @@ functions! {
     /// The constructor of an actor.
     ACTOR = "aktis.actor", FunctionBody::Constructor(construct);
     /// A method with one return value.
-    METHOD = "aktis.method", FunctionBody::Method { exclusive: false, run: run_method };
+    METHOD = "aktis.method", FunctionBody::Method { exclusive: false, read_only: false, run: run_method };
+    /// A method with one return value that leaves its actor as it is.
+    READ_ONLY_METHOD = "aktis.read-only method",
+        FunctionBody::Method { exclusive: false, read_only: true, run: run_method };
     /// A method with several return values.
     SEVERAL_METHOD = "aktis.method with several returns", FunctionBody::SeveralMethod(run_several_method);
     /// A method that gives items one after another.
@@ -275,12 +278,17 @@ fn spans(head: &Head<'_>) -> bool {
 static ACTOR_CLASS: OnceLock<Box<str>> = OnceLock::new();
 
 /// An actor in this process.
-struct PythonActor {
-    instance: Py<PyAny>,
+pub(crate) struct PythonActor {
+    pub(crate) instance: Py<PyAny>,
     class: Box<str>,
 }
 
 fn construct(call: &mut Call) -> Result<ActorState, Failure> {
+    construct_with(call, None)
+}
+
+/// Constructs an actor, or makes it of what was saved of it.
+pub(crate) fn construct_with(call: &mut Call, saved: Option<&[u8]>) -> Result<ActorState, Failure> {
     let runtime = current()?;
     with_head(call, |head, call| {
         Python::attach(|py| {
@@ -294,8 +302,10 @@ fn construct(call: &mut Call) -> Result<ActorState, Failure> {
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, true).map_err(failed)?;
             let class = loaded.object.bind(py);
-            let made = hooks::get(py)
-                .and_then(|hooks| hooks.construct.call1(py, (class, prepared.args, prepared.kwargs)));
+            let made = hooks::get(py).and_then(|hooks| match saved {
+                Some(saved) => hooks.restore.call1(py, (class, PyBytes::new(py, saved))),
+                None => hooks.construct.call1(py, (class, prepared.args, prepared.kwargs)),
+            });
             let instance = match made {
                 Ok(instance) => instance.into_bound(py),
                 Err(error) => {
@@ -335,7 +345,7 @@ pub(crate) fn end_if_exit(py: Python<'_>, error: &PyErr) {
     }
 }
 
-fn python_actor(state: &ActorState) -> Result<&PythonActor, Failure> {
+pub(crate) fn python_actor(state: &ActorState) -> Result<&PythonActor, Failure> {
     state.downcast_ref().ok_or_else(|| Failure::new(FailureKind::UnknownFunction, "it is not a Python actor"))
 }
 

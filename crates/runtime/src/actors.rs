@@ -135,6 +135,7 @@ impl Inner {
             placement: options.placement.clone(),
             environment: options.environment.clone(),
             details: options.details.clone(),
+            log: options.log.clone(),
             estate: None,
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
@@ -555,7 +556,8 @@ impl Inner {
             _ => None,
         };
         match place {
-            ActorPlace::Alive { process, .. } => {
+            ActorPlace::Alive { process, remembers, .. } => {
+                shell.machine.set_remembers(index, remembers);
                 if process != self.me {
                     self.want_channel_later(process, &mut later.messages);
                 }
@@ -607,7 +609,9 @@ impl Inner {
         let shell = self.submitter.lock();
         let place = match shell.machine.actor_place(actor.index) {
             Place::Pending => ActorPlace::Pending(String::new()),
-            Place::Alive(process) => ActorPlace::Alive { process: *process, incarnation: 0 },
+            Place::Alive(process) => {
+                ActorPlace::Alive { process: *process, incarnation: 0, remembers: false }
+            }
             Place::Dead(failure) => ActorPlace::Dead((**failure).clone()),
         };
         drop(shell);

@@ -45,6 +45,7 @@ pub use decode::{decode, decode_in};
 pub use encoded::Encoded;
 pub use mark::note_cast_from;
 pub use raw::RawValue;
+pub(crate) use reader::are_self_contained;
 pub use reader::{ArgumentReader, RawArgument};
 pub use short::{SHORT_BYTES_MAX, ShortBytes};
 pub(crate) use table::inside;

@@ -1,6 +1,7 @@
 //! How to start a session, run a task, and create an actor.
 
 use aktis_daemon::{OutputOptions, WorkerProgram};
+use aktis_protocol::actor_log::LogSpec;
 use aktis_protocol::{Amount, GroupPlace, Labels, Resources, Shape, Strategy, limits, resources};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,6 +87,8 @@ pub struct ActorOptions {
     pub looped: bool,
     /// How many calls may run at once; 1 unless the actor is asynchronous or says otherwise.
     pub concurrency: u32,
+    /// How it remembers its state over restarts, if it does.
+    pub log: Option<LogSpec>,
 }
 
 impl ActorOptions {

@@ -31,6 +31,8 @@ pub enum FunctionBody {
     Method {
         /// Whether nothing else may run in the actor meanwhile.
         exclusive: bool,
+        /// Whether it leaves the actor as it is: then an actor with checkpoints does not log it.
+        read_only: bool,
         /// The code.
         run: fn(&mut Call, &ActorState) -> Result<Encoded, Failure>,
     },
@@ -49,6 +51,22 @@ pub enum FunctionBody {
 
 /// The future of an asynchronous method.
 pub type AsyncReturn = Pin<Box<dyn Future<Output = Result<Encoded, Failure>> + Send>>;
+
+/// How the state of an actor becomes the bytes of a checkpoint, and comes back.
+pub struct Remembered {
+    /// The actor's constructor.
+    pub constructor: FunctionId,
+    /// Writes the state.
+    pub save: fn(&ActorState) -> Result<Vec<u8>, Failure>,
+    /// Makes the actor of a state. The call is that of the constructor.
+    pub restore: fn(&mut Call, &[u8]) -> Result<ActorState, Failure>,
+    /// Whether two encoded values are the same for people.
+    pub same: fn(&[u8], &[u8]) -> bool,
+}
+
+/// All actors of this program that can have checkpoints.
+#[linkme::distributed_slice]
+pub static REMEMBERED: [Remembered];
 
 /// A function that can be called remotely.
 pub struct Function {
@@ -126,6 +144,11 @@ static BY_ID: LazyLock<HashMap<FunctionId, &'static Function, foldhash::fast::Fi
 /// The function of this program with this id.
 pub fn find(id: FunctionId) -> Option<&'static Function> {
     BY_ID.get(&id).copied()
+}
+
+/// How actors with this constructor are saved, if they can be.
+pub(crate) fn remembered(constructor: FunctionId) -> Option<&'static Remembered> {
+    REMEMBERED.iter().find(|remembered| remembered.constructor == constructor)
 }
 
 /// Says which two functions share an id, if two do: then neither can be called safely.

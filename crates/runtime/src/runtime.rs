@@ -552,6 +552,19 @@ impl Runtime {
         TaskContext::exit_actor()
     }
 
+    /// Has the actor that is running this take a checkpoint when the current call is over, before it is answered.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        let outside = "checkpoint() was called outside an actor with checkpoints\nhint: call it in a method of an actor \
+                       that was created with the option `checkpoint`";
+        let remembers =
+            |actor| self.0.executor.as_ref().is_some_and(|executor| executor.hosted.remembers(actor));
+        if !TaskContext::current_actor().is_some_and(remembers) {
+            return Err(Error::Invalid(outside.to_owned()));
+        }
+        TaskContext::save_actor();
+        Ok(())
+    }
+
     /// Numbers about this process: tasks that are not finished, tasks on record, bytes of lineage, alarms.
     pub fn statistics(&self) -> Statistics {
         // Nobody who waits may have taken in the answers of tasks whose references were dropped.

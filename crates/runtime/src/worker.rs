@@ -14,6 +14,7 @@ mod mailbox;
 mod nested;
 mod orphans;
 mod pace;
+mod remembering;
 mod reply;
 pub(crate) mod run;
 mod runner;

@@ -349,7 +349,7 @@ impl World {
                 | NodeEffect::ChangeTables { .. }
                 | NodeEffect::SeekRecord { .. }
                 | NodeEffect::AskKey { .. } => unreachable!("this node is the only one"),
-                NodeEffect::FreeSpilled { .. } => {}
+                NodeEffect::FreeSpilled { .. } | NodeEffect::ForgetCheckpoint { .. } => {}
             }
         }
     }

@@ -93,6 +93,7 @@ impl ControlClient {
             | NodeEffect::Spill { .. }
             | NodeEffect::Reserve { .. }
             | NodeEffect::Restore { .. }
+            | NodeEffect::ForgetCheckpoint { .. }
             | NodeEffect::FreeSpilled { .. } => unreachable!("the node carries it out itself"),
         })
     }

@@ -179,11 +179,12 @@ impl<P> Record<P> {
     }
 
     /// Its worker is lost: it can be sent again, and owes all its returns again; false if no retry is left.
-    fn try_again(&mut self) -> bool {
-        if self.retries == 0 {
+    /// One that is `free` uses no retry.
+    fn try_again(&mut self, free: bool) -> bool {
+        if self.retries == 0 && !free {
             return false;
         }
-        self.retries -= u32::from(self.retries != limits::FOR_EVER);
+        self.retries -= u32::from(!free && self.retries != limits::FOR_EVER);
         self.attempt += 1;
         self.returns_missing = self.returns;
         self.stage = Stage::Queued;
@@ -442,7 +443,7 @@ impl<P> Submitter<P> {
             record.stage = Stage::Queued;
             return self.lanes.queue(lane).push_front(key);
         };
-        if record.try_again() {
+        if record.try_again(false) {
             match self.config.rests {
                 true => rest(record, key, out),
                 false => self.lanes.queue(lane).push_front(key),
@@ -459,7 +460,7 @@ impl<P> Submitter<P> {
     pub fn on_attempt_failed(&mut self, key: TaskKey, out: &mut Out<P>) -> bool {
         let Some(record) = self.tasks.get_mut(key) else { return false };
         let was_taken = record.stage == Stage::Taken;
-        if !(was_taken || matches!(record.stage, Stage::Sent { .. })) || !record.try_again() {
+        if !(was_taken || matches!(record.stage, Stage::Sent { .. })) || !record.try_again(false) {
             return false;
         }
         match record.route {

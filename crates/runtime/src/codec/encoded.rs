@@ -87,6 +87,11 @@ impl Encoded {
         Self { bytes, attachments: Some(Box::new(Attachments { buffers, handles, actors })) }
     }
 
+    /// A value that was encoded before, and holds no references.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self { bytes: bytes.into(), attachments: None }
+    }
+
     pub(super) fn from_parts(bytes: ShortBytes, attachments: Option<Box<Attachments>>) -> Self {
         Self { bytes, attachments }
     }

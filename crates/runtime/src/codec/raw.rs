@@ -41,6 +41,11 @@ impl<'a> RawValue<'a> {
         self.table.map_or(0, |table| table.objects)
     }
 
+    /// How many handles of actors there are.
+    pub fn actors(&self) -> u32 {
+        self.table.map_or(0, |table| table.actors)
+    }
+
     /// The object that reference number `index` refers to.
     pub fn object(&self, index: u32) -> Option<ObjectId> {
         self.table?.object(self.value.bytes(), index)

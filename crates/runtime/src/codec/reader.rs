@@ -103,6 +103,19 @@ impl ArgumentReader {
     }
 }
 
+/// Whether arguments mean the same after the object store has changed: none is stored or has references inside.
+pub(crate) fn are_self_contained(bytes: &[u8]) -> bool {
+    let mut position = 0;
+    while let Some(item) = Item::read(bytes, &mut position) {
+        let Item::Value(bytes) = item else { return false };
+        let has_references = |raw: super::raw::RawValue<'_>| raw.objects() > 0 || raw.actors() > 0;
+        if !is_plain(bytes) && Value::inline(bytes).raw().map_or(true, has_references) {
+            return false;
+        }
+    }
+    true
+}
+
 fn needs_runtime(bytes: &[u8]) -> bool {
     let mut position = 0;
     while let Some(item) = Item::read(bytes, &mut position) {

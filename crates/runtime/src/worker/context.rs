@@ -22,6 +22,8 @@ pub(crate) struct TaskContext {
     children: u64,
     pinned: Vec<Arc<Pinned>>,
     exits: bool,
+    /// Whether the call asked for a checkpoint of its actor.
+    saves: bool,
 }
 
 /// A task, and the number of the last thing that it has submitted.
@@ -56,8 +58,21 @@ impl TaskContext {
         let runtime = Arc::as_ptr(runtime);
         // Another attempt may make other things: they must not have the ids of those that the first one made.
         let children = u64::from(attempt) << ATTEMPT_SHIFT;
-        let (name, pinned, exits) = (None, Vec::new(), false);
-        Self { runtime, task, function, name, actor, attempt, gpus, cancelled, children, pinned, exits }
+        let (name, pinned, exits, saves) = (None, Vec::new(), false, false);
+        Self {
+            runtime,
+            task,
+            function,
+            name,
+            actor,
+            attempt,
+            gpus,
+            cancelled,
+            children,
+            pinned,
+            exits,
+            saves,
+        }
     }
 
     /// Makes this the context of the thread; gives what was there before.
@@ -79,6 +94,31 @@ impl TaskContext {
             }
         }
         self.exits
+    }
+
+    /// The call that the thread is running wants a checkpoint of its actor when it is over.
+    pub(crate) fn save_actor() {
+        CURRENT.with_borrow_mut(|current| {
+            if let Some(context) = current {
+                context.saves = true;
+            }
+        });
+    }
+
+    /// The actor that the thread is running a call of.
+    pub(crate) fn current_actor() -> Option<ActorId> {
+        CURRENT.with_borrow(|current| current.as_ref().and_then(|context| context.actor))
+    }
+
+    /// Whether a replay of the call that the thread is running would not do the same: the call was cancelled, has submitted
+    /// something, or has asked for a checkpoint.
+    pub(crate) fn needs_checkpoint() -> bool {
+        CURRENT.with_borrow(|current| {
+            let submitted = |children: u64| children & ((1 << ATTEMPT_SHIFT) - 1) > 0;
+            current.as_ref().is_some_and(|context| {
+                context.saves || submitted(context.children) || context.cancelled.load(Ordering::Relaxed)
+            })
+        })
     }
 
     /// The task that the thread is running has submitted so much before.

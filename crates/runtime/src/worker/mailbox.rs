@@ -14,6 +14,7 @@ use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
 use crate::worker::groups::{Group, State};
 use crate::worker::pace::Pace;
+use crate::worker::remembering::Memory;
 use crate::worker::reply::Answer;
 use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
@@ -46,14 +47,16 @@ const MANY: usize = 256;
 
 /// One actor.
 pub(crate) struct Mailbox {
-    actor: ActorId,
+    pub(super) actor: ActorId,
     /// Which life, if the node manages it.
-    incarnation: Option<u32>,
+    pub(super) incarnation: Option<u32>,
     /// Who made it, if the node does not manage it.
     creator: Option<ProcessSlot>,
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
-    gpus: Arc<[u32]>,
+    pub(super) gpus: Arc<[u32]>,
+    /// Its checkpoints and its log, if it has them.
+    pub(super) memory: Option<Box<Mutex<Memory>>>,
     pub(super) pace: Pace,
     pub(super) inner: Mutex<State>,
 }
@@ -187,6 +190,11 @@ impl Hosted {
         details.as_ref().filter(|(hosted, _)| *hosted == actor).map(|(_, details)| details.clone())
     }
 
+    /// Whether the actor has checkpoints.
+    pub(crate) fn remembers(&self, actor: ActorId) -> bool {
+        self.mailboxes.lock().get(&actor).is_some_and(|mailbox| mailbox.memory.is_some())
+    }
+
     /// Whether no actor lives here.
     pub(crate) fn is_empty(&self) -> bool {
         self.mailboxes.lock().is_empty()
@@ -223,6 +231,8 @@ impl Hosted {
         let mut mailbox = Mailbox::new(spec.actor, Some(incarnation), main, gpus.into());
         mailbox.inner.get_mut().groups =
             spec.groups.iter().map(|&(number, concurrency)| Group::new(number, concurrency)).collect();
+        let memory = |log| Box::new(Mutex::new(Memory::new(spec.actor, log, spec.constructor)));
+        mailbox.memory = spec.log.map(memory);
         let mailbox = Arc::new(mailbox);
         self.mailboxes.lock().insert(spec.actor, mailbox.clone());
         *self.last.lock() = None;
@@ -307,7 +317,7 @@ impl Mailbox {
         };
         let reports = AtomicBool::new(incarnation.is_some());
         let (pace, inner) = (Pace::default(), Mutex::new(state));
-        Self { actor, incarnation, creator: None, reports, gpus, pace, inner }
+        Self { actor, incarnation, creator: None, reports, gpus, memory: None, pace, inner }
     }
 
     fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
@@ -405,10 +415,11 @@ impl Mailbox {
             runner.begin(item.from, item.key);
             let before = context.enter(function.name, Arc::default());
             let mut call = Call::new(ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime));
-            let result = catch(|| start::check().and_then(|()| body(&mut call)));
+            let result = catch(|| start::check().and_then(|()| self.construct_or_restore(&mut call, body)));
             run::end_if_forked(runtime);
             drop(call);
             run::leave(runtime, before);
+            let result = result.and_then(|actor| self.replay(runtime, runner, &actor).map(|()| actor));
             runner.end();
             result
         });
@@ -461,6 +472,11 @@ impl Mailbox {
         {
             return self.call_aside(runtime, executor, item, actor, exclusive);
         }
+        let logs = self.logs(function);
+        if logs && self.answer_again(runtime, &item) {
+            return false;
+        }
+        let logged = logs.then(|| (item.bytes.clone(), actor.clone()));
         let cancelled = runner.begin(item.from, item.key);
         let before = context.enter(function.name, cancelled.clone());
         let reader = ArgumentReader::new(std::mem::take(&mut item.bytes), &runner.runtime);
@@ -480,7 +496,7 @@ impl Mailbox {
         };
         drop(call);
         drop(actor);
-        let outcome = match outcome {
+        let mut outcome = match outcome {
             Ok(outcome) => outcome,
             Err(future) => {
                 let exits = run::leave(runtime, before);
@@ -495,11 +511,22 @@ impl Mailbox {
                 return true;
             }
         };
+        let was_stream = matches!(outcome, Outcome::Stream(Ok(_)));
+        let mut ended = None;
+        if let Some((arguments, actor)) = &logged {
+            ended = self.remember(runtime, &item, function, arguments, actor, &mut outcome);
+        }
         let exits = item.asker().answer(runtime, runner, function.name, before, outcome);
         if runner.end() {
             runtime.cancel_children(item.task, TaskContext::last_children());
         }
-        if exits {
+        if let (Some((_, actor)), None, false) = (&logged, &ended, exits) {
+            ended = self.checkpoint_if_due(runtime, &item, actor, was_stream);
+        }
+        drop(logged);
+        if let Some(failure) = ended {
+            self.end(runtime, executor, failure);
+        } else if exits {
             self.exit(runtime, executor);
         }
         false

@@ -209,7 +209,7 @@ impl Stage {
                 same(line.word(3)?, "dead")?;
                 contains(line.word(4).unwrap_or(""), &failure.message)
             }
-            ActorPlace::Alive { process, incarnation } => {
+            ActorPlace::Alive { process, incarnation, .. } => {
                 same(line.word(3)?, "alive")?;
                 self.expect_host(line, process)?;
                 same_number(line.number("incarnation", u64::from(incarnation))?, u64::from(incarnation))

@@ -96,7 +96,7 @@ fn a_result_that_was_named_before_is_not_let_go_of_by_that_name() {
     let worker = Bridge::new(open_peer(&side.runtime));
     let (actor, inside, from) = (side.actor, side.inside(), worker.runtime().process());
     side.export(&inside);
-    let place = ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 };
+    let place = ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0, remembers: false };
     side.event(LocalEvent::ActorChanged { actor, place });
     for (number, naming) in [(2, Naming::Before), (3, Naming::Meanwhile), (4, Naming::Back)] {
         let (ticket, object) = (Ticket(number), another(number));
@@ -136,7 +136,7 @@ fn what_an_actor_has_stored_for_calls_that_it_did_not_live_to_answer_is_freed() 
     let worker = Bridge::new(open_peer(&side.runtime));
     let (actor, inside) = (side.actor, side.inside());
     side.export(&inside);
-    let place = ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 };
+    let place = ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0, remembers: false };
     side.event(LocalEvent::ActorChanged { actor, place });
     let mut objects = Vec::new();
     for number in [2, 3, 4] {

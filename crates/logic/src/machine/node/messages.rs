@@ -483,6 +483,13 @@ pub enum NodeEffect {
         /// What.
         message: ToPlacer,
     },
+    /// Remove the checkpoint of an actor that has ended for good.
+    ForgetCheckpoint {
+        /// The actor.
+        actor: ActorId,
+        /// The directory that holds the actor's own; empty for the one of this node.
+        directory: String,
+    },
     /// The spill file's bytes there are not needed any more.
     FreeSpilled {
         /// Where in the spill file.

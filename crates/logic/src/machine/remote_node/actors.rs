@@ -473,7 +473,7 @@ mod tests {
     use aktis_protocol::ProcessSlot;
 
     fn alive() -> ActorPlace {
-        ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0 }
+        ActorPlace::Alive { process: ProcessSlot(1), incarnation: 0, remembers: false }
     }
 
     #[test]

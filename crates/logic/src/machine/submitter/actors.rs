@@ -33,12 +33,14 @@ pub(super) struct Actor {
     forget_at: u32,
     /// Nobody will call it again: its place is free as soon as its calls are finished.
     closing: bool,
+    /// The actor knows which calls it has run: those without an answer are sent again, whatever their retries.
+    remembers: bool,
 }
 
 impl Actor {
     fn new(place: Place) -> Self {
         let (queue, sent) = (VecDeque::new(), VecDeque::new());
-        Self { place, queue, sent, forget_at: FORGET_AT_MIN, closing: false }
+        Self { place, queue, sent, forget_at: FORGET_AT_MIN, closing: false, remembers: false }
     }
 
     /// Forgets calls at the front of the sent ones that are finished.
@@ -168,19 +170,24 @@ impl<P> Submitter<P> {
         out.push(SubmitterEffect::Flush(index));
     }
 
+    /// Whether the actor has checkpoints, and so knows which calls it has run.
+    pub fn set_remembers(&mut self, index: ActorIndex, remembers: bool) {
+        self.actors[index.0 as usize].remembers = remembers;
+    }
+
     /// The actor's process died, and it is started again: calls that were with it are sent again in their
     /// order if they have retries left, else fail.
     pub fn on_actor_restarting(&mut self, index: ActorIndex, cause: &Failure, out: &mut Out<P>) {
         let actor = &mut self.actors[index.0 as usize];
         actor.place = Place::Pending;
-        let sent = std::mem::take(&mut actor.sent);
+        let (sent, remembers) = (std::mem::take(&mut actor.sent), actor.remembers);
         let (mut again, mut lost) = (Vec::new(), Vec::new());
         for key in sent {
             let Some(record) = self.tasks.get_mut(key) else { continue };
             if !matches!(record.stage, Stage::Sent { .. }) {
                 continue;
             }
-            if record.try_again() { again.push(key) } else { lost.push(key) }
+            if record.try_again(remembers) { again.push(key) } else { lost.push(key) }
         }
         if self.planted.has(SubmitterBug::ReversedCalls) {
             again.reverse();

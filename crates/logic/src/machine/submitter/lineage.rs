@@ -165,7 +165,7 @@ impl<P> Submitter<P> {
         self.discount(key);
         let Some(record) = self.tasks.get_mut(key) else { return };
         record.route = Route::Lane(lane);
-        record.try_again();
+        record.try_again(false);
         record.missing = 0;
         self.lineage.repeated.insert(key);
         let producers = record.edges.as_mut().map(|edges| std::mem::take(&mut edges.producers));

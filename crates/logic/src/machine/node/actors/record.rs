@@ -146,7 +146,11 @@ impl Actor {
             Life::Starting { .. } => ActorPlace::Pending("it is being constructed".into()),
             Life::Alive { host, .. } => match &self.away {
                 Some(reason) => ActorPlace::Pending(reason.clone()),
-                None => ActorPlace::Alive { process: *host, incarnation: self.incarnation },
+                None => ActorPlace::Alive {
+                    process: *host,
+                    incarnation: self.incarnation,
+                    remembers: self.spec.log.is_some(),
+                },
             },
             Life::Ending { then: Then::Dead(failure), .. } | Life::Dead(failure) => {
                 ActorPlace::Dead(failure.clone())

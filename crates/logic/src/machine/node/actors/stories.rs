@@ -231,6 +231,9 @@ impl Node {
         known.life = Life::Alive { host: from, allocation };
         known.away = None;
         known.start_failures = StartFailures::default();
+        if let Some(log) = &mut known.spec.log {
+            log.started = true;
+        }
         self.tell(actor, out);
     }
 
@@ -348,6 +351,7 @@ impl Node {
             Then::Dead(failure) => {
                 // Its holders were told when it was ordered to end.
                 self.set_life(actor, Life::Dead(failure));
+                self.forget_checkpoint(actor, out);
                 self.end_if_unreachable(now, actor, out);
             }
             Then::HandBack(why) => self.hand_back(now, actor, why, out),
@@ -371,8 +375,19 @@ impl Node {
     ) {
         self.actors.free_name(actor);
         self.set_life(actor, Life::Dead(failure));
+        self.forget_checkpoint(actor, out);
         self.tell(actor, out);
         self.end_if_unreachable(now, actor, out);
+    }
+
+    /// The actor ended for good, and no other node will start it again.
+    fn forget_checkpoint(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get_mut(&actor).filter(|known| known.care == Care::Own) else {
+            return;
+        };
+        if let Some(log) = known.spec.log.take() {
+            out.push(NodeEffect::ForgetCheckpoint { actor, directory: log.directory });
+        }
     }
 
     /// The program cannot run as a worker at all: better a clear end than waiting for ever.
