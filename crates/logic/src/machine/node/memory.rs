@@ -208,6 +208,7 @@ impl Memory {
             self.copies.seal(entry, now);
             out.push(self.copies.order(entry, EntryState::Sealed));
         }
+        self.serve_waiters(now, object, out);
         self.pump(now, out);
         !written.is_empty()
     }
@@ -250,14 +251,7 @@ impl Memory {
         // An object that is being spilled comes back once that has ended, one way or the other.
         let waiting = self.waiters.entry(object).or_default();
         waiting.push((from, request));
-        for entry in entries {
-            match self.copies.get(entry).state {
-                CopyState::Spilled { .. } => self.want_restored(now, entry),
-                CopyState::Elsewhere { peer } => self.want_pulled(entry, peer),
-                _ => {}
-            }
-        }
-        self.answer_if_resident(object, out);
+        self.serve_waiters(now, object, out);
         self.pump(now, out);
     }
 
@@ -288,7 +282,7 @@ impl Memory {
             self.free(entry, out);
         }
         self.forget_reserved_for(dead);
-        let lost = self.on_peer_died(dead, out);
+        let lost = self.on_peer_died(now, dead, out);
         self.new_head(now);
         self.pump(now, out);
         lost
@@ -451,12 +445,29 @@ impl Memory {
         out.extend(order);
     }
 
-    fn answer_if_resident(&mut self, object: ObjectId, out: &mut Effects<NodeEffect>) {
-        let sealed = |entry: &EntryRef| self.copies.get(*entry).state.is_sealed();
+    /// Answers the processes that wait for an object once a copy is resident, or none is left. Else every copy comes.
+    ///
+    /// Called whenever a copy comes or goes. An object may have several: one is on its way from a node that has died,
+    /// while a task that runs again makes another one here.
+    fn serve_waiters(&mut self, now: Time, object: ObjectId, out: &mut Effects<NodeEffect>) {
+        if !self.waiters.contains_key(&object) {
+            return;
+        }
         let readable = self.copies.readable(object);
-        if let Some(&first) = readable.first().filter(|_| readable.iter().all(sealed)) {
+        if readable.is_empty() {
+            let text = format!("the object {object} is not in the store any more");
+            return self.answer(object, Err(Failure::new(FailureKind::Lost, text)), out);
+        }
+        if let Some(&entry) = readable.iter().find(|entry| self.copies.get(**entry).state.is_sealed()) {
             self.copies.touch(object);
-            self.answer(object, Ok(first), out);
+            return self.answer(object, Ok(entry), out);
+        }
+        for entry in readable {
+            match self.copies.get(entry).state {
+                CopyState::Spilled { .. } => self.want_restored(now, entry),
+                CopyState::Elsewhere { peer } => self.want_pulled(entry, peer),
+                _ => {}
+            }
         }
     }
 

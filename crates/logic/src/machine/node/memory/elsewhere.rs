@@ -111,17 +111,17 @@ impl Memory {
                 // Spared for a moment, so that those who asked for it can pin it.
                 self.copies.seal(entry, Time(now.0 + SPARED_MICROSECONDS));
                 self.pulled.add(bytes);
-                match orphaned {
-                    true => self.retire(entry, out),
-                    false => self.answer_if_resident(object, out),
+                if orphaned {
+                    self.retire(entry, out);
                 }
+                self.serve_waiters(now, object, out);
             }
             (Err(text), peer) => {
                 self.release(place, bytes, out);
                 self.copies.set_state(entry, CopyState::Elsewhere { peer: peer.unwrap_or_default() });
                 self.free(entry, out);
                 let text = format!("could not copy object {object} from another node: {text}");
-                lost = self.lose(object, text, out).filter(|_| !orphaned);
+                lost = self.lose(now, object, text, out).filter(|_| !orphaned);
             }
         }
         self.pump(now, out);
@@ -131,11 +131,13 @@ impl Memory {
     /// A copy of an object is gone. Without another one, those who wait for it are told, and it is given.
     fn lose(
         &mut self,
+        now: Time,
         object: ObjectId,
         text: String,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ObjectId, Failure)> {
         if !self.copies.readable(object).is_empty() {
+            self.serve_waiters(now, object, out);
             return None;
         }
         let failure = Failure::new(FailureKind::Lost, text);
@@ -154,7 +156,7 @@ impl Memory {
         let is_there = |entry: &EntryRef| self.copies.get(*entry).state == CopyState::Elsewhere { peer };
         let entry = self.copies.readable(object).into_iter().find(is_there)?;
         let text = format!("the node that had object {object} has lost it");
-        let lost = self.lose_elsewhere(entry, object, text, out);
+        let lost = self.lose_elsewhere(now, entry, text, out);
         // It may have been the first of those that wait for memory.
         self.new_head(now);
         self.pump(now, out);
@@ -164,19 +166,21 @@ impl Memory {
     /// A copy that is with another node is gone there.
     fn lose_elsewhere(
         &mut self,
+        now: Time,
         entry: EntryRef,
-        object: ObjectId,
         text: String,
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ObjectId, Failure)> {
+        let object = self.copies.get(entry).object;
         self.unqueue(entry);
         self.free(entry, out);
-        self.lose(object, text, out)
+        self.lose(now, object, text, out)
     }
 
     /// The node that had these objects is gone, and they with it. Gives those of which there is no other copy.
     pub(super) fn on_peer_died(
         &mut self,
+        now: Time,
         dead: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) -> Vec<(ObjectId, Failure)> {
@@ -189,7 +193,7 @@ impl Memory {
                 continue;
             }
             let text = format!("the node that had object {object} is gone");
-            lost.extend(self.lose_elsewhere(entry, object, text, out));
+            lost.extend(self.lose_elsewhere(now, entry, text, out));
         }
         lost
     }

@@ -80,7 +80,7 @@ impl Memory {
     ) {
         self.copies.set_state(entry, CopyState::Mapped { file_offset });
         out.push(self.copies.order(entry, EntryState::Sealed));
-        self.answer_if_resident(self.copies.get(entry).object, out);
+        self.answer(self.copies.get(entry).object, Ok(entry), out);
     }
 
     /// The disk has set room aside, or has not. Gives the object if it was to come from another node, and has no copy any

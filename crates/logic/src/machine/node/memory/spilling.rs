@@ -60,12 +60,8 @@ impl Memory {
         }
         if orphaned {
             self.retire(entry, out);
-        } else if self.waiters.contains_key(&object) {
-            if let CopyState::Spilled { .. } = self.copies.get(entry).state {
-                self.want_restored(now, entry);
-            }
-            self.answer_if_resident(object, out);
         }
+        self.serve_waiters(now, object, out);
         self.pump(now, out);
     }
 
@@ -101,9 +97,8 @@ impl Memory {
         }
         if orphaned {
             self.retire(entry, out);
-        } else {
-            self.answer_if_resident(object, out);
         }
+        self.serve_waiters(now, object, out);
         self.pump(now, out);
         None
     }

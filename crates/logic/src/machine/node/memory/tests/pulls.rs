@@ -188,3 +188,22 @@ fn two_full_stores_can_each_have_what_the_other_has_on_disk() {
         assert_eq!(memory.row().restored_objects, 0);
     }
 }
+
+#[test]
+fn a_reader_gets_the_copy_made_here_when_the_fetch_hangs_or_fails() {
+    for is_made_first in [true, false] {
+        let mut memory = memory(100, 64);
+        let coming = fetches(&pull(&mut memory, 1, 1, NEAR))[0].0;
+        let mut out = Vec::new();
+        memory.on_process_died(Time(1), NEAR, &mut out);
+        let made = granted(&want(&mut memory, 1, 1)).expect("there is room");
+        if is_made_first {
+            memory.on_sealed(Time(2), WRITER, object(1), &mut out);
+            assert_eq!(answers(&out), [(WRITER, Ok(made))], "nobody waits for a node that is gone");
+        }
+        let lost = memory.on_restored(Time(3), coming, Err("it is gone".to_owned()), &mut out);
+        assert_eq!(lost.is_some(), !is_made_first);
+        assert_eq!(answers(&out).len(), 1, "a reader was told {:?}", answers(&out));
+        memory.check(|_| true);
+    }
+}
