@@ -1,6 +1,7 @@
 //! The grammar of the command line, and its help.
 
 use crate::failed::Failed;
+use crate::kv::Kv;
 use crate::values;
 use aktis_protocol::admin::{
     IdPrefix, JobRow, JobState, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace,
@@ -53,6 +54,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     },
     /// Print what tasks, actors, daemons and the control process have printed, on all nodes, with times in UTC
     Logs(Logs),
+    Kv(Kv),
     /// Print a new token, with which a machine can join the cluster
     #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
     Token {

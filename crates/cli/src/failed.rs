@@ -28,6 +28,14 @@ pub(crate) enum Failed {
     NoSuchField { what: &'static str, field: String, fields: &'static [&'static str] },
     #[error("{option} names {name} more than once\nhint: give it once, with the value that you mean")]
     Repeated { option: &'static str, name: String },
+    #[error("there is no key {0}\nhint: `aktis kv list` shows which there are")]
+    NoSuchKey(String),
+    #[error("nobody can be asked whether that is wanted: this is no terminal\nhint: give --yes")]
+    Unconfirmed,
+    #[error("nothing was done")]
+    NotWanted,
+    #[error("cannot read the answer: {0}")]
+    Answer(io::Error),
     #[error("no token was given\nhint: `aktis token` prints one, on the machine of the head")]
     NoToken,
     #[error("cannot read the token from the standard input: {0}")]
@@ -56,6 +64,7 @@ impl Failed {
             | Self::NoSuchState { .. }
             | Self::NoSuchField { .. }
             | Self::Repeated { .. }
+            | Self::Unconfirmed
             | Self::NoToken => 2,
             Self::Unwell(_) => 3,
             _ => 1,

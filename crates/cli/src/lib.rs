@@ -9,8 +9,10 @@
 
 mod arguments;
 mod background;
+mod confirm;
 mod failed;
 mod head;
+mod kv;
 mod record;
 mod rows;
 mod show;
@@ -99,6 +101,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
             let form = Form { json: arguments.json };
             show::logs(&mut output, connect()?, arguments.query(), form)?;
         }
+        Command::Kv(arguments) => kv::run(&mut output, connect()?, arguments.command)?,
         Command::Token { lifetime, form } => {
             let token = Client::connect_to_control(&directory)?.token(lifetime)?;
             show::token(&mut output, &token, lifetime, form)?;

@@ -20,7 +20,8 @@ pub use wire::{SOCKET_NAME, WireError, read_message, write_message};
 use aktis_daemon::admin_wire as wire;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    AdminReply, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine, LogQuery, StopScope,
+    AdminReply, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListQuery, Listing, LogLine,
+    LogQuery, StopScope,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,6 +51,9 @@ pub trait Admin: Send + Sync {
 
     /// A new token with which a machine may join.
     fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal>;
+
+    /// Something about keys.
+    fn keys(&self, request: KeyRequest) -> Result<KeyReply, Refusal>;
 }
 
 /// A place among all lines that were ever printed, on each node that was asked.

@@ -5,6 +5,7 @@
 
 mod answers;
 mod control_lines;
+mod keys;
 mod merge;
 mod own;
 

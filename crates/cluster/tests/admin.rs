@@ -5,8 +5,8 @@ use aktis_cluster::admin::{
 };
 use aktis_cluster::{Daemon, DaemonConfig, DaemonError, Directory, DirectoryError, Role};
 use aktis_protocol::admin::{
-    ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogLine, LogQuery,
-    LogStream, NodeRow, Rows, StopScope,
+    ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListKind, ListQuery, Listing,
+    LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
 };
 use aktis_protocol::{Amount, NodeId, limits};
 use parking_lot::Mutex;
@@ -73,6 +73,10 @@ impl Admin for Fixed {
             next: LogPosition([(NodeId::default(), end)].into()),
             is_last: end == self.lines,
         })
+    }
+
+    fn keys(&self, _: KeyRequest) -> Result<KeyReply, Refusal> {
+        Err(Refusal::new("no keys"))
     }
 
     fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {

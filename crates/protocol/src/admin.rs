@@ -10,11 +10,13 @@
 //! 2. A refusal is an answer like any other ([`AdminReply::Refused`]), and the connection goes on.
 
 mod between;
+mod keys;
 mod prefix;
 mod rows;
 
 pub use crate::state::DemandRow;
 pub use between::{Account, AccountKind, LogPart, NodeAnswer, NodeQuestion, NodeStatus};
+pub use keys::{KeyReply, KeyRequest, KeyRow};
 pub use prefix::IdPrefix;
 pub use rows::{
     ClusterStatus, JobRow, JobState, Known, Language, NodeRow, NodeState, ObjectPlace, OnNode, ProgramRow,
@@ -27,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
 /// be of different builds.
-pub const ADMIN_VERSION: u8 = 3;
+pub const ADMIN_VERSION: u8 = 4;
 
 /// What the command line asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,8 @@ pub enum AdminRequest {
         /// For how long it is to be good.
         lifetime_seconds: u64,
     },
+    /// Something about keys. Answer: [`AdminReply::Keys`].
+    Keys(KeyRequest),
 }
 
 /// What the daemon answers.
@@ -71,6 +75,8 @@ pub enum AdminReply {
     },
     /// A new join token.
     Token(JoinToken),
+    /// About keys.
+    Keys(KeyReply),
     /// It was not done.
     Refused {
         /// Why not: lower case, concrete.

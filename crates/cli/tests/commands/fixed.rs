@@ -3,9 +3,9 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, Language, ListKind, ListQuery, Listing,
-    LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows, StopScope, TaskKind, TaskRow,
-    TaskState,
+    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, KeyReply, KeyRequest, KeyRow, Language,
+    ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows,
+    StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{
     ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
@@ -153,6 +153,21 @@ impl Admin for Fixed {
         let lines = lines[lines.len() - tail..].to_vec();
         let missed = if query.tail.is_none() { 3 } else { 0 };
         Ok(LogPage { lines, missed, next: LogPosition::default(), is_last: true })
+    }
+
+    fn keys(&self, request: KeyRequest) -> Result<KeyReply, Refusal> {
+        self.answer()?;
+        let key = b"user/4/shop/best price".to_vec();
+        let value = b"7 \x1b[31mEUR".to_vec();
+        Ok(match request {
+            KeyRequest::List { prefix, .. } => {
+                let row = KeyRow { key, bytes: value.len() as u64 };
+                let keys = if row.key.starts_with(&prefix) { vec![row] } else { Vec::new() };
+                KeyReply::Keys { keys, more: false }
+            }
+            KeyRequest::Get { key: asked } => KeyReply::Value((asked == key).then_some(value)),
+            KeyRequest::Delete { key: asked } => KeyReply::Deleted(asked == key),
+        })
     }
 
     fn token(&self, _: Duration) -> Result<JoinToken, Refusal> {

@@ -13,7 +13,7 @@ use aktis_protocol::state::{ActorState, WorkerState};
 use fixed::Fixed;
 use snapshot::Transcript;
 
-const COMMANDS: &[&str] = &["start", "status", "explain", "logs", "token", "stop", "completions"];
+const COMMANDS: &[&str] = &["start", "status", "explain", "logs", "kv", "token", "stop", "completions"];
 
 #[test]
 fn help() {
@@ -21,6 +21,9 @@ fn help() {
     transcript.run(&["--help"]);
     for command in COMMANDS {
         transcript.run(&[command, "--help"]);
+    }
+    for command in ["list", "get", "delete", "clear"] {
+        transcript.run(&["kv", command, "--help"]);
     }
     let list = transcript.run(&["list", "--help"]);
     let states =
@@ -68,6 +71,8 @@ fn command_lines_that_make_no_sense() {
         "list tasks --limit 0",
         "list tasks --filter running",
         "list tasks --filter colour=red",
+        "kv get %zz",
+        "kv delete",
         "stop --timeout soon",
         "completions tcsh",
     ] {
@@ -80,7 +85,7 @@ fn command_lines_that_make_no_sense() {
 #[test]
 fn without_a_daemon() {
     let mut transcript = Transcript::without_daemon();
-    for line in ["status", "list nodes", "explain abcd", "logs", "token", "stop"] {
+    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "token", "stop"] {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");
@@ -107,6 +112,14 @@ fn tables_for_people() {
         "list programs --filter language=python",
         "list jobs --state running",
         "explain 5a5a",
+        "kv list",
+        "kv list aktis/",
+        "kv get user/4/shop/best%20price",
+        "kv get user/0//none",
+        "kv delete user/4/shop/best%20price",
+        "kv delete user/0//none",
+        "kv clear --yes",
+        "kv clear",
         "token --lifetime 1h30m",
         "logs",
         "logs --tail 1",
@@ -129,6 +142,9 @@ fn json_for_programs() {
         "list jobs --json",
         "list programs --json",
         "explain 5a5a --json",
+        "kv list --json",
+        "kv get user/4/shop/best%20price --json",
+        "kv clear --yes --json",
         "token --json",
         "logs --json",
     ] {
@@ -143,7 +159,8 @@ fn json_for_programs() {
 #[test]
 fn a_daemon_that_refuses() {
     let mut transcript = Transcript::with(Fixed::refusing());
-    for line in ["status", "list tasks", "explain abcd", "logs", "token", "stop", "stop --cluster"] {
+    for line in ["status", "list tasks", "explain abcd", "logs", "kv list", "token", "stop", "stop --cluster"]
+    {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");

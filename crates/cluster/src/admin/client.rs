@@ -5,8 +5,8 @@ use super::{Refusal, SOCKET_NAME};
 use crate::control::control_directory;
 use crate::directory::Holder;
 use aktis_protocol::admin::{
-    ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogLine,
-    LogQuery, StopScope,
+    ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest,
+    KeyRow, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
 use aktis_protocol::limits;
 use rustix::process::Uid;
@@ -193,6 +193,30 @@ impl Client {
     pub fn token(&mut self, lifetime: Duration) -> Result<JoinToken, ClientError> {
         match self.ask(&AdminRequest::Token { lifetime_seconds: lifetime.as_secs() })? {
             AdminReply::Token(token) => Ok(token),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// The keys that begin with `prefix`, at most `limit` of them, and whether there are more.
+    pub fn keys(&mut self, prefix: &[u8], limit: u32) -> Result<(Vec<KeyRow>, bool), ClientError> {
+        match self.ask(&AdminRequest::Keys(KeyRequest::List { prefix: prefix.to_vec(), limit }))? {
+            AdminReply::Keys(KeyReply::Keys { keys, more }) => Ok((keys, more)),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// The value under a key, if there is one.
+    pub fn key_value(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
+        match self.ask(&AdminRequest::Keys(KeyRequest::Get { key: key.to_vec() }))? {
+            AdminReply::Keys(KeyReply::Value(value)) => Ok(value),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Deletes a key; true if there was a value under it.
+    pub fn delete_key(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        match self.ask(&AdminRequest::Keys(KeyRequest::Delete { key: key.to_vec() }))? {
+            AdminReply::Keys(KeyReply::Deleted(existed)) => Ok(existed),
             _ => Err(self.error(nonsense())),
         }
     }

@@ -198,6 +198,7 @@ fn answer(admin: &dyn Admin, request: AdminRequest) -> AdminReply {
         AdminRequest::Token { lifetime_seconds } => {
             admin.token(Duration::from_secs(lifetime_seconds)).map(AdminReply::Token)
         }
+        AdminRequest::Keys(request) => admin.keys(request).map(AdminReply::Keys),
         AdminRequest::Stop(_) | AdminRequest::Logs(_) => unreachable!("their answers are no single messages"),
     };
     reply.unwrap_or_else(AdminReply::from)

@@ -5,7 +5,8 @@ use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use crate::log::Log;
 use aktis_io::Authority;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, JoinToken, ListQuery, Listing, LogPart, LogQuery, StopScope,
+    ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListQuery, Listing, LogPart, LogQuery,
+    StopScope,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +35,10 @@ impl Admin for Answers {
     }
 
     fn explain(&self, _: &IdPrefix) -> Result<String, Refusal> {
+        Err(elsewhere())
+    }
+
+    fn keys(&self, _: KeyRequest) -> Result<KeyReply, Refusal> {
         Err(elsewhere())
     }
 

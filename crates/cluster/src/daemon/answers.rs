@@ -4,8 +4,8 @@ use super::{Parts, merge};
 use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, AccountKind, ClusterStatus, IdPrefix, JoinToken, ListKind, ListQuery, Listing, LogPart,
-    LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
+    Account, AccountKind, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListKind, ListQuery,
+    Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
@@ -266,6 +266,10 @@ impl Admin for Answers {
             return Err(Refusal::new("there is no such node, or it does not answer").with_hint(hint));
         }
         Ok(log_page(query, first, position, pages))
+    }
+
+    fn keys(&self, request: KeyRequest) -> Result<KeyReply, Refusal> {
+        self.0.keys(request)
     }
 
     fn token(&self, _lifetime: Duration) -> Result<JoinToken, Refusal> {

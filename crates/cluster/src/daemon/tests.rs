@@ -1,6 +1,7 @@
-//! What the placer learns from the tasks that run on a node.
+//! What a daemon does for commands, and what the placer learns from the tasks that run on a node.
 
 use super::{Daemon, DaemonConfig, Role};
+use crate::admin::Client;
 use aktis::prelude::*;
 use aktis_protocol::{Amount, FunctionId, resources};
 use aktis_runtime::registry::FUNCTIONS;
@@ -21,8 +22,8 @@ fn function(name: &str) -> FunctionId {
     FUNCTIONS.iter().find(|function| function.name.ends_with(name)).expect("it is a remote function").id
 }
 
-#[test]
-fn the_placer_learns_how_long_each_function_runs() {
+/// A daemon with a control process in this process, and what is removed at the end.
+fn daemon() -> (tempfile::TempDir, Daemon) {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = Daemon::start(DaemonConfig {
         directory: directory.path().join("head"),
@@ -35,6 +36,31 @@ fn the_placer_learns_how_long_each_function_runs() {
         spill_bytes_max: None,
     })
     .expect("a daemon");
+    (directory, daemon)
+}
+
+#[test]
+fn commands_list_read_and_delete_keys_of_programs() {
+    let (directory, daemon) = daemon();
+    let program = daemon.parts.host.own();
+    for number in 0..5 {
+        let key = format!("user/0//key-{number}");
+        assert!(program.key_put(key.as_bytes(), &[7; 100], false).expect("kept"));
+    }
+    let mut client = Client::connect(&directory.path().join("head")).expect("connected");
+    let (keys, more) = client.keys(b"user/", 3).expect("keys");
+    assert_eq!((keys.len(), more, keys[0].bytes), (3, true, 100));
+    assert_eq!(client.key_value(b"user/0//key-2").expect("answered"), Some(vec![7; 100]));
+    assert!(client.delete_key(b"user/0//key-2").expect("answered"));
+    assert!(!client.delete_key(b"user/0//key-2").expect("answered"), "it is gone");
+    assert_eq!(program.key_get(b"user/0//key-2").expect("answered"), None);
+    let (keys, more) = client.keys(b"user/", 100).expect("keys");
+    assert_eq!((keys.len(), more), (4, false));
+}
+
+#[test]
+fn the_placer_learns_how_long_each_function_runs() {
+    let (_directory, daemon) = daemon();
     let address = daemon.attach_directory();
     let session = Session::connect(address.to_str().expect("text")).expect("a session");
     let _entered = session.enter();
