@@ -147,8 +147,22 @@ def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
 
 def wait(
     refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None, fetch: bool
-) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]] | Rest]:
     """Those that are ready, and the others. With `fetch`, values of the former are brought to this node."""
+
+@final
+class Rest:
+    """The elements of a long list of references, which has not copied them yet."""
+
+    def __len__(self) -> int: ...
+    def fill(self, refs: list[Any]) -> None:
+        """Gives the list its elements; does nothing the second time."""
+    def append(self, item: Any) -> bool:
+        """Whether the item could be appended without filling the list."""
+    def wait(
+        self, num_returns: int, timeout: float | None, fetch: bool
+    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]] | Rest] | None:
+        """As `wait`; None if the list has to be filled first."""
 
 def cancel(what: ObjectRef[Any] | Stream, force: bool, recursive: bool) -> None: ...
 def explain(what: ObjectRef[Any] | Actor) -> str: ...

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar, overload
 from aktis._actor import ActorHandle
 from aktis._engine import ObjectRef, native
 from aktis._generator import ObjectRefGenerator
+from aktis._rest import RestList
 
 T = TypeVar("T")
 
@@ -32,6 +33,8 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
     if timeout is not None:
         timeout = _checked_timeout(timeout)
     if type(object_refs) is ObjectRef or isinstance(object_refs, list):
+        if type(object_refs) is RestList:
+            RestList._fill(object_refs)
         return _get(object_refs, timeout)
     _refuse_get(object_refs)
 
@@ -73,8 +76,15 @@ def wait(
         raise ValueError(
             f"num_returns is {num_returns}, but there are only {len(object_refs)} references to wait for"
         )
+    if type(object_refs) is RestList:
+        found = object_refs._rest.wait(num_returns, timeout, bool(fetch_local))
+        if found is not None:
+            ready, rest = found
+            return ready, rest if isinstance(rest, list) else RestList._of(rest)
+        RestList._fill(object_refs)
     try:
-        return _wait(object_refs, num_returns, timeout, bool(fetch_local))
+        ready, rest = _wait(object_refs, num_returns, timeout, bool(fetch_local))
+        return ready, rest if isinstance(rest, list) else RestList._of(rest)
     except TypeError:
         ready, rest = _wait_mixed(object_refs, num_returns, timeout)
         if fetch_local and (fetched := [item for item in ready if isinstance(item, ObjectRef)]):

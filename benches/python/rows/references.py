@@ -1,12 +1,14 @@
-"""Many references: waiting for a thousand one by one, and an object that holds ten thousand."""
+"""Many references: waiting for them one by one, and an object that holds ten thousand."""
 
+import statistics
 from typing import Any
 
-from clock import Clock
+from clock import Clock, milliseconds
 from figure import Demand, Shape
 from row import Row, both
 
 WAITED_FOR = 1000
+WAITED_FOR_READY = 100_000
 HELD = 10_000
 
 
@@ -24,6 +26,23 @@ def wait_one_by_one(api: Any, clock: Clock) -> dict[str, float]:
         assert seen == WAITED_FOR
 
     return {"wait": clock.rate(operation)}
+
+
+def wait_ready(api: Any, clock: Clock) -> dict[str, float]:
+    """Aktis alone: Ray takes minutes for so many."""
+
+    def operation(left: list[Any]) -> None:
+        seen = 0
+        while left:
+            ready, left = api.wait(left)
+            seen += len(ready)
+        assert seen == WAITED_FOR_READY
+
+    rounds = []
+    for _ in range(3):
+        left = [api.put(number) for number in range(WAITED_FOR_READY)]
+        rounds.append(milliseconds(lambda left=left: operation(left)))
+    return {"wait-ready": statistics.median(rounds)}
 
 
 def wait_dask(client: Any, clock: Clock) -> dict[str, float]:
@@ -72,6 +91,19 @@ ROWS = [
         "wait",
         (Shape("wait", "wait for 1000 references, one by one", "1/s", (Demand("ray", 50, 200),)),),
         {**both(wait_one_by_one), "dask": wait_dask, "multiprocessing": wait_pool},
+    ),
+    Row(
+        "wait-ready",
+        (
+            Shape(
+                "wait-ready",
+                "wait for 100,000 ready references, one by one",
+                "ms",
+                (Demand("", 1000),),
+                less_is_better=True,
+            ),
+        ),
+        {"aktis": wait_ready},
     ),
     Row(
         "get-references",

@@ -23,6 +23,7 @@ mod head;
 mod hooks;
 mod object_ref;
 mod output;
+mod rest;
 mod retired;
 mod session;
 mod simulate;
@@ -69,6 +70,8 @@ mod _native {
     };
     #[pymodule_export]
     use crate::output::output_mark;
+    #[pymodule_export]
+    use crate::rest::Rest;
     #[pymodule_export]
     use crate::session::{Runtime, current, version};
     #[pymodule_export]

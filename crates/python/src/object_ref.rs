@@ -2,6 +2,7 @@
 
 use crate::actor::Actor;
 use crate::detached::detached;
+use crate::rest::{LAZY_LENGTH_MIN, ReadyAndRest, Rest};
 use crate::stream::Stream;
 use crate::{callbacks, codec, failure, hooks, session};
 use aktis_protocol::ObjectId;
@@ -256,7 +257,7 @@ pub(crate) fn get(refs: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<
 }
 
 /// Refuses references of several sessions at once: who waits for one session does not hear of another.
-fn check_one_session(handles: &[Handle], runtime: &Runtime) -> PyResult<()> {
+pub(crate) fn check_one_session(handles: &[Handle], runtime: &Runtime) -> PyResult<()> {
     if handles.iter().all(|handle| handle.belongs_to(runtime)) {
         return Ok(());
     }
@@ -309,22 +310,23 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
 }
 
 /// Waits until `num_returns` of the references are ready; gives those, and the others, in their order. With `fetch`, the
-/// values of those are brought to this node.
+/// values of those are brought to this node. Many others are not copied into a list, but left to `Rest`.
 #[pyfunction]
 pub(crate) fn wait<'py>(
     refs: &Bound<'py, PyList>,
     num_returns: usize,
     timeout: Option<f64>,
     fetch: bool,
-) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+) -> PyResult<ReadyAndRest<'py>> {
     let py = refs.py();
     let timeout = timeout.map(seconds).transpose()?;
-    let positions = match ready_now(refs, num_returns)? {
+    let number = LISTS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let positions = match ready_now(refs, num_returns, number)? {
         positions if positions.len() >= num_returns => positions,
         _ => {
             let handles = handles_of(refs)?;
             let Some(runtime) = handles.iter().find_map(Handle::runtime) else {
-                return Ok((PyList::empty(py), PyList::empty(py)));
+                return Ok((PyList::empty(py), PyList::empty(py).into_any()));
             };
             check_one_session(&handles, &runtime)?;
             detached(py, || runtime.wait(&handles, num_returns, timeout))
@@ -332,21 +334,26 @@ pub(crate) fn wait<'py>(
         }
     };
     let ready = PyList::empty(py);
-    let mut rest: Option<Bound<'py, PyList>> = None;
-    let mut start = 0;
-    for position in positions {
+    for &position in &positions {
         let item = refs.get_item(position)?;
         if fetch && let Ok(reference) = item.cast_exact::<ObjectRef>() {
             reference.get().handle().fetch();
         }
         ready.append(item)?;
+    }
+    if refs.len() - positions.len() >= LAZY_LENGTH_MIN {
+        return Ok((ready, Rest::new(refs, &positions, number)?.into_any()));
+    }
+    let mut rest: Option<Bound<'py, PyList>> = None;
+    let mut start = 0;
+    for position in positions {
         extend(&mut rest, refs, start, position)?;
         start = position + 1;
     }
     extend(&mut rest, refs, start, refs.len())?;
     let rest = rest.unwrap_or_else(|| PyList::empty(py));
     CheckedList::note(&rest);
-    Ok((ready, rest))
+    Ok((ready, rest.into_any()))
 }
 
 /// The list of references that the last `wait` returned: all of its elements were looked at then. A program that waits for one
@@ -400,8 +407,7 @@ static LISTS: AtomicU32 = AtomicU32::new(0);
 
 /// The positions of the first references that are ready now, at most `count`. Refuses what is no reference, and
 /// references that come twice. Programs wait for long lists again and again: each element is looked at once at most.
-fn ready_now(refs: &Bound<'_, PyList>, count: usize) -> PyResult<Vec<usize>> {
-    let list = LISTS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+fn ready_now(refs: &Bound<'_, PyList>, count: usize, list: u32) -> PyResult<Vec<usize>> {
     let checked = CheckedList::is(refs);
     let mut positions = Vec::new();
     for (position, item) in refs.iter().enumerate() {
