@@ -15,7 +15,7 @@ from typing import Any
 
 BATCH = 512
 WIDTH = 2048
-WARM_UP_STEPS = 20
+WARM_UP_STEPS = 200
 #: What TorchTrainer must reach of the plain loop's samples per second and worker.
 RATE_SHARE_MIN = 0.95
 #: The loss of rank 0 may differ by this from the plain loop's, which has the same data with one worker.
@@ -131,7 +131,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workers", type=int, help="as many as there are GPUs without it")
-    parser.add_argument("--steps", type=int, default=500, help="training steps that are timed")
+    parser.add_argument("--steps", type=int, default=3000, help="training steps that are timed")
     parser.add_argument("--rehearse-on-cpu", action="store_true", help="run with Gloo, without a GPU")
     given = parser.parse_args()
     try:
