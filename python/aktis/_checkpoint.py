@@ -5,6 +5,7 @@ A class says so with `__checkpoint__(self)`, which gives any value that can be p
 the instance is saved as `pickle` does it: by `__getstate__` and `__setstate__`, or else all its attributes.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from aktis._engine import native
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000}
+
+DIRECTORY = "AKTIS_CHECKPOINT_DIRECTORY"
+"""The environment variable with the `checkpoint_directory` of actors that are created without one."""
 
 
 def interval(name: str, value: Any) -> tuple[int, int]:
@@ -64,7 +68,15 @@ def wanted(cls: type, options: Mapping[str, Any], is_async: bool) -> tuple[int, 
         raise TypeError(
             f"{cls.__name__} has {own[0]} and no {missing}\nhint: a class has both of them, or none"
         )
-    return (*options["checkpoint"], options.get("checkpoint_directory", ""))
+    return (*options["checkpoint"], options.get("checkpoint_directory") or _usual_directory())
+
+
+def _usual_directory() -> str:
+    """The directory of actors that are created without one; empty for that of their node."""
+    from aktis import _options
+
+    directory = os.environ.get(DIRECTORY, "")
+    return _options.directory(DIRECTORY, directory) if directory else ""
 
 
 def save(instance: Any) -> bytes:

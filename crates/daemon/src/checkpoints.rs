@@ -25,29 +25,44 @@ impl CheckpointSpace {
         Self { parent, name: format!("{PREFIX}{session}"), lock: None }
     }
 
-    /// The directory. The first call makes it, and removes those of nodes that were killed.
-    pub(crate) fn directory(&mut self) -> io::Result<PathBuf> {
-        let directory = self.parent.join(&self.name);
+    /// The directory. An actor that cannot use it says why.
+    pub(crate) fn directory(&mut self) -> PathBuf {
+        let _ = self.make();
+        self.path()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.parent.join(&self.name)
+    }
+
+    /// The first call makes the directory, and removes those of nodes that were killed.
+    fn make(&mut self) -> io::Result<()> {
+        let directory = self.path();
         if self.lock.is_none() {
             remove_stale(&self.parent);
             DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
             let lock = File::create(directory.join(LOCK))?;
             lock.try_lock().map_err(io::Error::from)?;
+            // Another node may have taken the directory for one that was left behind, before it was locked.
+            if !directory.join(LOCK).exists() {
+                return self.make();
+            }
             self.lock = Some(lock);
         }
-        Ok(directory)
+        Ok(())
     }
 
-    /// The node ends: so does the directory.
+    /// The node ends: so does the directory, with those of nodes that were killed.
     pub(crate) fn close(&mut self) {
         if self.lock.take().is_some() {
-            let _ = std::fs::remove_dir_all(self.parent.join(&self.name));
+            let _ = std::fs::remove_dir_all(self.path());
         }
+        remove_stale(&self.parent);
     }
 
     /// An actor ended for good: its files go.
     pub(crate) fn forget(&self, actor: ActorId, named: &str) {
-        let directory = if named.is_empty() { self.parent.join(&self.name) } else { PathBuf::from(named) };
+        let directory = if named.is_empty() { self.path() } else { PathBuf::from(named) };
         // An actor that never ran has none.
         let _ = std::fs::remove_dir_all(directory.join(actor.to_string()));
     }
@@ -75,10 +90,12 @@ mod tests {
         File::create(stale.join(LOCK)).unwrap();
         let (mut one, mut two) =
             (CheckpointSpace::new(parent.clone(), "1"), CheckpointSpace::new(parent.clone(), "2"));
-        let (first, second) = (one.directory().unwrap(), two.directory().unwrap());
+        let (first, second) = (one.directory(), two.directory());
         assert!(first.exists() && second.exists() && !stale.exists());
+        std::fs::create_dir_all(&stale).unwrap();
+        File::create(stale.join(LOCK)).unwrap();
         one.close();
-        assert!(!first.exists() && second.exists());
+        assert!(!first.exists() && second.exists() && !stale.exists());
         two.close();
         std::fs::remove_dir(&parent).unwrap();
     }

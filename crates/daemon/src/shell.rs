@@ -590,9 +590,7 @@ impl Shell {
                     && log.directory.is_empty()
                     && !self.control.is_elsewhere(to)
                 {
-                    // The actor says so, if there is no directory.
-                    let directory = self.checkpoints.directory().unwrap_or_default();
-                    log.directory = directory.to_string_lossy().into_owned();
+                    log.directory = self.checkpoints.directory().to_string_lossy().into_owned();
                 }
                 FromNode::HostActor { spec, incarnation, gpus }
             }

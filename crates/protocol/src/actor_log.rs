@@ -1,10 +1,12 @@
 //! The log and the checkpoint of an actor, as they lie on disk.
 //!
-//! An actor with checkpoints has a directory with two files. `log` has one record for each call that the actor has run
+//! An actor with checkpoints has a directory with three files. The process that runs the actor holds a lock on `lock`, so that
+//! a life on another node waits until this process has ended. `log` has one record for each call that the actor has run
 //! since its checkpoint:
 //!
 //! ```text
-//! record    body bytes u32 | version u32 | sequence u64 | checksum u64 | body: a postcard `LoggedCall`
+//! record    body bytes u32 | version u32 | sequence u64 | checksum of those u32 | checksum of the body u32 |
+//!           body: a postcard `LoggedCall`
 //! ```
 //!
 //! `checkpoint` is written as a whole and renamed into place:
@@ -44,6 +46,8 @@ pub struct LogSpec {
     pub every_milliseconds: u64,
     /// The directory that holds the actor's own; empty for the one of its node.
     pub directory: String,
+    /// Whether the files must outlive the machine: then a call is answered when the disk has its record.
+    pub synced: bool,
     /// Whether the actor has taken calls before: then its checkpoint must exist.
     pub started: bool,
 }
@@ -73,16 +77,30 @@ pub struct RecordHead {
     pub version: u32,
     /// Its number; the next record has the next one, also after a checkpoint.
     pub sequence: u64,
-    /// Of the three above and the body.
-    pub checksum: u64,
+    /// Of the three above: a head that is right and lacks a part of its body is the last one of its log.
+    pub head_checksum: u32,
+    /// Of the body.
+    pub body_checksum: u32,
 }
 
 impl RecordHead {
     /// The head of a record with this body.
     pub fn new(sequence: u64, body: &[u8]) -> Self {
-        let bytes = body.len() as u32;
-        let seed = sequence ^ (u64::from(bytes) << 32) ^ u64::from(VERSION);
-        Self { bytes, version: VERSION, sequence, checksum: checksum(seed, body) }
+        let (bytes, version) = (body.len() as u32, VERSION);
+        let head_checksum = Self::sum(bytes, version, sequence);
+        Self { bytes, version, sequence, head_checksum, body_checksum: checksum(sequence, body) as u32 }
+    }
+
+    fn sum(bytes: u32, version: u32, sequence: u64) -> u32 {
+        let mut words = [0; 16];
+        words[..4].copy_from_slice(&bytes.to_le_bytes());
+        words[4..8].copy_from_slice(&version.to_le_bytes());
+        words[8..].copy_from_slice(&sequence.to_le_bytes());
+        checksum(0, &words) as u32
+    }
+
+    fn is_whole(&self) -> bool {
+        self.head_checksum == Self::sum(self.bytes, self.version, self.sequence)
     }
 }
 
@@ -98,19 +116,23 @@ impl LoggedCall {
 }
 
 /// Reads a log: its calls from `position` on, and how many of its bytes are whole records. A record that was cut off at the
-/// end is left out: its call was not answered.
+/// end is left out: its call was not answered. Whole records that are missing at the end are not noticed.
 pub fn read_log(position: u64, log: &[u8]) -> Result<(Vec<LoggedCall>, usize), CheckpointFault> {
     let (mut calls, mut rest, mut expected) = (Vec::new(), log, None);
     while let Ok((head, after)) = RecordHead::read_from_prefix(rest) {
-        let Some((body, after)) = after.split_at_checked(head.bytes as usize) else { break };
+        let damaged = || {
+            let at = log.len() - rest.len();
+            CheckpointFault::Damaged(format!("the record at byte {at} of the log is not as it was written"))
+        };
+        if !head.is_whole() || expected.is_some_and(|next| next != head.sequence) {
+            return Err(damaged());
+        }
         if head.version != VERSION {
             return Err(CheckpointFault::OtherVersion(head.version));
         }
-        if RecordHead::new(head.sequence, body) != head || expected.is_some_and(|next| next != head.sequence)
-        {
-            let text =
-                format!("the record at byte {} of the log is not as it was written", log.len() - rest.len());
-            return Err(CheckpointFault::Damaged(text));
+        let Some((body, after)) = after.split_at_checked(head.bytes as usize) else { break };
+        if RecordHead::new(head.sequence, body) != head {
+            return Err(damaged());
         }
         if head.sequence >= position {
             if calls.is_empty() && head.sequence != position {
@@ -329,9 +351,9 @@ mod tests {
     #[test]
     fn a_flipped_bit_or_a_missing_record_in_a_log_is_found() {
         let first = call(5).to_record(5).len();
-        for at in size_of::<RecordHead>()..first {
+        for (at, bit) in (0..first).flat_map(|at| [(at, 1), (at, 64)]) {
             let mut damaged = log();
-            damaged[at] ^= 1;
+            damaged[at] ^= bit;
             assert!(matches!(read_log(5, &damaged), Err(CheckpointFault::Damaged(_))), "byte {at}");
         }
         assert!(matches!(read_log(5, &log()[first..]), Err(CheckpointFault::Damaged(_))));

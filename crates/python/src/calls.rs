@@ -519,6 +519,7 @@ impl ActorCaller {
         let log = checkpoint.map(|(every_calls, every_milliseconds, directory)| LogSpec {
             every_calls,
             every_milliseconds,
+            synced: !directory.is_empty(),
             directory,
             started: false,
         });

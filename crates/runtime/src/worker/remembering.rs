@@ -24,6 +24,8 @@ use aktis_protocol::actor_log::{
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::hot::MessageKind;
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, TaskId, TaskKey};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::fs::File;
@@ -34,6 +36,10 @@ use std::time::{Duration, Instant};
 
 /// How long answers are kept for callers that ask again. Callers do so as soon as they hear of a restart.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+/// How long a life of an actor waits for the end of the life before, which may run on at a node that is cut off.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+/// The pause between two attempts to take the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The files of one actor.
 pub(crate) struct Memory {
@@ -41,6 +47,8 @@ pub(crate) struct Memory {
     spec: LogSpec,
     folder: PathBuf,
     remembered: Option<&'static Remembered>,
+    /// Locked as long as this life of the actor may write.
+    lock: Option<File>,
     /// Open while the actor takes calls.
     log: Option<File>,
     log_bytes: u64,
@@ -64,6 +72,7 @@ impl Memory {
             folder: Path::new(&spec.directory).join(actor.to_string()),
             spec,
             remembered: registry::remembered(constructor),
+            lock: None,
             log: None,
             log_bytes: 0,
             next: 0,
@@ -85,6 +94,7 @@ impl Memory {
         let Some(remembered) = self.remembered else {
             return Err(failed("actors of this type cannot have checkpoints", "leave the option out"));
         };
+        self.lock()?;
         let path = self.folder.join("checkpoint");
         let file = match std::fs::read(&path) {
             Ok(file) => Some(file),
@@ -93,7 +103,6 @@ impl Memory {
         };
         let Some(file) = file else {
             let state = construct(call)?;
-            std::fs::create_dir_all(&self.folder).map_err(|error| self.unwritten(&error))?;
             self.open_log().map_err(|error| self.unwritten(&error))?;
             self.checkpoint(&state)?;
             return Ok(state);
@@ -118,6 +127,31 @@ impl Memory {
         }
         self.to_replay = calls;
         Ok(state)
+    }
+
+    /// Waits until no other life of the actor can write. Locks of `fcntl` are not inherited by processes that an actor forks.
+    fn lock(&mut self) -> Result<(), Failure> {
+        if self.spec.started && !self.folder.exists() {
+            return Err(self.lost());
+        }
+        let path = self.folder.join("lock");
+        let lock = std::fs::create_dir_all(&self.folder)
+            .and_then(|()| if self.spec.synced { sync_directory(&self.spec.directory) } else { Ok(()) })
+            .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path))
+            .map_err(|error| self.unwritten(&error))?;
+        let deadline = Instant::now() + LOCK_WAIT;
+        loop {
+            match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::AGAIN | Errno::ACCESS) if Instant::now() < deadline => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(Errno::AGAIN | Errno::ACCESS) => return Err(self.held(&path)),
+                Err(error) => return Err(self.unwritten(&error)),
+            }
+        }
+        self.lock = Some(lock);
+        Ok(())
     }
 
     fn open_log(&mut self) -> io::Result<()> {
@@ -181,14 +215,24 @@ impl Memory {
             self.answers.get(task).map(|answer| KeptCall { task: *task, answer: answer.clone() })
         });
         let file = Checkpoint { position: self.next, kept: kept.collect(), state }.to_file(self.actor);
-        let (new, path) = (self.folder.join("checkpoint.new"), self.folder.join("checkpoint"));
-        std::fs::write(&new, file)
-            .and_then(|()| std::fs::rename(&new, &path))
-            .and_then(|()| self.cut_log(0))
-            .map_err(|error| self.unwritten(&error))?;
+        self.replace_checkpoint(&file).and_then(|()| self.cut_log(0)).map_err(|error| self.unwritten(&error))?;
         self.calls_since_checkpoint = 0;
         self.last_checkpoint = Instant::now();
         Ok(())
+    }
+
+    fn replace_checkpoint(&self, bytes: &[u8]) -> io::Result<()> {
+        let (new, path) = (self.folder.join("checkpoint.new"), self.folder.join("checkpoint"));
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        if self.spec.synced {
+            file.sync_all()?;
+        }
+        std::fs::rename(&new, &path)?;
+        match self.spec.synced {
+            true => sync_directory(&self.folder),
+            false => Ok(()),
+        }
     }
 
     /// Appends a record; false if the log has no room for it.
@@ -198,7 +242,11 @@ impl Memory {
             return Ok(false);
         }
         let Some(log) = &mut self.log else { return Ok(false) };
-        if let Err(error) = log.write_all(&record) {
+        let written = log.write_all(&record).and_then(|()| match self.spec.synced {
+            true => log.sync_data(),
+            false => Ok(()),
+        });
+        if let Err(error) = written {
             // A part of it may be there.
             let _ = self.cut_log(self.log_bytes);
             return Err(self.unwritten(&error));
@@ -215,11 +263,28 @@ impl Memory {
             || (milliseconds > 0 && self.last_checkpoint.elapsed() >= Duration::from_millis(milliseconds))
     }
 
+    fn lost(&self) -> Failure {
+        let text = format!("its checkpoint is not on this node: {} does not exist", self.folder.display());
+        failed(
+            &text,
+            "checkpoints are lost with their node, unless `checkpoint_directory` names a directory that all nodes share",
+        )
+    }
+
+    fn held(&self, path: &Path) -> Failure {
+        let seconds = LOCK_WAIT.as_secs();
+        let text = format!(
+            "another process has run the actor for {seconds} s after its node was lost: it holds {}",
+            path.display()
+        );
+        failed(&text, "end that process: two of them must not count the same calls")
+    }
+
     fn unreadable(&self, path: &Path, cause: &dyn Display) -> Failure {
         let text = format!("its checkpoint cannot be read: {}: {cause}", path.display());
         failed(
             &text,
-            "an actor that may restart on another node needs a `checkpoint_directory` that all nodes share",
+            "the state of the actor is lost, and the actor must be created again; no other program may use its directory",
         )
     }
 
@@ -227,6 +292,11 @@ impl Memory {
         let text = format!("its calls cannot be logged in {}: {cause}", self.folder.display());
         failed(&text, "free space there, or name another `checkpoint_directory`")
     }
+}
+
+/// Has the disk know which files a directory has.
+fn sync_directory(directory: impl AsRef<Path>) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 fn failed(text: &str, hint: &str) -> Failure {
