@@ -208,7 +208,7 @@ def files_in(directory: Path) -> list[str]:
 def test_a_named_directory_has_the_files_until_the_actor_ends(shared_session: Any, tmp_path: Path) -> None:
     ledger = Ledger.options(checkpoint_directory=str(tmp_path)).remote()
     aktis.get(ledger.add.remote(1))
-    assert files_in(tmp_path) == ["checkpoint", "log"]
+    assert files_in(tmp_path) == ["checkpoint", "lock", "log"]
     kill(aktis.get(ledger.pid.remote()))
     assert aktis.get(ledger.add.remote(2)) == 2
     aktis.kill(ledger)

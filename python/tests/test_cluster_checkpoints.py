@@ -1,4 +1,4 @@
-"""Checkpoints and nodes that die: an actor goes on at another node, or ends in words, and never counts wrong."""
+"""Checkpoints and nodes that die: an actor goes on at another node with exact counts, or ends in words."""
 
 import os
 import signal
@@ -153,7 +153,9 @@ def test_without_a_shared_directory_a_lost_node_ends_the_actor_in_words(places: 
     ledger = Ledger.options(checkpoint=1).remote()
     assert get(ledger.add.remote(0)) == 1
     places.lose(get(ledger.where.remote())[0])
-    with pytest.raises(exceptions.ActorDiedError, match=r"not on this node(.|\n)*hint: .*checkpoint_directory"):
+    with pytest.raises(
+        exceptions.ActorDiedError, match=r"not on this node(.|\n)*hint: .*checkpoint_directory"
+    ):
         get(ledger.add.remote(1))
 
 
@@ -165,5 +167,5 @@ def test_the_environment_names_the_directory_of_all_actors(
     assert get(ledger.add.remote(0)) == 1
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setenv("AKTIS_CHECKPOINT_DIRECTORY", "here")
-    with pytest.raises(ValueError, match="AKTIS_CHECKPOINT_DIRECTORY.*absolute path"):
+    with pytest.raises(ValueError, match=r"AKTIS_CHECKPOINT_DIRECTORY.*absolute path"):
         Ledger.options(checkpoint=1).remote()
