@@ -215,7 +215,9 @@ impl Memory {
             self.answers.get(task).map(|answer| KeptCall { task: *task, answer: answer.clone() })
         });
         let file = Checkpoint { position: self.next, kept: kept.collect(), state }.to_file(self.actor);
-        self.replace_checkpoint(&file).and_then(|()| self.cut_log(0)).map_err(|error| self.unwritten(&error))?;
+        self.replace_checkpoint(&file)
+            .and_then(|()| self.cut_log(0))
+            .map_err(|error| self.unwritten(&error))?;
         self.calls_since_checkpoint = 0;
         self.last_checkpoint = Instant::now();
         Ok(())
