@@ -36,13 +36,13 @@ use aktis_daemon::journal;
 use aktis_io::durable::DurableError;
 use aktis_io::{
     AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
-    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token, random_node_id,
+    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token,
 };
 use aktis_logic::LinkId;
 use aktis_logic::machine::head::HeadInput;
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
-use aktis_protocol::member::{FromControl, ToControl};
+use aktis_protocol::member::{FromControl, PublicKey, ToControl};
 use answers::Answers;
 use clock::Clock;
 use files::Files;
@@ -62,7 +62,8 @@ pub(crate) use renewal::renewed_after;
 /// The greeting of a link from a node.
 pub(crate) const MEMBER_GREETING: &[u8] = b"member";
 
-/// The greeting of a link from a machine that was a node before, and wants to be another one; its public key follows.
+/// The greeting of a link from a machine that was a node before, and wants to be another one; its public key follows,
+/// which is that of the certificate that it shows.
 /// Answer: [`FromControl::Certified`], with a certificate for an id that is chosen here.
 pub(crate) const RETURN_GREETING: &[u8] = b"return";
 
@@ -283,16 +284,14 @@ impl EndpointEvents for Events {
             return Err("the control process talks to nodes only".to_owned());
         }
         let shared = self.0.upgrade().ok_or("the control process ends")?;
-        if let Some(public_key) = greeting.strip_prefix(RETURN_GREETING) {
-            let public_key = public_key.try_into().map_err(|_| "this is no public key")?;
-            let (now, id, mut shell) = (shared.clock.now(), random_node_id(), shared.shell.lock());
-            let link = shell.open_link(link);
-            shell.step(now, HeadInput::ReturnWanted { link, id, public_key });
-            shell.forget_link(link);
+        let key = peer.public_key.ok_or("its certificate is not for an Ed25519 key")?;
+        if let Some(wanted) = greeting.strip_prefix(RETURN_GREETING) {
+            let wanted = wanted.try_into().map_err(|_| "this is no public key")?;
+            shared.shell.lock().let_return(link, key, wanted)?;
             return Ok(Box::new(Answered));
         }
         let id = shared.shell.lock().open_link(link);
-        Ok(Box::new(FromNodes { shared, node: peer.node, link: link.clone(), id }))
+        Ok(Box::new(FromNodes { shared, node: peer.node, key, link: link.clone(), id }))
     }
 }
 
@@ -308,6 +307,8 @@ impl LinkEvents for Answered {
 struct FromNodes {
     shared: Arc<Shared>,
     node: NodeId,
+    /// The key of its certificate.
+    key: PublicKey,
     link: Link,
     id: LinkId,
 }
@@ -319,7 +320,8 @@ impl LinkEvents for FromNodes {
         for frame in frames {
             match decode::<ToControl>(frame) {
                 Ok(message) => {
-                    shell.step(now, HeadInput::Received { from: self.node, link: self.id, message });
+                    let (from, key, link) = (self.node, self.key, self.id);
+                    shell.step(now, HeadInput::Received { from, key, link, message });
                 }
                 Err(error) => self.link.close(&format!("a message could not be decoded: {error}")),
             }

@@ -174,7 +174,7 @@ impl Endpoint {
         let deadline = Instant::now() + inner.timing.handshake;
         let hello = Hello::Open { link: id, greeting };
         let (wire, _) = link::say_hello(address, configuration, name, &hello, deadline)?;
-        let peer = Peer { node, role: Role::Node, address };
+        let peer = Peer { node, role: Role::Node, address, public_key: None };
         let shared = Shared::dialled(id, peer, Arc::clone(&inner.configurations), wire, inner.timing);
         let shared = shared.map_err(WireError::from)?;
         inner.admit(&shared)?;

@@ -15,6 +15,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// DER of a SubjectPublicKeyInfo of an Ed25519 key (RFC 8410), up to the key itself.
+const ED25519_KEY_HEADER: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
 const KEY_FILE: &str = "identity.key";
 const CERTIFICATE_FILE: &str = "identity.crt";
 const AUTHORITY_FILE: &str = "authority.crt";
@@ -112,6 +115,13 @@ pub(crate) fn name_in(certificate: &CertificateDer<'_>) -> Option<Name> {
     let mut names = certificate.valid_dns_names();
     let name = names.next()?.parse().ok()?;
     names.next().is_none().then_some(name)
+}
+
+/// The Ed25519 key that a certificate is for; `None` if it is for a key of another kind, which no authority signs.
+pub(crate) fn public_key_in(certificate: &CertificateDer<'_>) -> Option<[u8; PUBLIC_KEY_BYTES]> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let info = certificate.subject_public_key_info();
+    info.strip_prefix(&ED25519_KEY_HEADER)?.try_into().ok()
 }
 
 /// The SHA-256 of an authority's certificate: what a joining node knows the cluster by.

@@ -16,6 +16,7 @@ pub use outbox::SendError;
 pub use thread::DialError;
 pub(crate) use thread::{run, say_hello};
 
+use crate::authority::PUBLIC_KEY_BYTES;
 use crate::bell::Bell;
 use crate::frame::{self, Kind};
 use crate::hello::{LinkId, Refusal, Welcome};
@@ -42,6 +43,8 @@ pub struct Peer {
     pub role: Role,
     /// Where it was dialled, or where it has dialled from.
     pub address: SocketAddr,
+    /// The key of its certificate, if it has dialled.
+    pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
 }
 
 /// Why a link is over.

@@ -3,8 +3,9 @@
 //! Whoever has a wire decides when to wait: [`Wire::receive`] and [`Wire::flush`] do what can be done at once. Before
 //! the first frame, and for bulk transfers, there are versions that wait until a deadline.
 
+use crate::authority::PUBLIC_KEY_BYTES;
 use crate::frame::{self, Frame, FrameError, Kind};
-use crate::identity::{Fingerprint, Name, name_in};
+use crate::identity::{Fingerprint, Name, name_in, public_key_in};
 use crate::tls::{Configurations, Service};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustls::pki_types::ServerName;
@@ -165,6 +166,11 @@ impl Wire {
     pub(crate) fn peer(&self) -> Result<Name, WireError> {
         let certificates = self.tls.peer_certificates().unwrap_or_default();
         certificates.first().and_then(name_in).ok_or(WireError::Name)
+    }
+
+    /// The key of the certificate that the other side has shown.
+    pub(crate) fn peer_public_key(&self) -> Option<[u8; PUBLIC_KEY_BYTES]> {
+        self.tls.peer_certificates()?.first().and_then(public_key_in)
     }
 
     /// Whether something that was written is not on its way yet.

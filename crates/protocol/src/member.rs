@@ -84,8 +84,8 @@ pub enum ToControl {
     },
     /// The sender, a member, wants another certificate before its own expires. Answer: [`FromControl::Certified`].
     CertificateWanted {
-        /// The public half of its key.
-        public_key: [u8; 32],
+        /// The public half of its key, which is that of the certificate that it has.
+        public_key: PublicKey,
     },
     /// A question; it is asked again after the link was lost, with the same number. Answer: [`FromControl::Answered`].
     Asked {
@@ -95,6 +95,9 @@ pub enum ToControl {
         question: Question,
     },
 }
+
+/// The public half of a node's key (Ed25519).
+pub type PublicKey = [u8; 32];
 
 /// What a node asks the control process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,11 +5,11 @@ use super::files::Files;
 use super::tables::Tables;
 use super::{ControlError, send};
 use aktis_daemon::journal;
-use aktis_io::{Authority, Link, Role};
+use aktis_io::{Authority, Link, Role, random_node_id};
 use aktis_logic::machine::head::{Head, HeadEffect, HeadInput};
 use aktis_logic::{LinkId, Machine, Time};
 use aktis_protocol::NodeId;
-use aktis_protocol::member::FromControl;
+use aktis_protocol::member::{FromControl, PublicKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -69,6 +69,14 @@ impl HeadShell {
         self.links_by_id.remove(&link);
     }
 
+    /// A machine that was a node before shows a certificate for the key `shown`, and wants one for another id and the key
+    /// `wanted`.
+    pub(super) fn let_return(&self, link: &Link, shown: PublicKey, wanted: PublicKey) -> Result<(), String> {
+        self.head.check_return(shown, wanted)?;
+        self.certify(link, random_node_id(), wanted);
+        Ok(())
+    }
+
     pub(super) fn step(&mut self, now: Time, input: HeadInput) {
         let mut effects = Vec::new();
         self.head.step(now, input, &mut effects);
@@ -124,7 +132,7 @@ impl HeadShell {
         }
     }
 
-    fn certify(&self, link: &Link, node: NodeId, public_key: [u8; 32]) {
+    fn certify(&self, link: &Link, node: NodeId, public_key: PublicKey) {
         match self.authority.certify(node, Role::Node, public_key) {
             Ok(certificate) => {
                 let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;

@@ -1,6 +1,7 @@
 //! A control process, and members that say whatever they like.
 
 use super::*;
+use aktis_io::Identity;
 use aktis_io::durable::DurableError;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
@@ -9,7 +10,7 @@ use aktis_protocol::member::{DEAD_PREFIX, DeadNode, Departure, NamedActor, Quest
 use aktis_protocol::placement::{FromPlacer, ToPlacer};
 use aktis_protocol::tables::{Answer, Key, Query, Table};
 use aktis_protocol::{ActorId, Epoch, GroupId, GroupSpec, GroupState, Labels, Resources, SessionId, TaskId};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,6 +35,7 @@ fn control(directory: &Path) -> Control {
 
 /// A node, as far as the control process can tell.
 struct Node {
+    identity: Identity,
     endpoint: Endpoint,
 }
 
@@ -67,16 +69,21 @@ impl Node {
     fn new(control: &Control) -> Self {
         let identity = control.authority.issue(aktis_io::random_node_id(), Role::Node).expect("issued");
         let address = ([127, 0, 0, 1], 0).into();
-        let endpoint = Endpoint::bind(address, identity, Arc::new(NoLinks), EndpointOptions::default());
-        Self { endpoint: endpoint.expect("bound") }
+        let (events, options) = (Arc::new(NoLinks), EndpointOptions::default());
+        let endpoint = Endpoint::bind(address, identity.clone(), events, options);
+        Self { identity, endpoint: endpoint.expect("bound") }
     }
 
     fn dial(&self, control: &Control) -> Line {
+        self.dial_as(control, MEMBER_GREETING.to_vec()).expect("dialled")
+    }
+
+    fn dial_as(&self, control: &Control, greeting: Vec<u8>) -> Result<Line, String> {
         let (said, heard) = channel();
         let place = control.endpoint.as_ref().expect("open");
         let ears = |_: &Link| -> Box<dyn LinkEvents> { Box::new(Ears(said)) };
-        let link = self.endpoint.dial(place.node(), place.address(), MEMBER_GREETING.to_vec(), ears);
-        Line { link: link.expect("dialled"), heard }
+        let link = self.endpoint.dial(place.node(), place.address(), greeting, ears);
+        Ok(Line { link: link.map_err(|error| error.to_string())?, heard })
     }
 }
 
@@ -103,6 +110,18 @@ impl Line {
             }
             _ => None,
         })
+    }
+
+    /// Waits until the link is over, and gives what was said before.
+    fn wait_for_end(&self) -> Vec<FromControl> {
+        let mut said = Vec::new();
+        loop {
+            match self.heard.recv_timeout(PATIENCE) {
+                Ok(message) => said.push(message),
+                Err(RecvTimeoutError::Disconnected) => return said,
+                Err(RecvTimeoutError::Timeout) => panic!("the link goes on"),
+            }
+        }
     }
 
     /// Waits for a message; others are passed over.
@@ -356,6 +375,29 @@ fn only_the_link_over_which_a_member_has_joined_speaks_for_it() {
     line.say(&ToControl::Asked { number: 2, question: Question::Names });
     assert_eq!(second.ask(3, Question::Names), Reply::Names(Vec::new()));
     assert!(line.heard.try_iter().all(|message| !matches!(message, FromControl::Answered { .. })));
+}
+
+#[test]
+fn a_certificate_is_given_for_the_key_that_the_link_was_made_with_only() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let control = control(directory.path());
+    let node = Node::new(&control);
+    let line = node.dial(&control);
+    line.join(Vec::new());
+    line.say(&ToControl::CertificateWanted { public_key: [7; 32] });
+    let said = line.wait_for_end();
+    assert!(!said.iter().any(|message| matches!(message, FromControl::Certified { .. })), "{said:?}");
+
+    let back = |key: PublicKey| node.dial_as(&control, [RETURN_GREETING, &key].concat());
+    let refused = back([7; 32]).err().expect("another key");
+    assert!(refused.contains("this is another one"), "{refused}");
+    let own = node.identity.public_key().expect("its key");
+    let is_certificate = |message| matches!(message, FromControl::Certified { .. }).then_some(());
+    back(own).expect("its own key").wait(is_certificate);
+    let line = node.dial(&control);
+    line.join(Vec::new());
+    line.say(&ToControl::CertificateWanted { public_key: own });
+    line.wait(is_certificate);
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Guest {
         deadline: Instant,
     ) -> Result<(), Refused> {
         let Self { inner, address, pass } = self;
-        let peer = Peer { node, role, address };
+        let peer = Peer { node, role, address, public_key: wire.peer_public_key() };
         // The answer goes first on the wire, and frames that are sent from the events go after it.
         let shared = Shared::accepted(id, peer, inner.timing).map_err(WireError::from)?;
         let told =

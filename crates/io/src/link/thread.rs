@@ -139,7 +139,7 @@ impl Thread<'_> {
         };
         let hello = Hello::Resume { link: self.shared.id, attempt: self.attempts, received };
         let deadline = dead_at.min(now + timing.redial_attempt);
-        let Peer { node, role, address } = self.shared.peer;
+        let Peer { node, role, address, .. } = self.shared.peer;
         match say_hello(address, configuration, Name { node, role }, &hello, deadline) {
             Ok((wire, welcome)) => return self.on_redialled(wire, welcome),
             Err(DialError::Refused(refusal @ (Refusal::UnknownLink | Refusal::Version(_)))) => {

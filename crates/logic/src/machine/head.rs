@@ -13,7 +13,7 @@
 //! 1. A [`LinkId`] names one link of one node, and is never used again. Messages of one link come in their order, and
 //!    [`HeadInput::LinkEnded`] is the last word about it.
 //! 2. Writes are made in the order of the effects. Each write that names an answer is answered once, after it is on disk.
-//! 3. The node in [`HeadInput::Received`] is the one whose certificate opened the link.
+//! 3. The node and the key in [`HeadInput::Received`] are those whose certificate opened the link.
 //!
 //! Invariants:
 //! 1. The head welcomes a member and tells the others of it only after its row is on disk.
@@ -37,7 +37,7 @@ use crate::machine::placer::{Placer, PlacerEffect, PlacerInput};
 use crate::membership::Membership;
 use crate::planted::{HeadBug, Planted};
 use crate::{Effects, Machine, Time};
-use aktis_protocol::member::{Departure, FromControl, ToControl};
+use aktis_protocol::member::{Departure, FromControl, PublicKey, ToControl};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::Sender;
 use aktis_protocol::{ActorId, Epoch, GroupId, NodeId};
@@ -54,6 +54,9 @@ pub use rows::{HeadWrite, Restored, RowError, keep_epoch, node_in, programs_of, 
 /// that still hold its objects to say so.
 pub const RECORDS_KEPT_MICROSECONDS: u64 = 10_000_000;
 
+/// Why a node gets no certificate: an id would stand for two keys, or a key that nobody has shown would be certified.
+const OTHER_KEY: &str = "a certificate is renewed for the key that it was made for, and this is another one";
+
 /// What the head is told.
 #[derive(Clone, Debug)]
 pub enum HeadInput {
@@ -61,6 +64,8 @@ pub enum HeadInput {
     Received {
         /// The node, by the certificate of its link.
         from: NodeId,
+        /// The key of that certificate.
+        key: PublicKey,
         /// Over which link.
         link: LinkId,
         /// What.
@@ -74,15 +79,6 @@ pub enum HeadInput {
         link: LinkId,
         /// Whether the node has said that it leaves the cluster.
         leaves: bool,
-    },
-    /// A machine that was a node before has shown its certificate, and wants one for another id.
-    ReturnWanted {
-        /// Over which link.
-        link: LinkId,
-        /// The id that it gets, which no node had before.
-        id: NodeId,
-        /// The public half of its key.
-        public_key: [u8; 32],
     },
     /// The row of a node is on disk, or is gone from there.
     NodeWritten {
@@ -155,7 +151,7 @@ pub enum HeadEffect {
         /// For which node.
         node: NodeId,
         /// The public half of its key.
-        public_key: [u8; 32],
+        public_key: PublicKey,
     },
     /// Write rows.
     Write(HeadWrite),
@@ -244,10 +240,16 @@ impl Head {
         self.names.all()
     }
 
+    /// Whether a machine that was a node before gets a certificate for another id. It has shown a certificate for the key
+    /// `shown`, and wants one for the key `wanted`.
+    pub fn check_return(&self, shown: PublicKey, wanted: PublicKey) -> Result<(), String> {
+        if shown == wanted { Ok(()) } else { Err(OTHER_KEY.to_owned()) }
+    }
+
     fn on_received(
         &mut self,
         now: Time,
-        from: NodeId,
+        (from, key): (NodeId, PublicKey),
         link: LinkId,
         message: ToControl,
         out: &mut Effects<HeadEffect>,
@@ -269,6 +271,9 @@ impl Head {
             }
             ToControl::Placer { epoch, message } => {
                 self.place(now, PlacerInput::Received { from, epoch, message }, out);
+            }
+            ToControl::CertificateWanted { public_key } if public_key != key => {
+                out.push(HeadEffect::Close { link, why: OTHER_KEY.to_owned() });
             }
             ToControl::CertificateWanted { public_key } => {
                 out.push(HeadEffect::Certify { link, node: from, public_key });
@@ -343,11 +348,10 @@ impl Machine for Head {
 
     fn step(&mut self, now: Time, input: HeadInput, out: &mut Effects<HeadEffect>) {
         match input {
-            HeadInput::Received { from, link, message } => self.on_received(now, from, link, message, out),
-            HeadInput::LinkEnded { node, link, leaves } => self.on_link_ended(now, node, link, leaves, out),
-            HeadInput::ReturnWanted { link, id, public_key } => {
-                out.push(HeadEffect::Certify { link, node: id, public_key });
+            HeadInput::Received { from, key, link, message } => {
+                self.on_received(now, (from, key), link, message, out);
             }
+            HeadInput::LinkEnded { node, link, leaves } => self.on_link_ended(now, node, link, leaves, out),
             HeadInput::NodeWritten { node, info } => self.on_node_written(now, node, info, out),
             HeadInput::ProgramsEnded { left } => self.on_programs_ended(now, &left, out),
             HeadInput::NameWritten { claim, is_kept } => self.on_name_written(&claim, is_kept, out),

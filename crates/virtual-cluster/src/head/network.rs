@@ -4,7 +4,8 @@ use super::{Cluster, Event, MESSAGES_MAX};
 use aktis_logic::machine::control_client::ControlClientInput;
 use aktis_logic::machine::head::{HeadEffect, HeadInput};
 use aktis_logic::{LinkId, Machine, Time};
-use aktis_protocol::member::{FromControl, ToControl};
+use aktis_protocol::NodeId;
+use aktis_protocol::member::{FromControl, PublicKey, ToControl};
 use std::collections::VecDeque;
 
 /// Messages that each wire keeps, to come late.
@@ -87,7 +88,7 @@ impl Cluster {
         wire.old_to_head.truncate(GHOSTS_MAX);
         let from = self.nodes[wire.node].as_ref().map(|node| node.id);
         if let Some(from) = from {
-            self.step_head(HeadInput::Received { from, link, message });
+            self.step_head(HeadInput::Received { from, key: key_of(from), link, message });
         }
     }
 
@@ -164,7 +165,11 @@ impl Cluster {
         {
             let mut effects = Vec::new();
             let before = (process.head.names(), process.head.membership().next_wakeup());
-            process.head.step(self.now, HeadInput::Received { from, link, message }, &mut effects);
+            process.head.step(
+                self.now,
+                HeadInput::Received { from, key: key_of(from), link, message },
+                &mut effects,
+            );
             let expelled = |effect: &HeadEffect| {
                 matches!(effect, HeadEffect::Send { message: FromControl::Expelled { .. }, .. })
             };
@@ -173,4 +178,11 @@ impl Cluster {
             self.summary.ghosts += 1;
         }
     }
+}
+
+/// The key of a node's certificate. Each node has one of its own.
+fn key_of(node: NodeId) -> PublicKey {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&node.to_words()[0].to_le_bytes());
+    key
 }

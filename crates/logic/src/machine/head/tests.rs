@@ -22,6 +22,10 @@ struct Scene {
     epochs: BTreeMap<NodeId, Epoch>,
 }
 
+/// The key of all nodes, and one that none has.
+const KEY: PublicKey = [1; 32];
+const OTHER: PublicKey = [2; 32];
+
 fn node(number: u64) -> NodeId {
     NodeId::from_words([number, 0])
 }
@@ -86,7 +90,7 @@ impl Scene {
     fn say(&mut self, number: u64, link: u64, message: ToControl) -> Vec<FromControl> {
         self.sent.clear();
         let (from, link) = (node(number), LinkId(link));
-        self.step(HeadInput::Received { from, link, message });
+        self.step(HeadInput::Received { from, key: KEY, link, message });
         self.sent.iter().filter(|(to, _)| *to == link).map(|(_, message)| message.clone()).collect()
     }
 
@@ -136,7 +140,7 @@ fn only_the_link_of_the_last_join_speaks_for_a_member() {
         ToControl::Placer { epoch, message: ToPlacer::GroupWanted { spec } },
         ToControl::NameFreed { name, actor: found.actor },
         ToControl::NameClaimed { actor: named("b", 2) },
-        ToControl::CertificateWanted { public_key: [1; 32] },
+        ToControl::CertificateWanted { public_key: KEY },
         ToControl::Asked { number: 1, question: Question::Names },
     ] {
         assert_eq!(scene.say(1, 2, message), [], "link 2 has not joined");
@@ -185,6 +189,21 @@ fn a_name_that_the_tables_refuse_stays_free() {
 }
 
 #[test]
+fn a_certificate_is_renewed_for_the_key_of_the_link_only() {
+    let mut scene = Scene::new(Restored::default());
+    scene.join(1, 1);
+    scene.others.clear();
+    scene.say(1, 1, ToControl::CertificateWanted { public_key: KEY });
+    let certify = HeadEffect::Certify { link: LinkId(1), node: node(1), public_key: KEY };
+    assert_eq!(scene.others, [certify]);
+    scene.others.clear();
+    scene.say(1, 1, ToControl::CertificateWanted { public_key: OTHER });
+    assert!(matches!(&scene.others[..], [HeadEffect::Close { link: LinkId(1), .. }]), "{:?}", scene.others);
+    assert_eq!(scene.head.check_return(KEY, KEY), Ok(()));
+    assert!(scene.head.check_return(KEY, OTHER).is_err());
+}
+
+#[test]
 fn a_refused_claim_does_not_undo_a_later_one() {
     let mut scene = Scene::new(Restored::default());
     scene.join(1, 1);
@@ -192,7 +211,7 @@ fn a_refused_claim_does_not_undo_a_later_one() {
     for _ in 0..2 {
         let (from, link, mut effects) = (node(1), LinkId(1), Vec::new());
         let message = ToControl::NameClaimed { actor: named("a", 1) };
-        scene.head.step(scene.now, HeadInput::Received { from, link, message }, &mut effects);
+        scene.head.step(scene.now, HeadInput::Received { from, key: KEY, link, message }, &mut effects);
         for effect in effects {
             let HeadEffect::Write(HeadWrite::Name { claim, .. }) = effect else { panic!("{effect:?}") };
             claims.push(claim);
@@ -265,7 +284,7 @@ fn a_member_is_welcomed_and_told_of_only_when_its_row_is_on_disk() {
     let (labels, resources) = (Labels::default(), Resources::none());
     let address = ([127, 0, 0, 1], 1).into();
     let message = ToControl::Joined { held: None, address, labels, resources, names: Vec::new() };
-    scene.head.step(scene.now, HeadInput::Received { from, link, message }, &mut effects);
+    scene.head.step(scene.now, HeadInput::Received { from, key: KEY, link, message }, &mut effects);
     let [HeadEffect::Write(write)] = effects.as_slice() else { panic!("{effects:?}") };
     // The disk is slow: the lease does not lapse meanwhile.
     scene.pass(10 * NODE_LEASE_MICROSECONDS);
