@@ -163,6 +163,29 @@ fn unheld_objects_are_freed_and_freed_again_after_a_restart() {
 }
 
 #[test]
+fn close_writes_what_came_before_though_other_handles_are_left() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = open(directory.path(), 2);
+    let other = store.clone();
+    let (sender, answers) = channel();
+    for sequence in 1..=100 {
+        let (answer, handle) = (sender.clone(), store.clone());
+        let batch = Batch { sender: A, sequence, changes: vec![put(&format!("key {sequence}"), "value")] };
+        store.apply(batch, move |outcome| {
+            answer.send(outcome).expect("the test listens");
+            drop(handle);
+        });
+    }
+    store.close();
+    let made = answers.try_iter().filter(|answer| *answer == Ok(Answer::Applied { refused: Vec::new() }));
+    assert_eq!(made.count(), 100, "each was answered before the return");
+    let late = Batch { sender: A, sequence: 101, changes: vec![put("late", "value")] };
+    assert_eq!(wait(|done| other.apply(late, done)), Err(StoreError::Stopped));
+    drop((store, other));
+    assert_eq!(rows(&open(directory.path(), 2), 200).0.len(), 100);
+}
+
+#[test]
 fn the_log_stays_short_though_much_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = StoreConfig { shards: 2, segment_bytes_max: 20_000, snapshot_log_bytes_min: 40_000 };

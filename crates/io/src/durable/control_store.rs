@@ -210,19 +210,35 @@ impl ControlStore {
     fn push(&self, shard: u16, input: ShardInput<Completion>) {
         self.inner.queues[usize::from(shard)].push(Errand::Input(input));
     }
+
+    /// Has everything written that was asked for before, and waits for it; whatever comes later gets
+    /// [`StoreError::Stopped`].
+    ///
+    /// The last handle does this when it is dropped. But callbacks may have handles, and a process that ends does not wait
+    /// for them.
+    pub fn close(&self) {
+        self.inner.close();
+    }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn close(&self) {
         for queue in &self.queues {
             queue.tell(|news| news.closed = true);
         }
-        for thread in self.threads.get_mut().drain(..) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // The last handle may go in a callback, on one of these threads.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

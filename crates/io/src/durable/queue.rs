@@ -40,6 +40,8 @@ struct State {
     errands: Vec<Errand>,
     bytes: usize,
     news: News,
+    /// Its thread has ended: nothing is taken any more.
+    ended: bool,
 }
 
 /// The queue of one shard.
@@ -59,15 +61,19 @@ impl Queue {
     /// Waits while too much waits; not on threads of the store, which would wait for themselves.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
-        while state.bytes > limits::SHARD_QUEUE_BYTES_MAX && !IS_SHARD.get() {
+        while state.bytes > limits::SHARD_QUEUE_BYTES_MAX && !state.ended && !IS_SHARD.get() {
             self.room.wait(&mut state);
         }
     }
 
-    /// Adds an errand.
+    /// Adds an errand. After the end of the thread it is dropped, and its completion says so.
     pub(super) fn push(&self, errand: Errand) {
         let bytes = weight(&errand);
         let mut state = self.state.lock();
+        if state.ended {
+            drop(state);
+            return drop(errand);
+        }
         state.bytes += bytes;
         state.errands.push(errand);
         let was_empty = state.errands.len() == 1;
@@ -81,6 +87,18 @@ impl Queue {
     pub(super) fn tell(&self, add: impl FnOnce(&mut News)) {
         add(&mut self.state.lock().news);
         self.work.notify_one();
+    }
+
+    /// The thread has ended. What still waits is dropped, and nobody waits for room.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.bytes = 0;
+        let errands = std::mem::take(&mut state.errands);
+        self.room.notify_all();
+        drop(state);
+        // Not under the lock: completions call back, and may push.
+        drop(errands);
     }
 
     /// From now on the calling thread is the one that takes.

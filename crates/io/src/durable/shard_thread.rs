@@ -257,6 +257,7 @@ impl ShardThread {
             self.events.on_stopped(error);
         }
         self.on_news(news, &mut Effects::new());
+        self.queue.end();
     }
 
     /// The log has failed: nobody gets an answer any more, but for the news that there is none.
@@ -267,5 +268,6 @@ impl ShardThread {
         while !closed {
             closed = queue.take(&mut Vec::new(), None).closed;
         }
+        queue.end();
     }
 }
