@@ -12,6 +12,7 @@ use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::Directory;
 use aktis_cluster::journal;
 use aktis_cluster::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
+use aktis_protocol::NodeId;
 use aktis_protocol::admin::{ClusterStatus, JoinToken, StopScope};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,6 +28,8 @@ const NODE_PATIENCE: Duration = Duration::from_secs(20);
 const NODE_AGAIN: Duration = Duration::from_millis(20);
 /// How long the node may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the control process stays for the departure of its machine's node; the lease of a node that was killed lapses before.
+const DEPARTURE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs the control process until it is stopped, or the node if that alone is missing; `on_ready` is told what to print, and
 /// `notice` what is waited for before.
@@ -63,6 +66,7 @@ pub(crate) fn run(
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
     let (words, is_new) = node(config, node_port, &control, given, restart)?;
+    let own = Node::find(directory)?.id();
     if let Err(error) = on_ready(&greeting(&words, &control)) {
         // Nobody knows of what was started.
         if is_new {
@@ -73,6 +77,10 @@ pub(crate) fn run(
     control.wait()?;
     journal::info("it ends");
     stop_node(directory)?;
+    // Else the next control process finds a member that does not answer.
+    if let Some(own) = own {
+        control.wait_until_left(own, DEPARTURE_PATIENCE);
+    }
     drop(control);
     Ok(())
 }
@@ -125,6 +133,13 @@ impl Node {
             Ok(_) => Ok(Self::None),
             Err(DirectoryError::Claimed { .. }) => Ok(Self::Silent),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn id(&self) -> Option<NodeId> {
+        match self {
+            Self::Runs(status) => Some(status.node),
+            Self::None | Self::Silent => None,
         }
     }
 }

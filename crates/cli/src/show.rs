@@ -6,6 +6,7 @@ use crate::record::Record;
 use crate::terminal::{Screen, note};
 use crate::{rows, table};
 use aktis_cluster::admin::{Client, ClientError};
+use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
 use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
 use aktis_protocol::text;
@@ -119,7 +120,9 @@ pub(crate) fn stop(
         Err(ClientError::Starting { directory, .. }) => terminate(&directory, patience)?,
         client => client?.stop(scope, patience)?,
     };
-    if !ended || !wait_until_free(directory, patience) {
+    // On the machine of a control process, its directory is free last.
+    let is_free = |path: &Path| wait_until_free(path, patience);
+    if !ended || !is_free(directory) || !is_free(&control_directory(directory)) {
         let log = directory.join(LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
     }

@@ -54,7 +54,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use files::control_directory;
 pub(crate) use renewal::renewed_after;
@@ -69,6 +69,9 @@ pub(crate) const RETURN_GREETING: &[u8] = b"return";
 
 /// Why a node closes its link when it leaves the cluster. If it closes it for another reason, it comes back.
 pub(crate) const LEAVING: &str = "the node ends";
+
+/// How often [`Control::wait_until_left`] looks.
+const DEPARTURE_AGAIN: Duration = Duration::from_millis(2);
 
 /// How to start a control process.
 #[derive(Clone, Debug)]
@@ -233,6 +236,15 @@ impl Control {
     /// Waits until somebody has it stopped ([`Self::stopper`], or a command), or it cannot go on.
     pub fn wait(&self) -> Result<(), ControlError> {
         self.shared.clock.wait_for_end()
+    }
+
+    /// Waits until a node is no member any more, at most for `patience`: its farewell may still be on its way when its
+    /// process has ended.
+    pub fn wait_until_left(&self, node: NodeId, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while self.shared.shell.lock().is_member(node) && Instant::now() < deadline {
+            std::thread::sleep(DEPARTURE_AGAIN);
+        }
     }
 
     /// How long tasks run that have this in common, as the placer believes.

@@ -53,7 +53,9 @@ impl HeadShell {
 
     /// Has everything written that was changed; nothing is changed any more.
     pub(super) fn close(&mut self) {
-        self.tables.take();
+        if let Some(tables) = self.tables.take() {
+            tables.close();
+        }
     }
 
     /// A node, or a machine that was one, has opened a link.
@@ -85,6 +87,10 @@ impl HeadShell {
             self.head.check();
         }
         effects.into_iter().for_each(|effect| self.carry_out(effect));
+    }
+
+    pub(super) fn is_member(&self, node: NodeId) -> bool {
+        self.head.membership().epoch(node).is_some()
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {

@@ -71,6 +71,11 @@ impl Tables {
         Ok((tables, restored))
     }
 
+    /// Has everything written, and waits for it: callbacks that are still to come have handles of the store.
+    pub(super) fn close(self) {
+        self.store.close();
+    }
+
     /// Writes rows of the head, and tells it when those are on disk that it waits for.
     pub(super) fn write(&self, write: &HeadWrite) {
         let changes = write.changes(unix_microseconds());
