@@ -156,6 +156,28 @@ def shared_session() -> Any:
     return Shared.context
 
 
+def session_with(*modules: str) -> Iterator[None]:
+    """A session for a whole module, whose workers are forked with these: each of them starts in a moment."""
+    import aktis
+
+    end_session()
+    aktis.init(num_cpus=CPUS, runtime_env={"preload": list(modules)})
+    yield
+    end_session()
+
+
+@pytest.fixture(scope="module")
+def torch_session() -> Iterator[None]:
+    """Workers have torch, and what its optimizers load at their first use."""
+    yield from session_with("torch", "torch._dynamo")
+
+
+@pytest.fixture(scope="module")
+def policy_session() -> Iterator[None]:
+    """Workers have what policies of torch in environments of Gymnasium need."""
+    yield from session_with("torch", "gymnasium")
+
+
 @pytest.fixture(autouse=True)
 def forget_ended_session() -> Iterator[None]:
     yield
@@ -238,6 +260,6 @@ def nothing_left_behind() -> Iterator[None]:
         return left + [f"file {name}" for name in shared_files() - files]
 
     with contextlib.suppress(AssertionError):
-        wait_until(lambda: not leftovers(), timeout=10, pause=0.05)
+        wait_until(lambda: not leftovers(), timeout=30, pause=0.05)
     if left := leftovers():
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)

@@ -131,6 +131,20 @@ class Checkpoint:
         return f"Checkpoint({self.path!r})"
 
 
+def read_pickle(path: str, what: str) -> Any:
+    """What cloudpickle has written to a file; `CheckpointError` if it is truncated or of another version."""
+    import cloudpickle
+
+    try:
+        with open(path, "rb") as file:
+            return cloudpickle.load(file)
+    except Exception as error:  # damaged bytes make an unpickler raise anything
+        raise CheckpointError(
+            f"{what} cannot be read from {path}: {type(error).__name__}: {error}\n"
+            "hint: the file is truncated, damaged or of another version; start anew under another `name`"
+        ) from error
+
+
 def write_json(path: str, value: Any) -> None:
     """Replaces a file by the JSON of `value`, so that readers see the old text or the new one."""
     replace_file(path, json.dumps(value, default=as_json, indent=1).encode())

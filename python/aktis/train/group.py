@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import aktis
-from aktis.exceptions import ActorDiedError, ActorError, AktisError, GetTimeoutError, TaskError
+from aktis.exceptions import (
+    ActorDiedError,
+    ActorError,
+    AktisError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    TaskError,
+)
 from aktis.train.checkpoint import Checkpoint
 from aktis.train.config import ScalingConfig
 from aktis.train.session import Report, TrainContext
@@ -233,6 +240,13 @@ def reason_of(error: BaseException) -> str:
     text = str(error)
     # The engine's sentence begins with the method that was called, which says nothing to the user.
     return text.split("its actor died: ", 1)[-1] if isinstance(error, ActorDiedError) else text
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out: of the process, of a GPU, or of the machine, whose kernel then killed it."""
+    if isinstance(error, TaskError):
+        error = error.cause
+    return isinstance(error, MemoryError | OutOfMemoryError) or "out of memory" in str(error)
 
 
 def ranked(handles: list[Any], places: list[Place], context: TrainContext) -> list[Member]:

@@ -175,9 +175,15 @@ class RunFolder:
                 state = json.load(file)
         except FileNotFoundError:
             return False
-        if state.get("version") != VERSION:
+        except ValueError as error:
             raise CheckpointError(
-                f"the run in {self.path} has version {state.get('version')!r}, not {VERSION}\n"
+                f"the state of the run in {self.path} cannot be read from {STATE}: {error}\n"
+                "hint: choose another `name`, and give a checkpoint of this run as `resume_from_checkpoint`"
+            ) from None
+        version = state.get("version") if isinstance(state, dict) else None
+        if version != VERSION:
+            raise CheckpointError(
+                f"the run in {self.path} has version {version!r}, and this Aktis reads {VERSION}\n"
                 "hint: choose another `name` or `storage_path`"
             )
         self.done = state["done"]

@@ -2,16 +2,17 @@
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import aktis
 from aktis.exceptions import AktisError
-from aktis.train.checkpoint import Checkpoint, replace_file
+from aktis.train.checkpoint import Checkpoint, read_pickle, replace_file
 from aktis.train.config import RunConfig, ScalingConfig
 from aktis.train.console import Progress
 from aktis.train.data import length_of
-from aktis.train.group import NoRoomError, WorkerFailed, WorkerGroup
+from aktis.train.group import NoRoomError, WorkerFailed, WorkerGroup, is_out_of_memory
 from aktis.train.result import Result
 from aktis.train.session import Report, TrainContext
 from aktis.train.storage import Part, RunFolder
@@ -124,15 +125,12 @@ class DataParallelTrainer:
         """
         import dataclasses
 
-        import cloudpickle
-
         folder = os.path.abspath(os.path.expanduser(os.fspath(path)))
         if not cls.can_restore(folder):
             raise ValueError(
                 f"there is no run in {folder}\nhint: the folder is `storage_path/name` of the run"
             )
-        with open(os.path.join(folder, TRAINER), "rb") as file:
-            trainer = cloudpickle.load(file)
+        trainer = read_pickle(os.path.join(folder, TRAINER), "the trainer of the run")
         if not isinstance(trainer, cls):
             raise TypeError(
                 f"the run in {folder} is of a {type(trainer).__name__}, not of a {cls.__name__}"
@@ -224,8 +222,11 @@ class DataParallelTrainer:
     def _reported(
         self, folder: RunFolder, progress: Progress
     ) -> "Callable[[dict[str, Any], Checkpoint | None], None]":
+        warned: set[str] = set()
+
         def reported(metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
             if checkpoint is None:
+                warn_of_nan(metrics, len(folder.history), warned)
                 progress.show(len(folder.history), metrics)
                 for callback in self.run_config.callbacks:
                     callback(metrics)
@@ -326,4 +327,21 @@ def failed_text(error: WorkerFailed, failures: int, folder: RunFolder) -> str:
         text = f"the run failed {failures} times, at last because {text}"
     saved = folder.saved[-1].checkpoint.path if folder.saved else None
     kept = f"its last checkpoint is {saved}" if saved else "it has saved no checkpoint"
-    return f"{text}\n{kept}\nhint: FailureConfig(max_failures=N) lets it start again from its last checkpoint"
+    hint = "FailureConfig(max_failures=N) lets it start again from its last checkpoint"
+    if is_out_of_memory(error.cause):
+        hint = (
+            "use smaller batches or a smaller model, or place fewer workers on a node (resources_per_worker)"
+        )
+    return f"{text}\n{kept}\nhint: {hint}"
+
+
+def warn_of_nan(metrics: Mapping[str, Any], report: int, warned: set[str]) -> None:
+    """Warns of each metric once that is NaN: training goes on, but learns nothing any more."""
+    for name, value in metrics.items():
+        if isinstance(value, float) and value != value and name not in warned:
+            warned.add(name)
+            warnings.warn(
+                f"the run reports NaN for {name!r} since report {report}\n"
+                "hint: it has diverged: lower the learning rate, and look for divisions and logarithms",
+                stacklevel=2,
+            )

@@ -15,7 +15,7 @@
 The guide is docs/tune.md.
 """
 
-from aktis.train.checkpoint import Checkpoint
+from aktis.train.checkpoint import Checkpoint, CheckpointError
 from aktis.train.config import CheckpointConfig, FailureConfig, RunConfig
 from aktis.train.result import Result
 from aktis.train.session import TrainContext, get_checkpoint, get_context, report
@@ -46,6 +46,7 @@ TuneContext = TrainContext
 __all__ = [
     "Checkpoint",
     "CheckpointConfig",
+    "CheckpointError",
     "ExperimentAnalysis",
     "FailureConfig",
     "PlacementGroupFactory",

@@ -17,9 +17,9 @@ from typing import Any
 
 import aktis
 from aktis.exceptions import AktisError
-from aktis.train.checkpoint import Checkpoint, replace_file, write_json
+from aktis.train.checkpoint import Checkpoint, CheckpointError, replace_file, write_json
 from aktis.train.config import RunConfig
-from aktis.train.group import NoRoomError, first_ready, reason_of
+from aktis.train.group import NoRoomError, first_ready, is_out_of_memory, reason_of
 from aktis.train.session import Report, TrainContext
 from aktis.train.storage import Part, RunFolder, read_files
 from aktis.train.worker import Job, worker_class
@@ -111,7 +111,11 @@ class Controller:
     def folder_of(self, trial: Trial) -> RunFolder:
         """The folder of a trial, with its reports and checkpoints."""
         if trial.id not in self._folders:
-            self._folders[trial.id] = read_folder(trial, self.run_config.checkpoint_config)
+            try:
+                self._folders[trial.id] = read_folder(trial, self.run_config.checkpoint_config)
+            except CheckpointError as error:
+                trial.error = trial.error or error
+                self._folders[trial.id] = RunFolder(trial.path, self.run_config.checkpoint_config)
         return self._folders[trial.id]
 
     # --- starting -----------------------------------------------------------------------------
@@ -125,7 +129,12 @@ class Controller:
             if len(self._running) >= room:
                 return
             self._waiting.remove(trial)
-            self._start(trial)
+            try:
+                self._start(trial)
+            except CheckpointError as error:
+                # What a damaged folder of one trial says must not end the others.
+                self._give_up(trial, error)
+                self._store()
 
     def _next_trial(self) -> Trial | None:
         """The trial that is to run next. It stays in line until there is room for it."""
@@ -327,7 +336,8 @@ class Controller:
             self._waiting.append(trial)
         else:
             trial.status = TERMINATED
-            self._finish(attempt, failed=False)
+            attempt.folder.close()
+            self._finish(trial, failed=False)
         self._store()
 
     def _on_failed(self, attempt: Attempt, error: BaseException) -> None:
@@ -340,20 +350,23 @@ class Controller:
             trial.status = PENDING
             self._waiting.append(trial)
         else:
-            trial.status = ERROR
-            trial.error = plain_error(error)
-            with open(os.path.join(trial.path, "error.txt"), "w", encoding="utf-8") as file:
-                file.write(f"{reason_of(error)}\n{''.join(traceback.format_exception(error))}")
-            self._table.note(f"the trial {trial.name} failed: {reason_of(error).splitlines()[0]}")
-            self._finish(attempt, failed=True)
-            if failure.fail_fast:
-                self._stop_all()
+            self._give_up(trial, error)
         self._store()
 
-    def _finish(self, attempt: Attempt, failed: bool) -> None:
-        trial = attempt.trial
-        if not failed:
-            attempt.folder.close()
+    def _give_up(self, trial: Trial, error: BaseException) -> None:
+        """The trial has failed for good."""
+        trial.status = ERROR
+        trial.error = plain_error(error)
+        with open(os.path.join(trial.path, "error.txt"), "w", encoding="utf-8") as file:
+            file.write(f"{reason_of(error)}\n{''.join(traceback.format_exception(error))}")
+            if is_out_of_memory(error):
+                file.write("hint: use smaller batches, or let fewer trials run at once (with_resources)\n")
+        self._table.note(f"the trial {trial.name} failed: {reason_of(error).splitlines()[0]}")
+        self._finish(trial, failed=True)
+        if self.run_config.failure_config.fail_fast:
+            self._stop_all()
+
+    def _finish(self, trial: Trial, failed: bool) -> None:
         self.scheduler.on_trial_complete(trial.id)
         self.searcher.on_trial_complete(trial.id, trial.last_result or None, failed)
 

@@ -71,9 +71,11 @@ class ResultGrid:
             if values:
                 scored.append((order(values), result))
         if not scored:
+            told = any(metric in row for result in self._results for row in result.metrics_history)
+            what = f"{metric!r} as a number, but NaN or something else" if told else repr(metric)
             raise RuntimeError(
-                f"no trial has reported {metric!r}; {self.num_errors} of {len(self)} failed\n"
-                "hint: `errors` has the reasons"
+                f"no trial has reported {what}; {self.num_errors} of {len(self)} failed\n"
+                "hint: `errors` has the reasons, and `metrics_history` of a result what it reported"
             )
         return order(scored, key=lambda pair: pair[0])[1]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aktis
+from aktis.train.checkpoint import CheckpointError, read_pickle
 from aktis.train.config import RunConfig, check_count, check_mode
 from aktis.tune.controller import STATE, VERSION, Controller, TuneError
 from aktis.tune.result_grid import ExperimentAnalysis, ResultGrid
@@ -128,19 +129,17 @@ class Tuner:
         `resume_errored` those that failed do so too, and with `restart_errored` they start anew. Callbacks
         are not stored.
         """
-        import cloudpickle
-
         folder = os.path.abspath(os.path.expanduser(os.fspath(path)))
         if not cls.can_restore(folder):
             raise ValueError(
                 f"there is no experiment in {folder}\n"
                 "hint: the folder is `storage_path/name` of the experiment"
             )
-        with open(os.path.join(folder, STATE), "rb") as file:
-            state = cloudpickle.load(file)
-        if state.get("version") != VERSION:
-            raise TuneError(
-                f"the experiment in {folder} has version {state.get('version')!r}, not {VERSION}"
+        state = read_pickle(os.path.join(folder, STATE), "the state of the experiment")
+        version = state.get("version") if isinstance(state, dict) else None
+        if version != VERSION:
+            raise CheckpointError(
+                f"the experiment in {folder} has version {version!r}, and this Aktis reads {VERSION}"
                 "\nhint: restore it by the version of Aktis that wrote it"
             )
         tuner = cls(

@@ -3,32 +3,21 @@
 import os
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import aktis
 from aktis import train
 from aktis.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from aktis.train.torch import TorchConfig, TorchTrainer, get_device, prepare_data_loader, prepare_model
 
 torch = pytest.importorskip("torch")
 
-RECOVERY_SECONDS = 5.0
-"""The promise: back from the checkpoint in this time after kill -9, on a machine that is not overloaded."""
-
-
-@pytest.fixture(scope="module")
-def torch_session() -> Iterator[None]:
-    """Workers that are forked with torch, so that each of them starts in a moment."""
-    if aktis.is_initialized():
-        aktis.shutdown()
-    aktis.init(num_cpus=2, runtime_env={"preload": ["torch", "torch._dynamo"]})
-    yield
-    aktis.shutdown()
+RECOVERY_SECONDS = 20.0
+"""Four times the promise, for a busy machine; `benches/learning/train_recovery.py` measures."""
 
 
 def net() -> Any:
@@ -157,6 +146,22 @@ def test_errors_of_workers_that_wait_for_each_other_end(torch_session: None, tmp
 
     with pytest.raises(TrainingFailedError, match=r"worker 1 on node .* failed: KeyError: 'no such layer'"):
         trainer(uneven, tmp_path).fit()
+
+
+def test_a_worker_that_hangs_ends_the_run_after_its_timeout(torch_session: None, tmp_path: Path) -> None:
+    def stuck() -> None:
+        if train.get_context().get_world_rank() == 1:
+            threading.Event().wait()
+        torch.distributed.all_reduce(torch.zeros(1))
+
+    wanted = TorchTrainer(
+        stuck,
+        torch_config=TorchConfig(timeout_s=1.0),
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=tmp_path, verbose=0),
+    )
+    with pytest.raises(TrainingFailedError, match=r"worker 0 on node .* failed: (.|\n)*[Tt]imed? ?out"):
+        wanted.fit()
 
 
 def test_nccl_without_a_gpu_is_refused(torch_session: None, tmp_path: Path) -> None:

@@ -213,6 +213,77 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "nowhere").to_directory()
 
 
+def epochs(config: dict[str, Any]) -> None:
+    for epoch in range((load() or {"epoch": -1})["epoch"] + 1, config["epochs"]):
+        save({"epoch": epoch}, {"epoch": epoch})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("trainer.pkl", lambda whole: whole[: len(whole) // 2], "the trainer of the run cannot be read from"),
+        ("run.json", lambda whole: whole[: len(whole) // 2], r"cannot be read from run\.json"),
+        (
+            "run.json",
+            lambda whole: whole.replace(b'"version": 1', b'"version": 7'),
+            "has version 7, .* reads 1",
+        ),
+    ],
+)
+def test_a_run_whose_files_are_damaged_is_refused(
+    shared_session: Any, tmp_path: Path, name: str, content: Any, text: str
+) -> None:
+    DataParallelTrainer(epochs, train_loop_config={"epochs": 1}, run_config=run(tmp_path)).fit()
+    file = tmp_path / "run" / name
+    file.write_bytes(content(file.read_bytes()))
+    with pytest.raises(CheckpointError, match=rf"{text}(.|\n)*\nhint: "):
+        DataParallelTrainer.restore(tmp_path / "run").fit()
+    # The checkpoint itself is whole, and another run starts from it.
+    start = Checkpoint(tmp_path / "run" / "checkpoint_000000")
+    other = run(tmp_path, name="other")
+    trainer = DataParallelTrainer(
+        epochs, train_loop_config={"epochs": 3}, run_config=other, resume_from_checkpoint=start
+    )
+    assert [row["epoch"] for row in trainer.fit().metrics_history] == [1, 2]
+
+
+def test_a_truncated_checkpoint_to_start_from_is_refused(shared_session: Any, tmp_path: Path) -> None:
+    DataParallelTrainer(epochs, train_loop_config={"epochs": 1}, run_config=run(tmp_path)).fit()
+    start = Checkpoint(tmp_path / "run" / "checkpoint_000000")
+    (Path(start.path) / "state.json").write_text("")
+    with pytest.raises(CheckpointError, match=r"state\.json has 0 bytes(.|\n)*\nhint: "):
+        DataParallelTrainer(
+            epochs,
+            train_loop_config={"epochs": 2},
+            run_config=run(tmp_path, name="other"),
+            resume_from_checkpoint=start,
+        ).fit()
+
+
+def test_a_worker_without_memory_is_named(shared_session: Any, tmp_path: Path) -> None:
+    def hungry() -> None:
+        if train.get_context().get_world_rank() == 1:
+            bytearray(1 << 60)
+
+    with pytest.raises(
+        TrainingFailedError,
+        match=r"worker 1 on node .* failed: MemoryError(.|\n)*\nhint: use smaller batches",
+    ):
+        DataParallelTrainer(hungry, scaling_config=two(), run_config=run(tmp_path)).fit()
+    result = DataParallelTrainer(epochs, train_loop_config={"epochs": 1}, run_config=run(tmp_path)).fit()
+    assert result.metrics == {"epoch": 0}
+
+
+def test_a_metric_that_is_nan_is_a_warning_that_names_it(shared_session: Any, tmp_path: Path) -> None:
+    def diverging() -> None:
+        for loss in (1.0, float("nan"), float("nan")):
+            train.report({"loss": loss, "rate": 0.1})
+
+    with pytest.warns(UserWarning, match=r"reports NaN for 'loss' since report 2\nhint: ") as caught:
+        result = DataParallelTrainer(diverging, run_config=run(tmp_path)).fit()
+    assert len(caught) == 1 and len(result.metrics_history) == 3
+
+
 def test_an_elastic_run_takes_the_workers_it_can_get(shared_session: Any, tmp_path: Path) -> None:
     def loop() -> None:
         train.report({"size": train.get_context().get_world_size()})

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import aktis
@@ -90,15 +91,19 @@ def test_one_trial_that_fails_harms_no_other(shared_session: Any, tmp_path: Path
             os.kill(os.getpid(), signal.SIGKILL)
         if config["x"] == 3:
             return {"other": 1}
-        return {"loss": config["x"]}
+        if config["x"] == 4:
+            bytearray(1 << 60)
+        return {"loss": float("nan") if config["x"] == 5 else config["x"]}
 
     grid = Tuner(
         fragile,
-        param_space={"x": tune.grid_search([0, 1, 2, 3])},
+        param_space={"x": tune.grid_search([0, 1, 2, 3, 4, 5])},
         tune_config=TuneConfig(metric="loss", mode="min"),
         run_config=run(tmp_path),
     ).fit()
-    assert grid.num_errors == 3 and grid.get_best_result().config == {"x": 0}
+    assert grid.num_errors == 4 and grid.get_best_result().config == {"x": 0}
+    assert isinstance(grid[4].error, MemoryError)
+    assert "\nhint: use smaller batches" in (Path(grid[4].path) / "error.txt").read_text()
     assert isinstance(grid[1].error, ValueError) and "SIGKILL" in str(grid[2].error)
     assert "reported no 'loss'" in str(grid[3].error)
     assert "one is too few" in (Path(grid[1].path) / "error.txt").read_text()
@@ -365,6 +370,58 @@ def test_an_experiment_survives_its_driver(tmp_path: Path) -> None:
     )
     # The first trial was done, the second goes on from its checkpoint, the third had not begun.
     assert json.loads(second.stdout) == [[0, 0, 0, 0], [0, 0, 2, 2], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle", None], ids=["empty", "text", "truncated"])
+def test_an_experiment_whose_state_is_damaged_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    state = tmp_path / "experiment.pkl"
+    state.write_bytes(cloudpickle.dumps({"version": 1, "trials": []})[:-9] if content is None else content)
+    with pytest.raises(
+        tune.CheckpointError, match=r"the state of the experiment cannot be read from(.|\n)*\nhint: "
+    ):
+        Tuner.restore(tmp_path, parabola)
+
+
+@pytest.mark.parametrize("state", [{"version": 99}, ["not", "a", "state"]])
+def test_an_experiment_of_another_version_is_refused(tmp_path: Path, state: Any) -> None:
+    (tmp_path / "experiment.pkl").write_bytes(cloudpickle.dumps(state))
+    with pytest.raises(tune.CheckpointError, match=r"has version (99|None), and this Aktis reads 1\nhint: "):
+        Tuner.restore(tmp_path, parabola)
+
+
+def test_a_trial_whose_files_are_damaged_harms_no_other(shared_session: Any, tmp_path: Path) -> None:
+    def two_steps(config: dict[str, Any]) -> None:
+        for step in range(load({"step": 0})["step"], 2):
+            save({"step": step}, {"step": step + 1})
+            if config["fails"]:
+                raise RuntimeError("for now")
+
+    space = {"fails": True, "x": tune.grid_search([0, 1, 2])}
+    grid = Tuner(two_steps, param_space=space, run_config=run(tmp_path)).fit()
+    assert grid.num_errors == 3
+    (Path(grid[0].path) / "run.json").write_text("{")
+    (Path(grid[1].path) / "checkpoint_000000" / "state.json").write_text("{")
+
+    def repaired(config: dict[str, Any]) -> None:
+        two_steps({**config, "fails": False})
+
+    with pytest.warns(UserWarning, match="goes on from an earlier checkpoint"):
+        again = Tuner.restore(tmp_path / "experiment", repaired, resume_errored=True).fit()
+    assert again.num_errors == 1 and isinstance(again[0].error, tune.CheckpointError)
+    # The second begins anew without its checkpoint, and the third goes on from its own.
+    assert [[row["step"] for row in result.metrics_history] for result in list(again)[1:]] == [[0, 1], [0, 1]]
+
+
+def test_results_that_are_all_nan_are_named(shared_session: Any, tmp_path: Path) -> None:
+    grid = Tuner(
+        lambda config: {"loss": float("nan")},
+        tune_config=TuneConfig(metric="loss", mode="min"),
+        run_config=run(tmp_path),
+    ).fit()
+    with pytest.raises(
+        RuntimeError, match=r"no trial has reported 'loss' as a number, but NaN(.|\n)*\nhint: "
+    ):
+        grid.get_best_result()
 
 
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:
