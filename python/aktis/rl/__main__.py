@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return int(command(**options))
     except RLError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -99,9 +99,12 @@ def _summary(one: Algorithm, result: TrainResult) -> str:
     found = f"mean return {result.mean_return:.1f}"
     if result.evaluation_return is not None:
         found = f"evaluation {result.evaluation_return:.1f}"
+    faults = ""
+    if one.latest_faults:
+        faults = f"\n{result.faults} faults of environments, the latest: {one.latest_faults[-1]}"
     return (
         f"{verdict}: {found} after {result.steps:,} steps, {result.episodes:,} episodes, "
-        f"{result.seconds:.1f} s"
+        f"{result.seconds:.1f} s{faults}"
         f"\nevaluate it with `python -m aktis.rl evaluate {result.checkpoint}`"
     )
 

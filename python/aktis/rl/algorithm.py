@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,12 +24,22 @@ import torch
 from aktis.rl import checkpoints, metrics, samplers
 from aktis.rl.config import Config
 from aktis.rl.environments import Environment, Spaces
-from aktis.rl.errors import CheckpointError, ConfigError, ModelError, RLError, SpaceError
+from aktis.rl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentFault,
+    ModelError,
+    RLError,
+    SpaceError,
+)
 from aktis.rl.models import Policy
 
 #: Name of the latest checkpoint in a run's directory.
 CHECKPOINT = "checkpoint.aktis"
 TABLE = "progress.csv"
+
+#: Faults of environments whose texts an algorithm keeps.
+FAULTS_KEPT = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +83,8 @@ class TrainResult:
     seconds: float
     #: The last checkpoint, if the run has a directory.
     checkpoint: Path | None
+    #: Environments and workers that have failed and were replaced (`faults_max`).
+    faults: int = 0
 
 
 class Algorithm:
@@ -114,13 +126,18 @@ class Algorithm:
         if directory is not None and not isinstance(directory, str | os.PathLike):
             raise ConfigError(f'directory must be a path, got {directory!r}\nhint: directory="runs/first"')
         self.config: Any = config
-        self.environment = Environment.of(env, env_kwargs, config.episode_steps_max, config.step_deadline)
+        self.environment = Environment.of(
+            env, env_kwargs, config.episode_steps_max, config.step_deadline, config.faults_max
+        )
         self.spaces: Spaces = self.environment.spaces()
         self.directory = None if directory is None else Path(directory)
         self.steps = 0
         self.iteration = 0
         self.episodes = 0
         self.seconds = 0.0
+        #: How many environments and workers have failed and were replaced; texts of the latest.
+        self.faults = 0
+        self.latest_faults: deque[str] = deque(maxlen=FAULTS_KEPT)
         self.evaluation_return: float | None = None
         self.recent: deque[float] = deque(maxlen=config.target_episodes)
         self._sampler: samplers.Sampler | None = None
@@ -159,7 +176,11 @@ class Algorithm:
             saved_at, text = self.steps, ""
             stopped = False
             while not (self._done() or interrupted or stopped):
-                row = self._advance()
+                try:
+                    row = self._advance()
+                except EnvironmentFault as fault:
+                    self._save_before(fault)
+                    raise
                 self.seconds = before + time.perf_counter() - began
                 row["steps_per_second"] = (self.steps - steps_before) / max(self.seconds - before, 1e-9)
                 self._write(outputs, row)
@@ -186,6 +207,7 @@ class Algorithm:
             iterations=self.iteration,
             seconds=self.seconds,
             checkpoint=checkpoint,
+            faults=self.faults,
         )
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, greedy: bool = True) -> Evaluation:
@@ -196,9 +218,10 @@ class Algorithm:
             )
         chosen = self._seed("evaluation", self.iteration) if seed is None else seed
         with _threads(self.config.threads):
-            returns, lengths = samplers.evaluate(
+            returns, lengths, faults = samplers.evaluate(
                 self.environment, self.policy, episodes, chosen, greedy or not self.policy.critic
             )
+        self._count_faults(faults)
         return Evaluation(returns, lengths)
 
     def act(self, observation: Any) -> Any:
@@ -257,6 +280,7 @@ class Algorithm:
                 "iteration": self.iteration,
                 "episodes": self.episodes,
                 "seconds": self.seconds,
+                "faults": self.faults,
                 "evaluation_return": self.evaluation_return,
                 "recent": list(self.recent),
             },
@@ -311,9 +335,13 @@ class Algorithm:
         counters = tree["counters"]
         one.steps, one.iteration = counters["steps"], counters["iteration"]
         one.episodes, one.seconds = counters["episodes"], counters["seconds"]
+        one.faults = counters.get("faults", 0)
         one.evaluation_return = counters["evaluation_return"]
         one.recent.extend(counters["recent"])
-        one._sampler_state = tree["sampler"]
+        # Other environments, or another number of them, begin their episodes anew.
+        same = all(getattr(config, name, None) == tree["config"].get(name) for name in ("num_envs", "actors"))
+        if tree["sampler"] is not None and same and one.environment.name == known["name"]:
+            one._sampler_state = tree["sampler"]
         one._resumed_at = one.iteration
         try:
             one._restore(tree["state"])
@@ -354,17 +382,32 @@ class Algorithm:
             seed = self._seed("sampler", self._resumed_at or 0)
             self._sampler = samplers.make_sampler(self.environment, self.policy, count, seed, actors)
             if self._sampler_state is not None:
-                self._sampler.set_state(self._sampler_state)
+                try:
+                    self._sampler.set_state(self._sampler_state)
+                except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                    raise CheckpointError(
+                        f"{self.environment.name} does not take the state that its checkpoint has: {error!r}"
+                        "\nhint: load it with the environment that was trained"
+                    ) from error
         return self._sampler
 
     def _count(self, batch: samplers.Batch) -> None:
-        """Takes note of the steps and episodes of a batch."""
+        """Takes note of the steps, episodes and faults of a batch."""
         self.steps += batch["rewards"].size
         self._count_episodes(batch["episode_returns"])
+        self._count_faults(batch.get("faults", ()))
 
     def _count_episodes(self, returns: Any) -> None:
         self.episodes += len(returns)
         self.recent.extend(float(one) for one in returns)
+
+    def _count_faults(self, texts: Iterable[str], fault: EnvironmentFault | None = None) -> None:
+        """Takes note of what was replaced; raises the latest fault if there are more than `faults_max`."""
+        for text in map(str, texts):
+            self.faults += 1
+            self.latest_faults.append(text)
+            if self.faults > self.config.faults_max:
+                raise fault or EnvironmentFault(text)
 
     # --- the loop -------------------------------------------------------------------------------------
 
@@ -396,10 +439,22 @@ class Algorithm:
     def _close(self) -> None:
         if self._sampler is not None:
             self._resumed_at = self.iteration
+            self._sampler_state = None
             with contextlib.suppress(Exception):  # after a fault its actors may be gone
                 self._sampler_state = self._sampler.state()
             self._sampler.close()
             self._sampler = None
+
+    def _save_before(self, fault: EnvironmentFault) -> None:
+        """Writes what was learnt to the directory. The environments are in no state to go on from."""
+        self._close()
+        self._sampler_state = None
+        if self.directory is not None and self.iteration > 0:
+            path = self.directory / CHECKPOINT
+            self.save(path)
+            fault.add_note(
+                f"training is saved up to step {self.steps:,}: aktis.rl.load({str(path)!r}) goes on"
+            )
 
     def _open_files(self) -> list[Any]:
         if self.directory is None:
@@ -415,6 +470,7 @@ class Algorithm:
             "steps": self.steps,
             "seconds": self.seconds,
             "episodes": self.episodes,
+            "faults": self.faults,
             "mean_return": None if math.isnan(self.mean_return) else self.mean_return,
         }
         for output in outputs:
@@ -435,6 +491,8 @@ class Algorithm:
         parts.append(f"{row['steps_per_second']:,.0f} steps/s")
         if row.get("loss") is not None:
             parts.append(f"loss {row['loss']:.3g}")
+        if self.faults:
+            parts.append(f"{self.faults} faults")
         return "  ".join([*parts, f"{self.seconds:.1f} s"])
 
 

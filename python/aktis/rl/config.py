@@ -59,6 +59,9 @@ class Config:
     step_deadline: float = setting(
         300.0, "seconds that a step, a reset or the constructor of an environment may take", above=0
     )
+    faults_max: int = setting(
+        0, "faults of environments that training survives: it replaces what fails, and counts", low=0
+    )
     threads: int = setting(1, "threads of torch; one is fastest for small networks", low=1)
 
     def __post_init__(self) -> None:

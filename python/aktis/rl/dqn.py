@@ -16,6 +16,7 @@ from aktis.rl.config import Config, setting
 from aktis.rl.errors import ConfigError, SpaceError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
 from aktis.rl.optimizer import Adam
+from aktis.rl.samplers import valid_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,13 @@ class DQN(Algorithm):
         policy = make_policy(self.name, model, self.spaces, default, critic=False)
         self.target = Policy(self.name, copy.deepcopy(policy.module), self.spaces, critic=False)
         self.optimizer = Adam(list(policy.module.parameters()), norm_max=config.gradient_norm_max)
-        self.buffer = ReplayBuffer(config.buffer_size, self.spaces.observation_size)
+        try:
+            self.buffer = ReplayBuffer(config.buffer_size, self.spaces.observation_size)
+        except MemoryError as error:
+            raise ConfigError(
+                f"there is no memory for DQNConfig.buffer_size={config.buffer_size} transitions of "
+                f"{self.environment.name}: {error}\nhint: lower buffer_size"
+            ) from error
         self.random = np.random.default_rng(self._seed("replay"))
         self.updates = 0
         return policy
@@ -112,6 +119,7 @@ class DQN(Algorithm):
             batch["rewards"] * config.reward_scale,
             batch["next_observations"],
             batch["terminations"],
+            valid_rows(batch),
         )
         figures = {"epsilon": epsilon, "buffered": self.buffer.size}
         if self.steps < config.learning_starts:
@@ -179,13 +187,24 @@ class ReplayBuffer:
             np.zeros(capacity, np.float32),
         )
 
-    def add(self, observations: Any, actions: Any, rewards: Any, successors: Any, terminations: Any) -> None:
-        """Adds a batch of shape [steps, environments, ...]; the oldest transitions make room."""
-        count = rewards.size
+    def add(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        successors: Any,
+        terminations: Any,
+        kept: Any = slice(None),
+    ) -> None:
+        """Adds the rows `kept` of a batch [steps, environments, ...]; the oldest transitions make room."""
+        added = [
+            values.reshape(-1, *values.shape[2:])[kept]
+            for values in (observations, actions, rewards, successors, 1 - terminations.astype(np.float32))
+        ]
+        count = len(added[0])
         places: Any = (self.position + np.arange(count)) % self.capacity
-        added = (observations, actions, rewards, successors, 1 - terminations.astype(np.float32))
         for column, values in zip(self.columns, added):
-            column[places] = values.reshape(count, *values.shape[2:])
+            column[places] = values
         self.position = (self.position + count) % self.capacity
         self.size = min(self.capacity, self.size + count)
 

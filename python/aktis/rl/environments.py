@@ -3,7 +3,9 @@
 Does not import torch: processes that only step environments stay small.
 """
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from aktis.rl.errors import EnvironmentFault, SpaceError
 
 NOT_FINITE_HINT = "see what the environment divides by, and bound its state"
 SPACE_HINT = "correct `observation_space` of the environment, or what its `step` and `reset` return"
+ENDLESS_HINT = "wrap it in gymnasium.wrappers.TimeLimit, or raise episode_steps_max"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Spaces:
                 f"{name}: observations must be a Box or Discrete space, got {observations}"
                 "\nhint: wrap the environment in gymnasium.wrappers.FlattenObservation"
             )
+        for what, space in (("observations", observations), ("actions", actions)):
+            if isinstance(space, gymnasium.spaces.Box) and 0 in space.shape:
+                raise SpaceError(f"{name}: the space of {what} holds no number: {space}\nhint: {SPACE_HINT}")
         if isinstance(actions, gymnasium.spaces.Discrete):
             return cls(shape, values, int(actions.n), int(actions.start), (), None, None)
         if not isinstance(actions, gymnasium.spaces.Box):
@@ -84,6 +90,8 @@ class Environment:
     arguments: dict[str, Any]
     episode_steps_max: int = 100_000
     step_deadline: float = 300.0
+    #: After so many faults, one more is an error; without any, the first.
+    faults_max: int = 0
 
     @property
     def name(self) -> str:
@@ -141,13 +149,19 @@ class Environment:
             vector.close()
         else:
             one = self.make()
-            found = one.observation_space, one.action_space
+            # A class that forgets one of them has no such attribute.
+            found = getattr(one, "observation_space", None), getattr(one, "action_space", None)
             one.close()
         return Spaces.of(self.name, *found)
 
     @classmethod
     def of(
-        cls, source: Any, arguments: dict[str, Any] | None, episode_steps_max: int, step_deadline: float
+        cls,
+        source: Any,
+        arguments: dict[str, Any] | None,
+        episode_steps_max: int,
+        step_deadline: float,
+        faults_max: int,
     ) -> "Environment":
         """The environment that a user names."""
         if not isinstance(source, str) and not callable(source):
@@ -162,13 +176,14 @@ class Environment:
                 f"env_kwargs must be a dict of the environment's arguments, got {arguments!r}"
                 '\nhint: env_kwargs={"render_mode": None}'
             )
-        return cls(source, dict(arguments or {}), episode_steps_max, step_deadline)
+        return cls(source, dict(arguments or {}), episode_steps_max, step_deadline, faults_max)
 
 
 class Stepper:
     """Steps environments of Gymnasium one after the other. The step that ends an episode also resets.
 
-    An environment that raises, hangs, or breaks its promises, becomes an EnvironmentFault that names it.
+    An environment that raises, hangs, or breaks its promises, becomes an EnvironmentFault that names it. Up
+    to `Environment.faults_max` of them are kept for `take_faults`, and the environment is replaced.
     `worker` is the number of the actor that this runs in, if any.
     """
 
@@ -187,6 +202,11 @@ class Stepper:
         self.environments = [environment.make() for _ in range(count)]
         self.lengths = [0] * count
         self.returns = [0.0] * count
+        #: Which environments have made the last step; the others were replaced in it.
+        self.valid: Any = np.ones(count, bool)
+        self._faulted: list[str] = []
+        #: For replacements: seeds of other samplers lie far beyond.
+        self._next_seed = max(seeds, default=0) + 1
         self.observations: Any = np.zeros((count, spaces.observation_size), np.float32)
         try:
             for index, seed in enumerate(seeds):
@@ -198,35 +218,91 @@ class Stepper:
         """Successors before any reset, rewards, terminations, truncations, and the episodes that have ended.
 
         `self.observations` is where each environment is afterwards, after a reset if its episode has ended.
+        An environment that was replaced counts as truncated where it was.
         """
         count = len(self.environments)
-        successors = np.zeros_like(self.observations)
+        successors = self.observations.copy()
+        self.valid = np.ones(count, bool)
         rewards: Any = np.zeros(count, np.float32)
         terminations: Any = np.zeros(count, bool)
         truncations: Any = np.zeros(count, bool)
         ended: list[tuple[float, int]] = []
-        for index, one in enumerate(self.environments):
-            with self._faults("step", index):
-                observation, reward, terminated, truncated, _ = one.step(self._action(actions[index]))
-            if not np.isfinite(reward):
-                raise self._fault(index, f"returned a reward of {reward}", NOT_FINITE_HINT)
-            successors[index] = self._observation(index, observation)
-            rewards[index] = reward
+        for index in range(count):
+            try:
+                successor, reward, terminated, truncated = self._step(index, actions[index])
+            except EnvironmentFault as fault:
+                self._keep(fault)
+                self.valid[index], truncations[index] = False, True
+                self._replace(index)
+                continue
+            successors[index], rewards[index] = successor, reward
             terminations[index] = terminated
             truncations[index] = truncated and not terminated
-            self.lengths[index] += 1
-            self.returns[index] += float(reward)
             if terminated or truncated:
                 ended.append((self.returns[index], self.lengths[index]))
-                self.observations[index] = self._reset(index, None)
+                self._begin(index)
             else:
-                if self.lengths[index] >= self.environment.episode_steps_max:
-                    raise EnvironmentFault(
-                        f"{self.environment.name}: an episode has not ended after {self.lengths[index]} steps"
-                        "\nhint: wrap it in gymnasium.wrappers.TimeLimit, or raise episode_steps_max"
-                    )
-                self.observations[index] = successors[index]
+                self.observations[index] = successor
         return successors, rewards, terminations, truncations, ended
+
+    def _step(self, index: int, action: Any) -> tuple[Any, float, bool, bool]:
+        """One step of one environment: its successor, reward, and whether it is terminated or truncated."""
+        with self._faults("step", index):
+            returned = self.environments[index].step(self._action(action))
+        try:
+            observation, reward, terminated, truncated, _ = returned
+        except (TypeError, ValueError):
+            raise self._fault(
+                index,
+                f"returned {returned!r:.80} from step",
+                "return (observation, reward, terminated, truncated, info), as Gymnasium does since 0.26",
+            ) from None
+        reward = self._reward(index, reward)
+        successor = self._observation(index, observation)
+        self.lengths[index] += 1
+        self.returns[index] += reward
+        if self.lengths[index] >= self.environment.episode_steps_max and not (terminated or truncated):
+            self._keep(
+                EnvironmentFault(
+                    f"{self.environment.name}: an episode has not ended after {self.lengths[index]} steps"
+                    f"\nhint: {ENDLESS_HINT}"
+                )
+            )
+            truncated = True
+        return successor, reward, bool(terminated), bool(truncated)
+
+    def _begin(self, index: int) -> None:
+        """Begins the next episode of an environment."""
+        try:
+            self.observations[index] = self._reset(index, None)
+        except EnvironmentFault as fault:
+            self._keep(fault)
+            self._replace(index)
+
+    def _replace(self, index: int) -> None:
+        """Puts a new environment in the place of one that has failed, at the start of an episode."""
+        self.rest()  # the constructor has a deadline of its own, which needs the same timer
+        while True:
+            try:
+                with contextlib.suppress(Exception):  # it may be in any state
+                    self.environments[index].close()
+                self.environments[index] = self.environment.make()
+                self._next_seed += 1
+                self.observations[index] = self._reset(index, self._next_seed - 1)
+                return
+            except EnvironmentFault as fault:
+                self._keep(fault)
+
+    def _keep(self, fault: EnvironmentFault) -> None:
+        """Takes note of a fault, or raises it if it is one too many."""
+        if len(self._faulted) >= self.environment.faults_max:
+            raise fault
+        self._faulted.append(str(fault))
+
+    def take_faults(self) -> list[str]:
+        """The faults since the last call."""
+        faults, self._faulted = self._faulted, []
+        return faults
 
     def play(self, act: Callable[[Any], Any]) -> tuple[float, int]:
         """One episode of a single environment with the actions of `act`: its return and length."""
@@ -283,8 +359,27 @@ class Stepper:
         self.lengths[index] = 0
         self.returns[index] = 0.0
         with self._faults("reset", index):
-            observation, _ = self.environments[index].reset(seed=seed)
+            returned = self.environments[index].reset(seed=seed)
+        try:
+            observation, _ = returned
+        except (TypeError, ValueError):
+            raise self._fault(
+                index,
+                f"returned {returned!r:.80} from reset",
+                "return (observation, info), as Gymnasium does since 0.26",
+            ) from None
         return self._observation(index, observation)
+
+    def _reward(self, index: int, reward: Any) -> float:
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            raise self._fault(
+                index, f"returned the reward {reward!r:.80}, which is not a number", SPACE_HINT
+            ) from None
+        if not math.isfinite(number):
+            raise self._fault(index, f"returned a reward of {reward}", NOT_FINITE_HINT)
+        return number
 
     def _action(self, action: Any) -> Any:
         spaces = self.spaces
@@ -298,14 +393,26 @@ class Stepper:
         if spaces.observation_values is not None:
             one_hot: Any = np.zeros(spaces.observation_values, np.float32)
             space = self.environments[index].observation_space
-            position = int(observation) - int(space.start)
+            try:
+                position = int(observation) - int(space.start)
+            except (TypeError, ValueError):
+                position = -1
             if not 0 <= position < spaces.observation_values:
                 raise self._fault(
-                    index, f"returned the observation {observation!r}, which is not in {space}", SPACE_HINT
+                    index,
+                    f"returned the observation {observation!r:.80}, which is not in {space}",
+                    SPACE_HINT,
                 )
             one_hot[position] = 1
             return one_hot
-        flat = np.asarray(observation, np.float32)
+        try:
+            flat = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            raise self._fault(
+                index,
+                f"returned the observation {observation!r:.80}, which is no array of numbers",
+                SPACE_HINT,
+            ) from None
         if flat.shape != spaces.observation_shape:
             raise self._fault(
                 index,

@@ -26,7 +26,7 @@ from aktis.rl.errors import ModelError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
-from aktis.rl.workers import results_of
+from aktis.rl.workers import WorkerDied, results_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,8 @@ class ES(Algorithm):
         if config.actors:
             returns, steps = self._play(weights, seed)
         else:
-            returns, steps = self.evaluators[0].play(weights, seed, 0, config.pairs)
+            returns, steps, faults = self.evaluators[0].play(weights, seed, 0, config.pairs)
+            self._count_faults(faults)
         if not np.isfinite(returns).all():
             raise ModelError("es: a perturbed policy has a return that is not finite\nhint: lower sigma")
         self.steps += steps
@@ -135,10 +136,18 @@ class ES(Algorithm):
                 worker, share = free.pop(), waiting.popleft()
                 playing[self.evaluators[worker].play.remote(shared, seed, *share)] = worker, share
             [ready], _ = aktis.wait(list(playing))
-            worker, (low, high) = playing.pop(ready)
-            [(returns[low:high], steps)] = results_of(self.environment, [ready], [worker])
-            total += steps
+            worker, share = playing.pop(ready)
             free.append(worker)
+            try:
+                [(found, steps, faults)] = results_of(self.environment, [ready], [worker])
+            except WorkerDied as fault:
+                self._count_faults([str(fault)], fault)
+                self.evaluators[worker] = self._new_evaluator(worker)
+                waiting.append(share)
+                continue
+            self._count_faults(faults)
+            returns[slice(*share)] = found
+            total += steps
         return returns, total
 
     def _sum(self, seed: int, preference: Any) -> Any:
@@ -163,26 +172,30 @@ class ES(Algorithm):
     def _start(self) -> None:
         """Makes the evaluators, and the aggregators above them, level by level up to a single one."""
         config = self.config
-        sizes = [self.spaces.observation_size, *config.hidden, self.spaces.action_size]
-        arguments = (
-            self.environment,
-            self.spaces,
-            None if self._is_native() else self.policy.module,
-            sizes,
-            config.activation,
-            config.episodes_per_policy,
-            config.sigma,
-        )
         if not config.actors:
-            self.evaluators = [Evaluator(*arguments)]
+            self.evaluators = [self._new_evaluator(None)]
             return
-        evaluator, aggregator = aktis.remote(Evaluator), aktis.remote(Aggregator)
-        count = min(config.actors, config.pairs)
-        self.evaluators = [evaluator.remote(*arguments, worker) for worker in range(count)]
+        self.evaluators = [self._new_evaluator(worker) for worker in range(min(config.actors, config.pairs))]
+        aggregator = aktis.remote(Aggregator)
         width = len(self.evaluators)
         while width > 1:
             width = -(-width // config.fan_in)
             self.aggregators.append([aggregator.remote() for _ in range(width)])
+
+    def _new_evaluator(self, worker: int | None) -> Any:
+        """The actor of this number, or a plain object for this process."""
+        config = self.config
+        make = Evaluator if worker is None else aktis.remote(Evaluator).remote
+        return make(
+            self.environment,
+            self.spaces,
+            None if self._is_native() else self.policy.module,
+            [self.spaces.observation_size, *config.hidden, self.spaces.action_size],
+            config.activation,
+            config.episodes_per_policy,
+            config.sigma,
+            worker,
+        )
 
     def _close(self) -> None:
         if self.config.actors:

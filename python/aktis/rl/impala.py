@@ -17,7 +17,8 @@ from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
 from aktis.rl.optimizer import Adam
-from aktis.rl.samplers import ActorSampler, Batch
+from aktis.rl.samplers import ActorSampler, Batch, valid_rows
+from aktis.rl.workers import WorkerDied, results_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,22 +97,31 @@ class IMPALA(Algorithm):
         sampler = self._open_sampler(config.num_envs, config.actors)
         if not isinstance(sampler, ActorSampler):
             return sampler.collect(config.rollout_steps, sampler.weights_of(self.policy), with_next=True), 0
-        # The actor that delivered last gets the newest weights now, and at the start all of them do.
-        busy = {index for index, _ in self.pending.values()}
         weights = sampler.weights_of(self.policy)
-        for index in range(len(sampler.actors)):
-            if index not in busy:
-                ref = sampler.begin(index, config.rollout_steps, weights, with_next=True)
-                self.pending[ref] = (index, self.updates)
-        [ready], _ = aktis.wait(list(self.pending))
-        worker, made_at = self.pending.pop(ready)
-        [batch] = sampler.results_of([ready], [worker])
-        return batch, self.updates - made_at
+        while True:
+            # The actor that delivered last gets the newest weights now, and at the start all of them do.
+            busy = {index for index, _ in self.pending.values()}
+            for index in range(len(sampler.actors)):
+                if index not in busy:
+                    ref = sampler.begin(index, config.rollout_steps, weights, with_next=True)
+                    self.pending[ref] = (index, self.updates)
+            [ready], _ = aktis.wait(list(self.pending))
+            worker, made_at = self.pending.pop(ready)
+            try:
+                [batch] = results_of(self.environment, [ready], [worker])
+            except WorkerDied as fault:
+                self._count_faults([str(fault)], fault)
+                sampler.replace(worker)
+                continue
+            return batch, self.updates - made_at
 
     def _learn(self, batch: Batch, rate: float) -> dict[str, Any]:
         config = self.config
         policy = self.policy
         steps, count = batch["rewards"].shape
+        kept = valid_rows(batch)
+        if isinstance(kept, np.ndarray) and not len(kept):
+            return {"loss": None}
         truncated = batch["truncations"]
         # One forward pass: all observations, then those behind the last step, then those behind truncations.
         observations = np.concatenate(
@@ -142,9 +152,10 @@ class IMPALA(Algorithm):
             config.rho_max,
             config.c_max,
         )
-        policy_loss = -(log_probs * torch.from_numpy(advantages.ravel())).mean()
-        value_loss = torch.nn.functional.mse_loss(values[: steps * count], torch.from_numpy(targets.ravel()))
-        mean_entropy = entropy.mean()
+        gains, wanted = torch.from_numpy(advantages.ravel()), torch.from_numpy(targets.ravel())
+        policy_loss = -(log_probs[kept] * gains[kept]).mean()
+        value_loss = torch.nn.functional.mse_loss(values[: steps * count][kept], wanted[kept])
+        mean_entropy = entropy[kept].mean()
         loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * mean_entropy
         self.optimizer.minimize(loss, rate)
         return {

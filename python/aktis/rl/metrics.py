@@ -21,6 +21,7 @@ COLUMNS = (
     "mean_return",
     "evaluation_return",
     "steps_per_second",
+    "faults",
 )
 
 

@@ -174,6 +174,7 @@ class Policy:
             else:
                 noise = torch.randn(outputs.shape, generator=generator)
                 actions = outputs + noise * self.module.log_std.exp()
+                self.check_finite(actions)
                 log_probs, _ = self.evaluate(outputs, actions)
             return actions.numpy(), _array(log_probs), _array(values)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from aktis import simulate
 from aktis.rl.environments import Environment, Spaces, Stepper
+from aktis.rl.samplers import finite_policy
 
 
 class Evaluator:
@@ -40,38 +41,43 @@ class Evaluator:
 
             self.policy = Policy(environment.name, module, spaces, critic=False)
 
-    def play(self, weights: Any, seed: int, low: int, high: int) -> tuple[Any, int]:
-        """Mean returns of the pairs from `low` to `high`, [pairs, 2], and the steps that it took."""
+    def play(self, weights: Any, seed: int, low: int, high: int) -> tuple[Any, int, list[str]]:
+        """Mean returns of the pairs from `low` to `high`, [pairs, 2], the steps, and the faults."""
         offsets = np.float32(self.sigma) * self._noise(seed, low, high, len(weights))
         perturbed = np.concatenate((weights + offsets, weights - offsets))
         if self.policy is None:
             assert self.environment.builtin is not None
-            returns, steps = simulate.evaluate_population(
-                self.environment.builtin,
-                perturbed,
-                self.episodes,
-                sizes=self.sizes,
-                seed=seed,
-                activation=self.activation,
-            )
+            faults: list[str] = []
+            with finite_policy(self.environment.builtin):
+                returns, steps = simulate.evaluate_population(
+                    self.environment.builtin,
+                    perturbed,
+                    self.episodes,
+                    sizes=self.sizes,
+                    seed=seed,
+                    activation=self.activation,
+                )
         else:
-            returns, steps = self._play_in_python(perturbed, seed)
-        return np.asarray(returns, np.float64).reshape(2, -1).T, int(steps)
+            returns, steps, faults = self._play_in_python(perturbed, seed)
+        return np.asarray(returns, np.float64).reshape(2, -1).T, int(steps), faults
 
-    def _play_in_python(self, perturbed: Any, seed: int) -> tuple[Any, int]:
+    def _play_in_python(self, perturbed: Any, seed: int) -> tuple[Any, int, list[str]]:
         import torch
 
         parameters = list(self.policy.module.parameters())
         returns, steps = [], 0
+        faults: list[str] = []
         torch.set_num_threads(1)
         # All policies start from the same states: their difference is then that of the policies.
         for weights in perturbed:
             torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
             with Stepper(self.environment, self.policy.spaces, 1, [seed], self.worker) as stepper:
+                # Where an environment fails, the episode is played again in a new one.
                 ended = [stepper.play(self._act) for _ in range(self.episodes)]
+                faults += stepper.take_faults()
             returns.append(sum(one for one, _ in ended) / self.episodes)
             steps += sum(length for _, length in ended)
-        return returns, steps
+        return returns, steps, faults
 
     def _act(self, observations: Any) -> Any:
         return self.policy.act(observations, "greedy", None)[0]

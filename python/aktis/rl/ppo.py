@@ -14,6 +14,7 @@ from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
 from aktis.rl.optimizer import Adam
+from aktis.rl.samplers import valid_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,12 +108,12 @@ class PPO(Algorithm):
             config.gamma,
             config.gae_lambda,
         )
-        size = advantages.size
+        kept = valid_rows(batch)
         steps = [
-            torch.from_numpy(np.ascontiguousarray(array).reshape(size, *array.shape[2:]))
+            torch.from_numpy(np.ascontiguousarray(array).reshape(-1, *array.shape[2:])[kept])
             for array in (batch["observations"], batch["actions"], batch["log_probs"], advantages, targets)
         ]
-        figures = self._learn(steps, size, rate, config.clip_range * remaining)
+        figures = self._learn(steps, len(steps[0]), rate, config.clip_range * remaining)
         return figures | {"learning_rate": rate}
 
     def _learn(self, steps: list[Any], size: int, rate: float, clip: float) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class PPO(Algorithm):
                 with torch.no_grad():
                     clipped = (ratio != bounded).float().mean()
                     totals += torch.stack((policy_loss, value_loss, mean_entropy, clipped))
-        policy_mean, value_mean, entropy_mean, clip_mean = (totals / updates).tolist()
+        policy_mean, value_mean, entropy_mean, clip_mean = (totals / max(updates, 1)).tolist()
         return {
             "loss": policy_mean
             + config.value_coefficient * value_mean

@@ -6,10 +6,13 @@
 
 All give the same dict: observations, actions, log_probs, values, rewards, terminations, truncations,
 next_values (the value of the true successor, 0 after a termination), last_observations, episode_returns,
-episode_lengths, and next_observations with `with_next`. Torch is imported by `TorchSampler` only: other
-processes stay small.
+episode_lengths, and next_observations with `with_next`. Environments in Python may fail: `valid` is false
+where one had to be replaced, and `faults` has a text for each. Torch is imported by `TorchSampler` only:
+other processes stay small.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +20,8 @@ import numpy as np
 import aktis
 from aktis import simulate
 from aktis.rl.environments import Environment, Spaces, Stepper
-from aktis.rl.workers import results_of
+from aktis.rl.errors import ModelError
+from aktis.rl.workers import WorkerDied, results_of
 
 #: Seeds of samplers lie this far apart, so that no two of them share an environment's seed.
 SEED_STRIDE = 1_000_003
@@ -49,6 +53,19 @@ class Sampler(Protocol):
         """Ends environments and actors."""
 
 
+@contextlib.contextmanager
+def finite_policy(env_id: str) -> Iterator[None]:
+    """Turns what `aktis.simulate` says of weights and outputs that are not finite into a ModelError."""
+    try:
+        yield
+    except ValueError as error:
+        what = str(error).split("\nhint:")[0]
+        raise ModelError(
+            f"the policy for {env_id} has diverged: {what}"
+            "\nhint: lower the learning rate, or go back to an earlier checkpoint"
+        ) from error
+
+
 class NativeSampler:
     """Steps built-in environments, and the policy's forward pass, in `aktis.simulate`."""
 
@@ -63,9 +80,10 @@ class NativeSampler:
         self, steps: int, weights: Any, mode: str = "sample", epsilon: float = 0.0, with_next: bool = False
     ) -> Batch:
         distribution: Any = self.sampling if mode == "sample" else mode
-        return self.rollouts.collect(
-            steps, **weights, distribution=distribution, epsilon=epsilon, with_next=with_next
-        )
+        with finite_policy(self.rollouts.env_id):
+            return self.rollouts.collect(
+                steps, **weights, distribution=distribution, epsilon=epsilon, with_next=with_next
+            )
 
     def state(self) -> Any:
         return self.rollouts.state()
@@ -113,16 +131,19 @@ class TorchSampler:
             before = stepper.observations.copy()
             actions, log_probs, values = policy.act(before, mode, self.generator, epsilon)
             after, rewards, terminations, truncations, episodes = stepper.step(actions)
-            rows.append((before, actions, log_probs, values, rewards, terminations, truncations, after))
+            outcomes = (rewards, terminations, truncations, stepper.valid)
+            rows.append((before, actions, log_probs, values, *outcomes, after))
             ended += episodes
             if truncations.any():
                 finals.append((step, np.flatnonzero(truncations), after[truncations]))
-        names = ("observations", "actions", "log_probs", "values", "rewards", "terminations", "truncations")
+        names = ["observations", "actions", "log_probs", "values"]
+        names += ["rewards", "terminations", "truncations", "valid"]
         columns = list(zip(*rows))
         batch = {name: np.stack(column) for name, column in zip(names, columns) if column[0] is not None}
         batch["last_observations"] = stepper.observations.copy()
         batch["episode_returns"] = np.array([one for one, _ in ended], np.float64)
         batch["episode_lengths"] = np.array([one for _, one in ended], np.int64)
+        batch["faults"] = np.array(stepper.take_faults(), str)
         if with_next:
             batch["next_observations"] = np.stack(columns[-1])
         if policy.critic:
@@ -196,13 +217,21 @@ class ActorSampler:
     def __init__(self, environment: Environment, policy: Any, counts: list[int], seed: int) -> None:
         self.environment = environment
         self.native = environment.builtin is not None and policy.native
-        module = None if self.native else policy.module
-        host = aktis.remote(SamplerHost)
-        what = (environment, policy.spaces, module, policy.critic)
-        self.actors = [
-            host.remote(*what, count, seed + SEED_STRIDE * (worker + 1), worker)
-            for worker, count in enumerate(counts)
-        ]
+        self.policy = policy
+        self.counts = counts
+        self.seed = seed
+        self.made = 0
+        self.actors = [self._new_actor(worker) for worker in range(len(counts))]
+
+    def _new_actor(self, worker: int) -> Any:
+        """An actor for the environments of a worker; each that is made has seeds of its own."""
+        self.made += 1
+        module = None if self.native else self.policy.module
+        return aktis.remote(SamplerHost).remote(
+            self.environment,
+            *(self.policy.spaces, module, self.policy.critic, self.counts[worker]),
+            *(self.seed + SEED_STRIDE * self.made, worker),
+        )
 
     def weights_of(self, policy: Any) -> Any:
         return policy.native_weights() if self.native else policy.state_arrays()
@@ -214,13 +243,28 @@ class ActorSampler:
     def collect(
         self, steps: int, weights: Any, mode: str = "sample", epsilon: float = 0.0, with_next: bool = False
     ) -> Batch:
-        shared = aktis.put(weights)
-        refs = [actor.collect.remote(steps, shared, mode, epsilon, with_next) for actor in self.actors]
-        return join(self.results_of(refs, list(range(len(refs)))))
+        request = (steps, aktis.put(weights), mode, epsilon, with_next)
+        refs = [actor.collect.remote(*request) for actor in self.actors]
+        deaths: list[str] = []
+        while True:
+            try:
+                batch = join(results_of(self.environment, refs, list(range(len(refs)))))
+                break
+            except WorkerDied as fault:
+                if len(deaths) >= self.environment.faults_max:
+                    raise
+                deaths.append(str(fault))
+                self.replace(fault.worker)
+                refs[fault.worker] = self.actors[fault.worker].collect.remote(*request)
+        if deaths:
+            batch["faults"] = np.concatenate([batch["faults"], np.array(deaths, str)])
+        return batch
 
-    def results_of(self, refs: list[Any], workers: list[int]) -> list[Any]:
-        """The results of calls to the actors of these numbers; the error of one that died names it."""
-        return results_of(self.environment, refs, workers)
+    def replace(self, worker: int) -> None:
+        """Puts a new actor in the place of one that has died."""
+        with contextlib.suppress(aktis.exceptions.AktisError):
+            aktis.kill(self.actors[worker])
+        self.actors[worker] = self._new_actor(worker)
 
     def state(self) -> Any:
         states = aktis.get([actor.state.remote() for actor in self.actors])
@@ -235,9 +279,15 @@ class ActorSampler:
         self.actors = []
 
 
+def valid_rows(batch: Batch) -> Any:
+    """Which of the rows [steps * environments] to learn from: not those whose environment was replaced."""
+    valid = batch.get("valid")
+    return slice(None) if valid is None or valid.all() else np.flatnonzero(valid)
+
+
 def join(batches: list[Batch]) -> Batch:
     """One batch of the environments of several."""
-    flat = ("last_observations", "episode_returns", "episode_lengths")
+    flat = ("last_observations", "episode_returns", "episode_lengths", "faults")
     names = batches[0].keys()
     return {
         name: np.concatenate([one[name] for one in batches], axis=int(name not in flat)) for name in names
@@ -261,16 +311,17 @@ def make_sampler(environment: Environment, policy: Any, count: int, seed: int, a
 
 def evaluate(
     environment: Environment, policy: Any, episodes: int, seed: int, greedy: bool = True
-) -> tuple[Any, Any]:
-    """Returns and lengths of whole episodes in fresh environments."""
+) -> tuple[Any, Any, list[str]]:
+    """Returns and lengths of whole episodes in fresh environments, and the faults of these."""
     if environment.builtin is not None and policy.native:
         weights = policy.native_weights()
         weights.pop("critic", None)
         sampling = "categorical" if policy.spaces.discrete else "gaussian"
         distribution: Any = "greedy" if greedy else sampling
         rollouts = simulate.Rollouts(environment.builtin, min(episodes, EVALUATION_ENVIRONMENTS), seed=seed)
-        found = rollouts.evaluate(episodes, **weights, distribution=distribution, seed=seed)
-        return np.asarray(found[0], np.float64), np.asarray(found[1], np.int64)
+        with finite_policy(environment.builtin):
+            found = rollouts.evaluate(episodes, **weights, distribution=distribution, seed=seed)
+        return np.asarray(found[0], np.float64), np.asarray(found[1], np.int64), []
     import torch
 
     count = min(episodes, EVALUATION_ENVIRONMENTS)
@@ -278,6 +329,7 @@ def evaluate(
     shares = [episodes // count + int(index < episodes % count) for index in range(count)]
     generator = torch.Generator().manual_seed(seed)
     ended: list[tuple[float, int]] = []
+    faults: list[str] = []
 
     def act(observations: Any) -> Any:
         return policy.act(observations, "greedy" if greedy else "sample", generator)[0]
@@ -285,5 +337,6 @@ def evaluate(
     for index, share in enumerate(shares):
         with Stepper(environment, policy.spaces, 1, [seed + index]) as stepper:
             ended += [stepper.play(act) for _ in range(share)]
+            faults += stepper.take_faults()
     returns = np.array([one for one, _ in ended], np.float64)
-    return returns, np.array([one for _, one in ended], np.int64)
+    return returns, np.array([one for _, one in ended], np.int64), faults

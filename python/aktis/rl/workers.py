@@ -8,10 +8,17 @@ from aktis.rl.environments import Environment
 from aktis.rl.errors import EnvironmentFault, RLError
 
 
+class WorkerDied(EnvironmentFault):
+    """An actor that ran environments is gone; with `faults_max` another one takes its place."""
+
+    #: The number of the actor.
+    worker: int
+
+
 def results_of(environment: Environment, refs: list[Any], workers: list[int]) -> list[Any]:
     """The results of calls, each of the worker at the same place in `workers`.
 
-    The death of a worker becomes an EnvironmentFault that names the worker and its environment.
+    The death of a worker becomes a WorkerDied that names the worker and its environment.
     """
     try:
         return aktis.get(refs)
@@ -42,4 +49,6 @@ def _fault(environment: Environment, worker: int, error: Exception) -> RLError:
         f"step_deadline={environment.step_deadline:g} s, ends its worker"
     )
     text = str(error).split("\nhint:")[0]
-    return EnvironmentFault(f"{environment.name}: worker {worker}, which runs it, died: {text}\nhint: {hint}")
+    fault = WorkerDied(f"{environment.name}: worker {worker}, which runs it, died: {text}\nhint: {hint}")
+    fault.worker = worker
+    return fault

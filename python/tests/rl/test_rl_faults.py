@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {"num_envs": 2, "rollout_steps": 16, "total_steps": 200}
         ),
     ],
 )
-def test_a_faulty_environment_is_named(shared_session: Any, fault: str, message: str, actors: int) -> None:
+def test_a_faulty_environment_is_named(policy_session: None, fault: str, message: str, actors: int) -> None:
     one = aktis.rl.PPO(Faulty, env_kwargs={"fault": fault}, actors=actors, episode_steps_max=50, **SMALL)
     with pytest.raises(aktis.rl.EnvironmentFault, match=message):
         one.train()
@@ -53,7 +53,7 @@ uses_alarm = pytest.mark.timeout(method="thread")
 @pytest.mark.parametrize(("algorithm", "settings"), ALGORITHMS)
 @pytest.mark.parametrize("actors", [0, 2])
 def test_an_environment_that_hangs_is_named_with_its_worker(
-    shared_session: Any, algorithm: Any, settings: dict[str, Any], actors: int
+    policy_session: None, algorithm: Any, settings: dict[str, Any], actors: int
 ) -> None:
     one = algorithm(Hanging, env_kwargs={"verb": "step"}, actors=actors, step_deadline=0.2, **settings)
     of_worker = r" of worker \d" if actors else ""
@@ -80,7 +80,7 @@ def test_a_reset_and_a_constructor_have_the_deadline_too(verb: str, message: str
         aktis.rl.PPO(Hanging, env_kwargs={"verb": verb}, actors=0, step_deadline=0.2, **SMALL).train()
 
 
-def test_a_slow_program_between_steps_is_no_hang(shared_session: Any) -> None:
+def test_a_slow_program_between_steps_is_no_hang(policy_session: None) -> None:
     one = aktis.rl.PPO(Corridor, actors=1, step_deadline=0.1, **SMALL)
     one.train(callback=lambda _: time.sleep(0.3))
     assert one.steps >= SMALL["total_steps"]
@@ -89,7 +89,7 @@ def test_a_slow_program_between_steps_is_no_hang(shared_session: Any) -> None:
 @pytest.mark.parametrize(("algorithm", "settings"), ALGORITHMS)
 @pytest.mark.parametrize("verb", ["killed", "native step"])
 def test_a_worker_that_dies_is_named_with_its_environment(
-    shared_session: Any, algorithm: Any, settings: dict[str, Any], verb: str
+    policy_session: None, algorithm: Any, settings: dict[str, Any], verb: str
 ) -> None:
     one = algorithm(Hanging, env_kwargs={"verb": verb}, actors=1, step_deadline=1.0, **settings)
     with pytest.raises(
@@ -100,7 +100,7 @@ def test_a_worker_that_dies_is_named_with_its_environment(
 
 
 @pytest.mark.parametrize("actors", [0, 1])
-def test_an_environment_without_memory_is_explained(shared_session: Any, actors: int) -> None:
+def test_an_environment_without_memory_is_explained(policy_session: None, actors: int) -> None:
     one = aktis.rl.PPO(Hanging, env_kwargs={"verb": "memory"}, actors=actors, **SMALL)
     with pytest.raises(
         aktis.rl.EnvironmentFault,

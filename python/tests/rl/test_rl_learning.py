@@ -24,7 +24,7 @@ def learns(algorithm: aktis.rl.Algorithm, target: float) -> None:
 
 
 @pytest.mark.parametrize("actors", [0, 2])
-def test_ppo_learns_a_corridor(shared_session: Any, actors: int) -> None:
+def test_ppo_learns_a_corridor(policy_session: None, actors: int) -> None:
     learns(
         aktis.rl.PPO(
             Corridor,
@@ -56,14 +56,14 @@ def test_dqn_learns_a_corridor() -> None:
 
 
 @pytest.mark.parametrize("actors", [0, 2])
-def test_impala_learns_a_corridor(shared_session: Any, actors: int) -> None:
+def test_impala_learns_a_corridor(policy_session: None, actors: int) -> None:
     learns(
         aktis.rl.IMPALA(Corridor, seed=1, actors=actors, num_envs=8, learning_rate=5e-3, total_steps=16_000),
         CORRIDOR,
     )
 
 
-def test_es_learns_a_corridor_through_a_tree(shared_session: Any) -> None:
+def test_es_learns_a_corridor_through_a_tree(policy_session: None) -> None:
     one = aktis.rl.ES(
         Corridor,
         seed=1,
@@ -78,7 +78,7 @@ def test_es_learns_a_corridor_through_a_tree(shared_session: Any) -> None:
     learns(one, CORRIDOR)
 
 
-def test_es_is_the_same_with_any_number_of_actors(shared_session: Any) -> None:
+def test_es_is_the_same_with_any_number_of_actors(policy_session: None) -> None:
     found = []
     for actors, fan_in in ((0, 2), (1, 2), (5, 2), (3, 8)):
         settings: dict[str, Any] = {

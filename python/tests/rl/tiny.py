@@ -1,5 +1,6 @@
 """Small environments for the tests of `aktis.rl`: quick to learn, or broken in one way each."""
 
+import math
 import os
 import signal
 import threading
@@ -120,3 +121,34 @@ class Hanging(Corridor):
         if self.verb == "memory":
             bytearray(1 << 60)
         return super().step(action)
+
+
+class Brittle(Corridor):
+    """Fails at its step number `at` in the way that `trouble` names; once in all if `once` names a file."""
+
+    def __init__(self, trouble: str, once: str = "", at: int = 5) -> None:
+        super().__init__()
+        self.trouble, self.once, self.at = trouble, once, at
+        self.count = 0
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        if self.count == self.at and self._is_due():
+            if self.trouble == "raises":
+                raise OSError("the licence has expired")
+            if self.trouble == "hangs":
+                threading.Event().wait(60)
+            if self.trouble == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.trouble == "nan":
+                return math.nan, 0.0, False, False, {}  # type: ignore[return-value]
+        return super().step(action)
+
+    def _is_due(self) -> bool:
+        if not self.once:
+            return True
+        try:
+            os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
