@@ -22,6 +22,7 @@ from aktis.train import (
     ScalingConfig,
     TrainingFailedError,
 )
+from support import wait_until
 
 
 def save(value: dict[str, Any], metrics: dict[str, Any], name: str = "state.json") -> None:
@@ -106,6 +107,8 @@ def test_a_killed_worker_costs_the_work_since_the_last_checkpoint(
                 and train.get_context().get_world_rank() == 1
                 and not os.path.exists(config["killed"])
             ):
+                # The other worker may not have made the report that completes the checkpoint.
+                wait_until(Path(config["checkpoint"]).exists, what="the checkpoint of epoch 2")
                 Path(config["killed"]).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             if epoch % 2 == 0:
@@ -114,6 +117,7 @@ def test_a_killed_worker_costs_the_work_since_the_last_checkpoint(
                 train.report({"epoch": epoch, "value": value})
 
     config = {"log": str(tmp_path / "log"), "killed": str(tmp_path / "killed")}
+    config["checkpoint"] = str(tmp_path / "run" / "checkpoint_000001")
     trainer = DataParallelTrainer(
         loop,
         train_loop_config=config,
