@@ -2,18 +2,54 @@
 //!
 //! A datagram is the sender's slot (four bytes) and a postcard-encoded [`ToNode`]. Being one queue, it keeps the
 //! order of cause and effect: what a process sent before it woke another is read before what that other sends.
+//!
+//! The slot in the text is a claim. The kernel adds the process id of the sender to each datagram, and the shell takes
+//! the message only if that process is in the slot.
 
 use crate::journal;
 use aktis_protocol::control::{self, ToNode};
 use aktis_protocol::{ProcessSlot, limits};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use std::io;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType,
+};
+use std::collections::BTreeSet;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 
 /// Room in the sockets of the node. The system may give less; what it gives by default holds the largest message.
 pub(crate) const SOCKET_BYTES: usize = 1 << 20;
 const SLOT_BYTES: usize = 4;
+/// Processes that spoke in the name of another and are named in the journal, at most.
+const IMPOSTORS_NAMED_MAX: usize = 64;
+
+/// One message, and its sender.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The slot that the sender claims.
+    pub(crate) from: ProcessSlot,
+    /// The sender's process id, as the kernel says; none if it has none that this process can see.
+    pub(crate) pid: Option<u32>,
+    pub(crate) message: ToNode,
+}
+
+/// The processes whose messages were dropped because they claimed the slot of another process.
+#[derive(Default)]
+pub(crate) struct Impostors(BTreeSet<Option<u32>>);
+
+impl Impostors {
+    /// A message was dropped. The journal gets one line for each process.
+    pub(crate) fn note(&mut self, pid: Option<u32>, claimed: ProcessSlot) {
+        if self.0.len() < IMPOSTORS_NAMED_MAX && self.0.insert(pid) {
+            let pid = pid.map_or("out of sight".to_owned(), |pid| pid.to_string());
+            journal::warn(format_args!(
+                "dropped a message of process {pid}, which claims to be the process in place {claimed}\n\
+                 hint: look at that process; a program of this node speaks for itself alone"
+            ));
+        }
+    }
+}
 
 /// A pair of connected sockets that no child process inherits.
 pub(crate) fn socket_pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -35,6 +71,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new() -> io::Result<Self> {
         let (receiver, sender) = socket_pair(SocketType::DGRAM)?;
+        rustix::net::sockopt::set_socket_passcred(&receiver, true)?;
         Ok(Self { receiver, sender, buffer: vec![0; limits::CONTROL_MESSAGE_BYTES_MAX] })
     }
 
@@ -49,16 +86,26 @@ impl Inbox {
     }
 
     /// The next message that is there, without waiting.
-    pub(crate) fn receive(&mut self) -> Option<(ProcessSlot, ToNode)> {
+    pub(crate) fn receive(&mut self) -> Option<Received> {
         loop {
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            match rustix::net::recv(&self.receiver, &mut self.buffer[..], flags) {
-                Ok((_, length)) => match decode(self.buffer.get(..length)) {
-                    Some(message) => return Some(message),
-                    None => journal::warn(format_args!("dropped an unreadable message of {length} bytes")),
-                },
-                Err(Errno::INTR) => {}
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(&mut self.buffer)];
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC;
+            let length = match rustix::net::recvmsg(&self.receiver, &mut into, &mut ancillary, flags) {
+                Ok(received) => received.bytes,
+                Err(Errno::INTR) => continue,
                 Err(_) => return None,
+            };
+            let pid = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmCredentials(sender) => {
+                    Some(sender.pid.as_raw_nonzero().get() as u32)
+                }
+                _ => None,
+            });
+            match decode(self.buffer.get(..length)) {
+                Some((from, message)) => return Some(Received { from, pid, message }),
+                None => journal::warn(format_args!("dropped an unreadable message of {length} bytes")),
             }
         }
     }
@@ -100,6 +147,10 @@ mod tests {
         ToNode::NameWanted { request: 1, name: "n".repeat(bytes) }
     }
 
+    fn received(from: u32, message: ToNode) -> Received {
+        Received { from: ProcessSlot(from), pid: Some(std::process::id()), message }
+    }
+
     #[test]
     fn messages_arrive_in_order_with_their_sender_and_noise_is_dropped() {
         let mut inbox = Inbox::new().expect("sockets");
@@ -108,8 +159,8 @@ mod tests {
             rustix::net::send(inbox.sender(), noise, SendFlags::empty()).expect("sent");
         }
         send(inbox.sender(), ProcessSlot(4), &question(1)).expect("sent");
-        assert_eq!(inbox.receive(), Some((ProcessSlot(3), ToNode::Started)));
-        assert_eq!(inbox.receive(), Some((ProcessSlot(4), question(1))));
+        assert_eq!(inbox.receive(), Some(received(3, ToNode::Started)));
+        assert_eq!(inbox.receive(), Some(received(4, question(1))));
         assert_eq!(inbox.receive(), None);
     }
 
@@ -118,7 +169,7 @@ mod tests {
         let mut inbox = Inbox::new().expect("sockets");
         let largest = question(limits::CONTROL_MESSAGE_BYTES_MAX - 16);
         send(inbox.sender(), ProcessSlot(1), &largest).expect("sent");
-        assert_eq!(inbox.receive(), Some((ProcessSlot(1), largest)));
+        assert_eq!(inbox.receive(), Some(received(1, largest)));
         let refused = send(inbox.sender(), ProcessSlot(1), &question(limits::CONTROL_MESSAGE_BYTES_MAX));
         assert!(matches!(refused, Err(SendError::TooLarge(_))));
         assert_eq!(inbox.receive(), None);

@@ -15,7 +15,7 @@ use crate::checkpoints::CheckpointSpace;
 use crate::delivery::Delivery;
 use crate::demand::Demand;
 use crate::disk::{Disk, DiskOrder, SpillSpace};
-use crate::inbox::Inbox;
+use crate::inbox::{Impostors, Inbox, Received};
 use crate::journal;
 use crate::output::Listeners;
 use crate::peer::{Peer, TooLarge};
@@ -62,6 +62,7 @@ pub(crate) struct Shell {
     arena: Arc<Arena>,
     checkpoints: CheckpointSpace,
     inbox: Inbox,
+    impostors: Impostors,
     peers: BTreeMap<ProcessSlot, Peer>,
     /// Places that are in this very process, and what takes the node's messages to them.
     locals: BTreeMap<ProcessSlot, Arc<Delivery>>,
@@ -138,6 +139,7 @@ impl Shell {
             machine: Node::new(config),
             began: Instant::now(),
             inbox: Inbox::new()?,
+            impostors: Impostors::default(),
             peers: BTreeMap::new(),
             locals: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -196,8 +198,12 @@ impl Shell {
     /// Reads what workers have sent.
     pub(crate) fn read_inbox(&mut self) {
         for _ in 0..MESSAGES_AT_ONCE_MAX {
-            let Some((from, message)) = self.inbox.receive() else { return };
-            self.on_message(from, message);
+            let Some(Received { from, pid, message }) = self.inbox.receive() else { return };
+            // Local processes do not speak through the inbox, so that nobody can in their name.
+            match pid.is_some() && self.peers.get(&from).and_then(Peer::pid) == pid {
+                true => self.on_message(from, message),
+                false => self.impostors.note(pid, from),
+            }
         }
     }
 

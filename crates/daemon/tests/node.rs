@@ -6,6 +6,8 @@
 
 #[path = "node/forks.rs"]
 mod forks;
+#[path = "node/impostor.rs"]
+mod impostor;
 #[path = "node/stories.rs"]
 mod stories;
 #[path = "node/worker.rs"]

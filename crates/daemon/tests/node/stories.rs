@@ -33,6 +33,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_worker_that_cannot_be_started_is_reported", || tell("no descriptors", "")),
     ("placement_groups_come_and_go_without_end", || tell("groups", "")),
     ("values_are_kept_under_keys", || tell("keys", "")),
+    ("a_worker_cannot_speak_as_another_process", || tell("impostor", "impersonates")),
     ("answers_come_in_order_to_many_threads", || tell("many threads", "")),
     ("output_that_nobody_takes_stops_nothing", output_that_nobody_takes_stops_nothing),
     ("workers_print_through_the_driver", workers_print_through_the_driver),
@@ -55,6 +56,7 @@ pub(crate) fn play(story: &str) {
         "groups" => groups(),
         "keys" => keys(),
         "many threads" => many_threads(),
+        "impostor" => crate::impostor::is_not_believed(),
         "print" => drop(Driver::with_worker()),
         "sit" => sit(),
         other => panic!("no story is called {other}"),
@@ -161,7 +163,7 @@ impl Driver {
         Ok(entry)
     }
 
-    fn object(&self, number: u64) -> ObjectId {
+    pub(crate) fn object(&self, number: u64) -> ObjectId {
         TaskId::root(self.node.session()).child(number).returns(0)
     }
 }

@@ -66,6 +66,9 @@ pub(crate) fn work(link: &WorkerLink) -> ! {
         match message {
             FromNode::LeaseGranted { .. } if !told => {
                 told = true;
+                if manners == "impersonates" {
+                    crate::impostor::speak_as_the_driver(link.session());
+                }
                 tell(link, sign_of_life(link.session()));
             }
             FromNode::Shutdown if manners != "deaf" => std::process::exit(0),
