@@ -234,7 +234,10 @@ class Simulator:
     def _described(self) -> tuple[Any, Any]:
         self._require_open()
         if self._spaces is None:
-            spaces: tuple[Any, Any] = aktis.get(self._actors[0].describe.remote(), timeout=self._deadline)
+            try:
+                spaces: tuple[Any, Any] = aktis.get(self._actors[0].describe.remote(), timeout=self._deadline)
+            except (ActorDiedError, WorkerCrashedError) as error:
+                raise SimulationError(f"actor 0 died: {with_hint(str(error))}") from error
             self._spaces = spaces
         return self._spaces
 
@@ -292,11 +295,8 @@ class Simulator:
         request = request._replace(attempts=request.attempts + 1)
         if request.attempts >= ATTEMPTS_MAX:
             self._start()
-            hint = "raise deadline if the environment is slow; see whether it works alone"
-            if "out of memory" in text:
-                hint = "lower envs_per_actor or num_actors, or let the environment need less memory"
             raise SimulationError(
-                f"a request was tried {ATTEMPTS_MAX} times; at last its actor {kind}: {text}\nhint: {hint}"
+                f"a request was tried {ATTEMPTS_MAX} times; at last its actor {kind}: {with_hint(text)}"
             )
         self._waiting.appendleft(request)
         self._start()
@@ -304,3 +304,14 @@ class Simulator:
     def _record(self, failure: Failure) -> None:
         self._failures.append(failure)
         self.num_failures += 1
+
+
+def with_hint(text: str) -> str:
+    """What an actor died of, with its own hint if it has one."""
+    text = text.rstrip()
+    if "\nhint: " in text:
+        return text
+    hint = "raise deadline if the environment is slow; see whether it works alone"
+    if "out of memory" in text:
+        hint = "lower envs_per_actor or num_actors, or let the environment need less memory"
+    return f"{text}\nhint: {hint}"

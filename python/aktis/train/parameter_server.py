@@ -255,9 +255,17 @@ class ParameterServer:
         return self._push(gradients, worker, answer=True)
 
     def _push(self, gradients: Tree, worker: int | None, answer: bool) -> Tree:
+        import numpy
+
         if worker is None:
             worker = session.get_context().get_world_rank() if session.in_session() else 0
         vector = self._layout.flatten(gradients, "the gradients")
+        if not numpy.isfinite(vector).all():
+            # Applied, they would be in the parameters of all workers.
+            raise ValueError(
+                f"the gradients of worker {worker} are not finite, and were not sent"
+                "\nhint: lower the learning rate, clip gradients, or leave out such a step"
+            )
         refs = [
             shard.push.remote(vector[begin:end], worker, self._step, answer)
             for shard, begin, end in zip(self._shards, self._bounds, self._bounds[1:])

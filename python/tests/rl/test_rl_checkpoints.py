@@ -52,6 +52,21 @@ def test_resumed_equals_uninterrupted(name: str, env: Any, tmp_path: Path) -> No
     assert list(resumed.evaluate(5).returns) == list(whole.evaluate(5).returns)
 
 
+@pytest.mark.parametrize("name", ["PPO", "DQN", "ES"])
+def test_resumed_equals_uninterrupted_with_actors(shared_session: Any, name: str, tmp_path: Path) -> None:
+    kind = getattr(aktis.rl, name)
+    settings = {**SMALL[name], "seed": 5, "target_return": None, "evaluation_interval": 0, "actors": 2}
+    whole = kind("CartPole-v1", **settings, total_steps=1024)
+    whole.train()
+    half = kind("CartPole-v1", **settings, total_steps=512)
+    half.train()
+    half.save(tmp_path / "half")
+    resumed = kind.load(tmp_path / "half", total_steps=1024)
+    resumed.train()
+    assert list(resumed.recent) == list(whole.recent)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
 def test_equal_seeds_give_equal_runs_and_others_differ() -> None:
     runs = []
     for seed in (1, 1, 2):

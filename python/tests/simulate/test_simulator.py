@@ -155,6 +155,21 @@ def test_environments_that_always_fail_are_an_error() -> None:
             simulator.collect()
 
 
+class Nested(Line):
+    """Has a space that is not one array."""
+
+    observation_space = spaces.Dict({"x": Line.observation_space})  # type: ignore[assignment]
+
+
+def test_spaces_that_are_not_one_array_are_named() -> None:
+    with Simulator(Nested, num_actors=1) as simulator:
+        with pytest.raises(SimulationError, match=r"(?s)is not one array\nhint: wrap the environment.*\Z"):
+            _ = simulator.observation_space
+        simulator.submit(steps=1)
+        with pytest.raises(SimulationError, match=r"(?s)is not one array\nhint: wrap .*FlattenObservation\Z"):
+            simulator.collect()
+
+
 class Hungry(Line):
     """Asks for more memory than there is, where `when` says."""
 

@@ -110,3 +110,6 @@ def test_bad_parameters_are_refused(shared_session: Any) -> None:
         server.push({"b": numpy.zeros(4)})
     with pytest.raises(ValueError, match="shape"):
         server.push({"a": numpy.zeros(3)})
+    with pytest.raises(ValueError, match=r"gradients of worker 5 are not finite, and were not sent\nhint: "):
+        server.push({"a": numpy.array([0.0, numpy.nan, 0.0, 0.0])}, worker=5)
+    numpy.testing.assert_array_equal(server.pull()["a"], numpy.zeros(4))
