@@ -34,6 +34,12 @@ _DEAD_NAME = "the name of a dead actor is free at once"
 _INSIDE = "init() without an address starts a node that this program alone uses"
 _THREADS = "the parent of what a thread submits is not known"
 DIFFERENCES: dict[tuple[str, str], str] = {
+    (
+        "actors_exits",
+        "exit_actor that is caught",
+    ): "what the call returns all the same arrives, before the actor ends",
+    ("generators_more", "wrong back-pressure"): _EARLY,
+    ("nodes_choice", "affinity of an actor to none"): "ActorDiedError too, as for other actors that are dead",
     ("actors_owners", "only handles of get_actor are left"): _HOLDERS,
     ("actors_owners", "the creator is killed"): _HOLDERS,
     ("actors_owners", "calls after the creator"): _HOLDERS,
