@@ -28,7 +28,24 @@ def main() -> int:
     # in this process, it has its own.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _look_at_programs()
     return native.cli(["aktis", *sys.argv[1:]], command())
+
+
+def _look_at_programs() -> None:
+    """Questions are about the node that the youngest running program has started, if no daemon is younger."""
+    asks = sys.argv[1:2] and sys.argv[1] in ("explain", "list", "logs", "status")
+    if not asks or "AKTIS_DIRECTORY" in os.environ:
+        return
+    from aktis import _running
+
+    found = _running.find("auto")
+    if (
+        found is not None
+        and _running.is_younger(found, _running.daemon_directory())
+        and os.path.exists(os.path.join(found.directory, "node"))
+    ):
+        os.environ["AKTIS_DIRECTORY"] = found.directory
 
 
 def end_with_parent() -> None:

@@ -14,6 +14,7 @@ class ObjectRefGenerator(Generic[T]):
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self._completed: ObjectRef[None] | None = None
 
     def __iter__(self) -> Self:
         return self
@@ -62,7 +63,9 @@ class ObjectRefGenerator(Generic[T]):
 
     def completed(self) -> ObjectRef[None]:
         """A reference that is resolved once the task has ended, and fails if it did."""
-        return self._stream.completed()
+        if self._completed is None:
+            self._completed = self._stream.completed()
+        return self._completed
 
     @property
     def _generator_ref(self) -> ObjectRef[None]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from aktis import _folders, _jobs, _machine, _options, _runtime_env
+from aktis import _folders, _jobs, _machine, _options, _running, _runtime_env
 from aktis._engine import Runtime, context, current, native
 from aktis._system_config import Settings
 
@@ -123,6 +123,8 @@ class Session:
             "object_spilling_directory": object_spilling_directory,
         }
         _refuse_options_of_node(self.address, of_node)
+        if self.address is not None:
+            _check_version()
         self.settings = Settings(configuration)
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
@@ -334,15 +336,18 @@ class Session:
 class ClientContext(Mapping[str, Any]):
     """What `init` gives: facts about the session by key, and a context manager that ends it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, runtime: Runtime) -> None:
         from aktis import _nodes
 
-        identity = session.runtime.session_id().hex()
-        head = _nodes.head_address(session.runtime.directory())
+        self._runtime = runtime
+        self._session = of(runtime)
+        identity, directory = runtime.session_id().hex(), runtime.directory()
+        head = _nodes.head_address(directory)
+        # Workers are in the session of their driver.
+        address = (directory if self._session is None else self._session.address) or "local"
         self.address_info: dict[str, Any] = {
-            "address": session.address or "local",
-            "gcs_address": head or "local",
+            "address": address,
+            "gcs_address": head or address,
             "node_ip_address": _nodes.own_address(head),
             "node_id": identity + "0" * 16,
             "session_name": f"session_{identity}",
@@ -350,7 +355,7 @@ class ClientContext(Mapping[str, Any]):
             "object_store_address": "",
             "raylet_socket_name": "",
             "webui_url": "",
-            "namespace": session.namespace,
+            "namespace": namespace(),
         }
         self.dashboard_url = ""
         self.python_version = ".".join(map(str, sys.version_info[:3]))
@@ -375,13 +380,14 @@ class ClientContext(Mapping[str, Any]):
 
     def disconnect(self) -> None:
         """Ends the session, if it is still the current one."""
-        if _process is self._session:
+        if self._session is not None and _process is self._session:
             shutdown()
 
     def __repr__(self) -> str:
-        resources = {} if self._session.is_closed() else self._session.runtime.resources()
+        is_closed = self._runtime.is_closed()
+        resources = {} if is_closed else self._runtime.resources()
         shown = ", ".join(f"{name}={value:g}" for name, value in sorted(resources.items()) if ":" not in name)
-        state = "closed" if self._session.is_closed() else shown
+        state = "closed" if is_closed else shown
         return f"Context(aktis {self.aktis_version}, Python {self.python_version}, {state})"
 
     def _repr_html_(self) -> str:
@@ -404,7 +410,7 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
                     "aktis is initialised already\n"
                     "hint: init() was called twice; call shutdown() first, or pass ignore_reinit_error=True"
                 )
-            return ClientContext(_current_session())
+            return ClientContext(existing)
         session = Session(address, **options)
         session.runtime.make_current()
         if _process is not None:
@@ -412,7 +418,7 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **opt
         _process = session
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
-        return ClientContext(session)
+        return ClientContext(session.runtime)
 
 
 def ensure() -> Runtime:
@@ -593,7 +599,31 @@ def _address(given: str | None) -> str | None:
     wanted = given or os.environ.get("AKTIS_ADDRESS") or "local"
     if not isinstance(wanted, str):
         raise TypeError(f"an address is a string, not {wanted!r}")
-    return None if wanted == "local" else wanted
+    return None if wanted == "local" else _of_program(wanted)
+
+
+def _check_version() -> None:
+    """A program written for Ray is refused where it says that it is of another version than the cluster."""
+    if os.environ.get("AKTIS_COMPAT") != "1" or "aktis.compat" not in sys.modules:
+        return
+    import aktis
+    from aktis.compat._environment import RAY_VERSION
+
+    if aktis.__version__ != RAY_VERSION:
+        raise RuntimeError(
+            f"Version mismatch: this program has version {aktis.__version__}, the cluster {RAY_VERSION}\n"
+            "hint: nodes and drivers have to be of the same version"
+        )
+
+
+def _of_program(address: str) -> str:
+    """The directory of a running program's node, if the address means one; else the address itself."""
+    if "/" in address or (address != "auto" and ":" not in address):
+        return address
+    found = _running.find(address)
+    if found is None or (address == "auto" and not _running.is_younger(found, _running.daemon_directory())):
+        return address
+    return found.directory
 
 
 def _refuse_options_of_node(address: str | None, options: Mapping[str, Any]) -> None:

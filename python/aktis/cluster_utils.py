@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from aktis import _cli, _machine
+from aktis import _cli, _machine, _running
 from aktis._system_config import Settings
 
 __all__ = ["Cluster", "ClusterNode"]
@@ -182,6 +182,7 @@ class Cluster:
         self.connected = False
         self._directory = ""
         self._made = 0
+        self._announcement: _running.Announcement | None = None
         if not initialize_head and connect:
             raise ValueError("`connect` needs a head\nhint: Cluster(initialize_head=True, connect=True)")
         if not initialize_head and head_node_args:
@@ -243,6 +244,9 @@ class Cluster:
             raise
         if node.head:
             self.head_node = node
+            # Programs of this user find it as they find one that was started from the command line.
+            with contextlib.suppress(OSError):
+                self._announcement = _running.Announcement(node.directory, node.cluster_address())
         else:
             self.worker_nodes.append(node)
         if wait:
@@ -261,6 +265,8 @@ class Cluster:
         node.stop(allow_graceful)
         if node.head:
             self.head_node = None
+            if self._announcement is not None:
+                self._announcement.withdraw()
         else:
             self.worker_nodes.remove(node)
         if not self.list_all_nodes():

@@ -40,6 +40,8 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ): "what the call returns all the same arrives, before the actor ends",
     ("generators_more", "wrong back-pressure"): _EARLY,
     ("nodes_choice", "affinity of an actor to none"): "ActorDiedError too, as for other actors that are dead",
+    ("sessions_more", "task: in a thread"): "a thread of a task is told what its task is",
+    ("sessions_more", "task: name in a thread"): "a thread of a task is told what its task is",
     ("actors_owners", "only handles of get_actor are left"): _HOLDERS,
     ("actors_owners", "the creator is killed"): _HOLDERS,
     ("actors_owners", "calls after the creator"): _HOLDERS,

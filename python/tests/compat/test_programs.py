@@ -310,3 +310,38 @@ def test_train_and_tune_under_rays_names(ray_program: Run, tmp_path: Path) -> No
         str(tmp_path),
     )
     assert done.stdout == "{'size': 2}\n{'x': 0}\n"
+
+
+def test_a_cluster_of_a_program_is_found_by_others(ray_program: Run, tmp_path: Path) -> None:
+    done = ray_program(
+        """
+        import subprocess, sys
+        import ray
+        from ray.cluster_utils import Cluster
+
+        with Cluster(initialize_head=True, head_node_args={"num_cpus": 3}) as cluster:
+            other = "import ray; ray.init('auto'); print(int(ray.cluster_resources()['CPU']))"
+            subprocess.run([sys.executable, "-c", other], check=True)
+            status = [sys.executable, "-m", "aktis._cli", "status"]
+            print("1 node alive" in subprocess.run(status, check=True, capture_output=True, text=True).stdout)
+        """,
+        environment={"XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+    assert done.stdout.split() == ["3", "True"], done.stderr
+
+
+def test_another_version_than_the_clusters_is_refused(ray_program: Run) -> None:
+    done = ray_program(
+        """
+        import ray
+        from ray.cluster_utils import Cluster
+
+        with Cluster(initialize_head=True) as cluster:
+            ray.__version__ = "1.2.3"
+            try:
+                ray.init(cluster.address)
+            except RuntimeError as error:
+                print("mismatch" in str(error))
+        """
+    )
+    assert done.stdout.split() == ["True"], done.stderr

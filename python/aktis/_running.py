@@ -1,0 +1,102 @@
+"""Where other programs find the nodes that running programs of this user have started.
+
+Each such node has a file in a private directory: its name says when the node came and whose it is, its lines
+say where it listens. A file whose process is gone counts for nothing, and goes when somebody looks.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from typing import NamedTuple
+
+ENTRIES_MAX = 4096
+"""So many files are looked at."""
+
+
+class Entry(NamedTuple):
+    """A node of a running program."""
+
+    began: float
+    pid: int
+    address: str
+    directory: str
+    path: str
+
+
+class Announcement:
+    """Says where a node listens, until `withdraw`, or until this process is gone."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        self._path = os.path.join(_make_home(), f"{time.time_ns()}-{os.getpid()}")
+        with open(self._path + ".new", "w", encoding="utf-8") as file:
+            file.write(f"{address}\n{directory}\n")
+        os.rename(self._path + ".new", self._path)
+
+    def withdraw(self) -> None:
+        """The node is gone. Does nothing the second time."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+
+def daemon_directory() -> str:
+    """Where the daemon of this user listens, unless told otherwise."""
+    if directory := os.environ.get("AKTIS_DIRECTORY"):
+        return directory
+    if folder := os.environ.get("XDG_RUNTIME_DIR"):
+        return os.path.join(folder, "aktis")
+    return f"/tmp/aktis-{os.geteuid()}"
+
+
+def find(address: str) -> Entry | None:
+    """The youngest node of a running program that this address means: "auto" is any, "host:port" one. Where
+    there can be no files, there is none."""
+    try:
+        found = [entry for entry in _entries() if address in ("auto", entry.address)]
+    except OSError:
+        return None
+    return max(found, default=None)
+
+
+def is_younger(entry: Entry, directory: str) -> bool:
+    """Whether it came after the daemon of that directory, if one runs there."""
+    with contextlib.suppress(OSError):
+        return entry.began > os.stat(os.path.join(directory, "lock")).st_mtime
+    return True
+
+
+def _entries() -> list[Entry]:
+    home = _home()
+    entries = []
+    for name in sorted(os.listdir(home))[-ENTRIES_MAX:]:
+        path = os.path.join(home, name)
+        try:
+            began, pid = (int(part) for part in name.split("-"))
+            with open(path, encoding="utf-8") as file:
+                address, directory = file.read().splitlines()
+        except (OSError, ValueError):
+            continue
+        if not os.path.exists(f"/proc/{pid}"):
+            # Killed before it could tidy up.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            continue
+        entries.append(Entry(began / 1e9, pid, address, directory, path))
+    return entries
+
+
+def _home() -> str:
+    """The directory of the files, beside that of the user's daemon; refused if others may write into it."""
+    path = f"{daemon_directory()}-programs"
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+        raise PermissionError(
+            f"{path} is not a private directory of this user\nhint: remove it, or set AKTIS_DIRECTORY"
+        )
+    return path
+
+
+def _make_home() -> str:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(f"{daemon_directory()}-programs", 0o700)
+    return _home()
