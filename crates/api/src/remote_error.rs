@@ -2,8 +2,8 @@
 //!
 //! What the error's type can do decides, found out by method resolution in the generated code, where the type is known:
 //! 1. One that serde can write comes back in its own type.
-//! 2. Any other that is, or becomes, a `Box<dyn Error + Send + Sync>` (of `std::io`, `anyhow`, most crates) comes back as
-//!    text, with the texts of its sources.
+//! 2. Any other that is, or becomes, a `Box<dyn Error + Send + Sync>` (of `std::io`, `anyhow`, most crates), and a
+//!    `Box<dyn Error>`, comes back as text, with the texts of its sources.
 //! 3. All else does not compile, and [`RemoteError`] says why.
 
 use crate::error::{Error, joined};
@@ -19,8 +19,8 @@ use std::fmt::Display;
     message = "`{Self}` cannot be the error of a remote function",
     label = "this error cannot travel to another process",
     note = "derive serde's `Serialize` and `Deserialize` for it, and implement `Display`: it comes back in its own type",
-    note = "or implement `std::error::Error`, or return a `Box<dyn Error + Send + Sync>`, an `anyhow::Error` or a \
-            `String`: its text comes back"
+    note = "or implement `std::error::Error`, or return a `Box<dyn Error>`, an `anyhow::Error` or a `String`: its text \
+            comes back"
 )]
 pub trait RemoteError: Serialize + DeserializeOwned + Display + 'static {}
 #[diagnostic::do_not_recommend]
@@ -33,6 +33,8 @@ pub struct ErrorProbe<'a, E>(pub &'a E);
 pub struct TypedError;
 /// An error that comes back as text.
 pub struct TextError;
+/// The same, of a type that says nothing of other threads.
+pub struct LocalTextError;
 /// An error that cannot travel.
 pub struct UnfitError;
 
@@ -54,6 +56,16 @@ pub trait TextErrorKind {
 }
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TextErrorKind for &ErrorProbe<'_, E> {}
 
+/// Found if there is no other.
+pub trait LocalTextErrorKind {
+    /// The kind.
+    fn error_kind(&self) -> LocalTextError {
+        LocalTextError
+    }
+}
+impl LocalTextErrorKind for &ErrorProbe<'_, Box<dyn std::error::Error>> {}
+impl LocalTextErrorKind for &ErrorProbe<'_, Box<dyn std::error::Error + Send>> {}
+
 /// Found last.
 pub trait UnfitErrorKind {
     /// The kind.
@@ -71,18 +83,16 @@ impl TypedError {
 }
 
 impl TextError {
-    /// The failure that carries the texts of the error and its sources. A failure of a task or actor among them is its cause.
+    /// The failure that carries the error's text.
     pub fn failure(self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
-        let error = match error.into().downcast::<Error>() {
-            Ok(error) => return returned_error(&*error),
-            Err(error) => error,
-        };
-        let kind = FailureKind::Returned { type_name: String::new(), encoded: Vec::new() };
-        let mut failure = Failure::new(kind, joined(&*error));
-        let mut sources = std::iter::successors(error.source(), |error| error.source());
-        let cause = sources.find_map(|source| source.downcast_ref::<Error>()?.task_error());
-        failure.cause = cause.and_then(|cause| Failure::passed_on(cause.failure().clone()).cause);
-        failure
+        error_as_text(&*error.into())
+    }
+}
+
+impl LocalTextError {
+    /// The failure that carries the error's text.
+    pub fn failure(self, error: Box<dyn std::error::Error>) -> Failure {
+        error_as_text(&*error)
     }
 }
 
@@ -91,6 +101,19 @@ impl UnfitError {
     pub fn failure<E: RemoteError>(self, error: E) -> Failure {
         returned_error(&error)
     }
+}
+
+/// The texts of an error and its sources, as a failure. A failure of a task or actor among them is its cause.
+fn error_as_text(error: &(dyn std::error::Error + 'static)) -> Failure {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return returned_error(error);
+    }
+    let kind = FailureKind::Returned { type_name: String::new(), encoded: Vec::new() };
+    let mut failure = Failure::new(kind, joined(error));
+    let mut sources = std::iter::successors(error.source(), |error| error.source());
+    let cause = sources.find_map(|source| source.downcast_ref::<Error>()?.task_error());
+    failure.cause = cause.and_then(|cause| Failure::passed_on(cause.failure().clone()).cause);
+    failure
 }
 
 /// A returned error of the user's own type, as a failure that carries it. An error that came from a task or actor is

@@ -93,11 +93,16 @@ fn pass_on_boxed(code: u8) -> Result<u8, Box<dyn std::error::Error + Send + Sync
     Ok(pass_on::remote(code).get()?)
 }
 
+#[remote]
+fn pass_on_locally(code: u8) -> Result<u8, Box<dyn std::error::Error>> {
+    Ok(pass_on::remote(code).get()?)
+}
+
 #[test]
 fn a_typed_error_is_found_through_those_that_passed_it_on() {
     let session = start();
     let _entered = session.enter();
-    for failed in [pass_on::remote(3), pass_on_boxed::remote(3)] {
+    for failed in [pass_on::remote(3), pass_on_boxed::remote(3), pass_on_locally::remote(3)] {
         let error = task_error(failed.get());
         assert_eq!(error.downcast::<Bad>(), Some(Bad(3)), "{error}");
         assert_eq!(error.message(), "bad 3");
@@ -144,6 +149,11 @@ fn parses(text: String) -> Result<u32, Box<dyn std::error::Error + Send + Sync>>
     Ok(text.parse::<u32>()?)
 }
 
+#[remote]
+fn parses_locally(text: String) -> Result<u32, Box<dyn std::error::Error>> {
+    Ok(text.parse::<u32>()?)
+}
+
 /// An error that keeps another as its source, as `anyhow` does: it is no `Error` itself.
 struct Opaque(Context);
 
@@ -178,6 +188,9 @@ impl Reader {
     fn read(&self, path: String) -> std::io::Result<String> {
         std::fs::read_to_string(path)
     }
+    async fn count_later(&self, path: String) -> Result<usize, Box<dyn std::error::Error>> {
+        Ok(std::fs::read_to_string(path)?.len())
+    }
     async fn read_later(&self, text: String) -> Result<u8, Opaque> {
         text.parse().map_err(|error| Opaque(Context(error)))
     }
@@ -210,9 +223,11 @@ fn errors_of_the_standard_library_and_other_crates_come_back_as_text() {
     assert_eq!(task_error(lines::remote("/nowhere").next().expect("an item")).message(), missing);
     assert_eq!(parses::remote("12").get().unwrap(), 12);
     assert_eq!(task_error(parses::remote("x").get()).message(), "invalid digit found in string");
+    assert_eq!(task_error(parses_locally::remote("x").get()).message(), "invalid digit found in string");
     assert_eq!(task_error(parses::remote("").get()).message(), "there is nothing to parse");
     let reader = Reader::remote("1");
     assert_eq!(task_error(reader.read("/nowhere").get()).message(), missing);
+    assert_eq!(task_error(reader.count_later("/nowhere").get()).message(), missing);
     let in_settings = "in the settings: invalid digit found in string";
     assert_eq!(task_error(reader.read_later("x").get()).message(), in_settings);
     let error = ended(Reader::remote("y").read("/nowhere").get());

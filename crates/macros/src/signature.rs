@@ -270,7 +270,9 @@ pub(crate) fn failure_of(span: Span) -> TokenStream {
     quote_spanned! {span=>
         |__aktis_error| {
             #[allow(unused_imports)]
-            use ::aktis::__private::{TextErrorKind as _, TypedErrorKind as _, UnfitErrorKind as _};
+            use ::aktis::__private::{
+                LocalTextErrorKind as _, TextErrorKind as _, TypedErrorKind as _, UnfitErrorKind as _,
+            };
             (&&&::aktis::__private::ErrorProbe(&__aktis_error)).error_kind().failure(__aktis_error)
         }
     }
