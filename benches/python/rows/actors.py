@@ -206,8 +206,8 @@ ROWS = [
         60,
         {**both(calls_in_flight), "dask": calls_in_flight_dask},
     ),
-    row("threaded-calls", "actor calls, 1000 in flight, 16 threads", 20, 40, both(threaded_calls)),
+    row("threaded-calls", "actor calls, 1000 in flight, 16 threads", 20, 250, both(threaded_calls)),
     row("one-async-call", "async actor calls, one at a time", 12, 30, both(one_async_call)),
-    row("async-calls", "async actor calls, 1000 in flight", 20, 50, both(async_calls)),
+    row("async-calls", "async actor calls, 1000 in flight", 20, 150, both(async_calls)),
     row("reference-calls", "actor calls with a reference, 2 to 2", 30, 60, both(reference_calls)),
 ]

@@ -100,7 +100,7 @@ ROWS = [
         "session",
         (
             Shape("import", "import", "ms", less_is_better=True),
-            Shape("init", "init", "ms", (Demand("", 100),), less_is_better=True),
+            Shape("init", "init", "ms", (Demand("", 100, 30),), less_is_better=True),
             Shape("first-task", "first task", "ms", (Demand("", 50),), less_is_better=True),
             Shape("shutdown", "shutdown", "ms", (Demand("", 200),), less_is_better=True),
         ),

@@ -5,6 +5,7 @@ mod endurance;
 mod large_objects;
 mod limits;
 mod lineage;
+mod map;
 mod one_at_a_time;
 mod queued_tasks;
 mod sessions;
@@ -37,6 +38,7 @@ pub(crate) const ALL: &[Row] = &[
     row("tasks-in-flight", tasks::in_flight),
     row("nested-tasks", tasks::nested),
     row("wait-one-by-one", tasks::wait_one_by_one),
+    row("map", map::measure),
     row("one-task", one_at_a_time::tasks),
     row("actor-calls", actors::calls_in_flight),
     row("one-actor-call", one_at_a_time::actor_calls),
