@@ -369,8 +369,11 @@ class Failure:
 
 # --- worker processes -------------------------------------------------------------------------
 
-def run_template() -> None:
-    """The template's loop: forks a worker for each request. Returns in each child, which runs the worker."""
+def run_template(prepare: Callable[[], None] | None) -> None:
+    """The template's loop: forks a worker for each request. Returns in each child, which runs the worker.
+
+    `prepare` is called before the first fork, while the program goes on.
+    """
 
 def run_worker(tuning: dict[str, int]) -> None:
     """Runs tasks and calls on the calling (main) thread until the session ends. Does not return."""

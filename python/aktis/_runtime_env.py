@@ -8,7 +8,7 @@ workers, in one variable.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aktis import _folders, _packages
@@ -277,13 +277,18 @@ def job() -> dict[str, Any]:
     return _job
 
 
+def wanted_modules() -> Sequence[str]:
+    """The modules that the driver wants preloaded in the template."""
+    return (job().get("runtime_env") or {}).get("preload") or ()
+
+
 def preload() -> None:
     """In the template: imports what the driver wants all its workers to be forked with.
 
     Libraries for linear algebra start their threads when they are loaded, and a fork takes none along. So
     they are loaded with one thread; torch gets more in the worker.
     """
-    wanted = (job().get("runtime_env") or {}).get("preload") or ()
+    wanted = wanted_modules()
     if not wanted:
         return
     import importlib

@@ -10,13 +10,18 @@ import sys
 def main() -> None:
     """Serves the node; in a worker, runs tasks until the session ends."""
     import aktis
-    from aktis import _worker
+    from aktis import _runtime_env, _worker
     from aktis._engine import native
 
-    _worker.preload()
     reset_signals()
+    # `init` waits for modules that the program wants preloaded, since one of them may end the process.
+    if _runtime_env.wanted_modules():
+        _worker.preload()
+        prepare = None
+    else:
+        prepare = _worker.preload
     del aktis
-    native.run_template()
+    native.run_template(prepare)
     _worker.main()
 
 

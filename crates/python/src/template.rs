@@ -13,21 +13,28 @@ use std::sync::Arc;
 /// The worker that this process has just become.
 static FORKED: Mutex<Option<ForkedWorker>> = Mutex::new(None);
 
-/// The template's loop: forks a worker for each request, and returns in each of these.
+/// The template's loop: forks a worker for each request, and returns in each of these. `prepare` is called before the first
+/// fork, while the program goes on.
 #[pyfunction]
-pub(crate) fn run_template(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn run_template(py: Python<'_>, prepare: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     // Python's own fork keeps the interpreter usable in the child.
     let fork = py.import("os")?.getattr("fork")?;
     let fork = || {
         let pid: u32 = fork.call0().and_then(|pid| pid.extract()).map_err(io::Error::other)?;
         Ok(if pid == 0 { ForkOutcome::Child } else { ForkOutcome::Parent(pid) })
     };
+    let prepare = || {
+        if let Some(Err(error)) = prepare.map(Bound::call0) {
+            error.print(py);
+            std::process::exit(1);
+        }
+    };
     let idle = || {
         if let Err(error) = hooks::get(py).and_then(|hooks| hooks.load_later.call0(py)) {
             error.print(py);
         }
     };
-    let forked = serve_template(fork, idle);
+    let forked = serve_template(prepare, fork, idle);
     let forked = forked.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     *FORKED.lock() = Some(forked);
     Ok(())

@@ -39,8 +39,11 @@ pub struct ForkedWorker {
 /// The process must have one thread, and nothing in the buffers of its outputs when it forks. Whoever gets an error
 /// ends the process.
 ///
-/// `idle` is called once, when nothing has been asked for a while: for what workers need later, if at all.
+/// `prepare` is called once, after the node was told that the template runs and before the first fork: for what every worker
+/// needs. The node's start does not wait for that. `idle` is called once, when nothing has been asked for a while: for what
+/// workers need later, if at all.
 pub fn serve_template(
+    prepare: impl FnOnce(),
     mut fork: impl FnMut() -> io::Result<ForkOutcome>,
     idle: impl FnOnce(),
 ) -> Result<ForkedWorker, LinkError> {
@@ -49,6 +52,7 @@ pub fn serve_template(
     // end what the workers have started.
     let mut template = Template { socket: link::take_stdin()?, children: Vec::new() };
     template.say(&FromTemplate::Ready);
+    prepare();
     let mut buffer = vec![0; TEMPLATE_MESSAGE_BYTES_MAX];
     loop {
         let patience = idle.is_some().then_some(&IDLE);

@@ -24,7 +24,7 @@ pub(crate) fn be_template() -> ! {
         "dies of the fork" => std::process::exit(7),
         _ => Ok(aktis_store::fork::fork()?.map_or(ForkOutcome::Child, ForkOutcome::Parent)),
     };
-    let forked = serve_template(fork, || ());
+    let forked = serve_template(|| (), fork, || ());
     let worker = forked.expect("a worker or nothing");
     println!("set up as {:?} with {:?}", worker.environment, worker.variables);
     work(&worker.link)
