@@ -449,7 +449,7 @@ class _Faults:
         if error is None:
             return
         what = f"raised {type(error).__name__} in {self.verb}: {error}"
-        hint = "see the traceback of the environment, and try it alone"
+        hint = "see the traceback of the environment, and try it alone; faults_max lets training survive it"
         if isinstance(error, DeadlineOverrun):
             what = f"has not returned from {self.verb} within step_deadline={deadline.seconds:g} s"
             hint = "see what it waits for, or raise step_deadline if it is that slow"

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import aktis
+from aktis.exceptions import ActorDiedError, WorkerCrashedError
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
 from aktis.rl.errors import ModelError
@@ -164,7 +165,19 @@ class ES(Algorithm):
             groups = _groups(sums, self.config.fan_in)
             sums = [aggregator.add.remote(*group) for aggregator, group in zip(level, groups, strict=True)]
         [total] = sums
-        return aktis.get(total)
+        try:
+            return aktis.get(total)
+        except (ActorDiedError, WorkerCrashedError) as error:
+            text = str(error).split("\nhint:")[0]
+            fault = WorkerDied(
+                f"{self.environment.name}: an actor of the tree died: {text}"
+                "\nhint: see the output of the workers; faults_max lets training survive it"
+            )
+            self._count_faults([str(fault)], fault)
+        # Sums follow from the seed alone, so new actors give the same.
+        self._close()
+        self._start()
+        return self._sum(seed, preference)
 
     def _is_native(self) -> bool:
         return self.environment.builtin is not None and self.policy.native

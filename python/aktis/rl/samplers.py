@@ -267,7 +267,11 @@ class ActorSampler:
         self.actors[worker] = self._new_actor(worker)
 
     def state(self) -> Any:
-        states = aktis.get([actor.state.remote() for actor in self.actors])
+        refs = [actor.state.remote() for actor in self.actors]
+        try:
+            states = results_of(self.environment, refs, list(range(len(refs))))
+        except WorkerDied:  # the next batch tells of it
+            return None
         return None if any(state is None for state in states) else states
 
     def set_state(self, state: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tiny import Brittle, Corridor
 
+import aktis
 import aktis.rl
 
 ALGORITHMS: list[tuple[Any, dict[str, Any]]] = [
@@ -54,6 +55,26 @@ def test_a_worker_that_dies_is_replaced_and_counted(
 ) -> None:
     one = trained(kind, settings, tmp_path / "once", "dies", actors=2)
     assert "which runs it, died" in one.latest_faults[0]
+
+
+@pytest.mark.parametrize("of", ["evaluators", "aggregators"])
+def test_the_tree_of_es_is_made_again(policy_session: None, of: str) -> None:
+    settings: dict[str, Any] = {"pairs": 4, "hidden": (4,), "total_steps": 300, "seed": 1}
+    settings |= {"target_return": None, "evaluation_interval": 0}
+
+    class Pruned(aktis.rl.ES):
+        def _sum(self, seed: int, preference: Any) -> Any:
+            if self.iteration == 1 and not self.faults:
+                aktis.kill(self.evaluators[0] if of == "evaluators" else self.aggregators[0][0])
+            return super()._sum(seed, preference)
+
+    one = Pruned("CartPole-v1", actors=2, faults_max=1, **settings)
+    assert one.train().faults == 1
+    whole = aktis.rl.ES("CartPole-v1", actors=2, **settings)
+    whole.train()
+    np.testing.assert_array_equal(one.weights.detach().numpy(), whole.weights.detach().numpy())
+    with pytest.raises(aktis.rl.EnvironmentFault, match=r"an actor of the tree died(.|\n)*\nhint: "):
+        Pruned("CartPole-v1", actors=2, **settings).train()
 
 
 def test_faults_are_in_the_table_and_survive_a_resume(tmp_path: Path) -> None:
