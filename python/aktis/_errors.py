@@ -232,6 +232,8 @@ def _note(failure: "Failure") -> None:
     text, kind = failure.message, _TYPES.get(failure.kind, "TASK_FAILED")
     if _is_of_node(failure):
         text, kind = f"{_NODE_DIED}\n{text}", "NODE_DIED"
+    elif failure.type_name == "KeyboardInterrupt":
+        kind = "TASK_CANCELLED"
     elif failure.kind == "worker_died" and failure.exit_code is not None:
         text = f"Worker exits with an exit code {failure.exit_code}.\n{text}"
     elif failure.kind == "actor_died":

@@ -192,6 +192,22 @@ def test_failed_tasks_tell_why(session: Any) -> None:
     assert "The actor is dead because it was killed by `ray.kill`" in told["killed"][1]
 
 
+@pytest.mark.one_node("the record of what ran is that of the own node")
+def test_a_task_that_is_cancelled_while_it_runs_says_so(session: Any) -> None:
+    latch = Latch()
+    reference = hold.options(name="held").remote(latch)
+    latch.wait_for_arrivals(1)
+    aktis.cancel(reference)
+    with pytest.raises(aktis.exceptions.TaskCancelledError):
+        aktis.get(reference, timeout=20)
+
+    def row() -> Any:
+        return next((row for row in list_tasks(detail=True) if row.name == "held"), None)
+
+    wait_until(lambda: row() is not None and row().state == "FAILED")
+    assert row().error_type == "TASK_CANCELLED"
+
+
 def test_a_task_that_waits_for_resources_is_listed(session: Any) -> None:
     reference = hold.options(num_cpus=1000).remote(Latch())
     rows = wait_until(lambda: [row for row in list_tasks() if row.name.endswith("hold")])

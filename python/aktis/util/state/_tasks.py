@@ -14,6 +14,7 @@ from aktis.util.state._rows import TaskState
 
 _STATES = {"PENDING_ARGS": "PENDING_ARGS_AVAIL", "PENDING": "PENDING_NODE_ASSIGNMENT"}
 """States of tasks that wait, as the engine and as Ray's programs call them."""
+_IS_COMPAT = os.environ.get("AKTIS_COMPAT") == "1"
 _TYPES = {"task": "NORMAL_TASK", "actor_creation": "ACTOR_CREATION_TASK", "actor_task": "ACTOR_TASK"}
 
 
@@ -44,8 +45,10 @@ def merged(waiting: list[TaskState]) -> list[TaskState]:
             )
             if kind.startswith("ACTOR"):
                 found.type = "ACTOR_TASK"
-        elif kind == "TASK_CANCELLED" and found.worker_pid is not None:
-            continue  # it was cancelled while it ran
+        elif kind == "TASK_CANCELLED" and found.worker_pid is not None and _IS_COMPAT:
+            # Ray takes a task that was cancelled while it ran for one that is over.
+            found.state, found.error_type = "FINISHED", None
+            continue
         found.state, found.error_type, found.error_message = "FAILED", kind, message
     _add_actors(rows.values())
     _add_submissions(rows.values())
