@@ -153,7 +153,7 @@ impl Method {
             #predicates
             {
                 #taken
-                ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
+                ::core::result::Result::Ok(::aktis::__private::AsyncReturn::later(async move {
                     let __aktis_value = {
                         #locked
                         #call.await

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 
 /// A function or class that was fetched, and its name.
 pub(crate) struct Loaded {
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) object: Py<PyAny>,
     /// Whether it refers to objects or actors.
     is_closure: bool,

@@ -76,21 +76,34 @@ struct Prepared<'py> {
     kwargs: Option<Bound<'py, PyDict>>,
 }
 
+/// The heads of most calls are no longer: those are read without an allocation.
+const SHORT_HEAD_BYTES: usize = 128;
+
 /// Reads the head of a call.
 fn with_head<R>(
     call: &mut Call,
     run: impl FnOnce(&Head<'_>, &mut Call) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
+    let mut short = [0; SHORT_HEAD_BYTES];
+    let long;
     let head = match call.arguments().next_raw()? {
-        Some(RawArgument::Plain(bytes)) => bytes.to_vec(),
+        Some(RawArgument::Plain(bytes)) if bytes.len() <= short.len() => {
+            short[..bytes.len()].copy_from_slice(bytes);
+            &short[..bytes.len()]
+        }
+        Some(RawArgument::Plain(bytes)) => {
+            long = bytes.to_vec();
+            &long[..]
+        }
         // It names the function as one of its attachments too.
         Some(RawArgument::Value(value)) => {
             let raw = value.raw().map_err(|text| Failure::new(FailureKind::Codec, text.to_string()))?;
-            raw.body().to_vec()
+            long = raw.body().to_vec();
+            &long[..]
         }
         None => return Err(Failure::new(FailureKind::Codec, "the call has no head")),
     };
-    run(&Head::read(&head)?, call)
+    run(&Head::read(head)?, call)
 }
 
 /// Reads the arguments of a call. With `resolve`, references among them are waited for and replaced.
@@ -200,8 +213,9 @@ fn with_task<R>(
     with_head(call, |head, call| {
         Python::attach(|py| {
             let loaded = load(py, &runtime, head.function)?;
-            let name = if head.name.is_empty() { &loaded.name } else { head.name };
-            runtime.set_function_name(name);
+            let name = if head.name.is_empty() { loaded.name.clone() } else { Arc::from(head.name) };
+            runtime.set_function_name(&name);
+            let name = &*name;
             if title::show(name) {
                 output::set_name(name);
             }
@@ -280,7 +294,24 @@ static ACTOR_CLASS: OnceLock<Box<str>> = OnceLock::new();
 /// An actor in this process.
 pub(crate) struct PythonActor {
     pub(crate) instance: Py<PyAny>,
-    class: Box<str>,
+    class: Arc<str>,
+    /// The method that was called last, and its name with that of the class: calls of one method come in runs.
+    called: Mutex<Option<(Box<str>, Arc<str>)>>,
+}
+
+impl PythonActor {
+    /// What people call a method.
+    fn name_of(&self, method: &str) -> Arc<str> {
+        let mut called = self.called.lock();
+        match &*called {
+            Some((last, name)) if **last == *method => name.clone(),
+            _ => {
+                let name: Arc<str> = format!("{}.{method}", self.class).into();
+                *called = Some((method.into(), name.clone()));
+                name
+            }
+        }
+    }
 }
 
 fn construct(call: &mut Call) -> Result<ActorState, Failure> {
@@ -293,7 +324,7 @@ pub(crate) fn construct_with(call: &mut Call, saved: Option<&[u8]>) -> Result<Ac
     with_head(call, |head, call| {
         Python::attach(|py| {
             let loaded = load(py, &runtime, head.function)?;
-            let name = format!("{}.__init__", loaded.name);
+            let name = Arc::from(format!("{}.__init__", loaded.name));
             runtime.set_function_name(&name);
             title::show(&name);
             output::set_name(&loaded.name);
@@ -314,8 +345,9 @@ pub(crate) fn construct_with(call: &mut Call, saved: Option<&[u8]>) -> Result<Ac
                 }
             };
             output::set_actor(&instance);
-            let _ = ACTOR_CLASS.set(loaded.name.clone());
-            let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone() };
+            let _ = ACTOR_CLASS.set((*loaded.name).into());
+            let called = Mutex::default();
+            let actor = PythonActor { instance: instance.unbind(), class: loaded.name.clone(), called };
             Ok(Arc::new(actor) as ActorState)
         })
     })
@@ -354,8 +386,8 @@ fn method<'py>(
     py: Python<'py>,
     actor: &PythonActor,
     head: &Head<'_>,
-) -> Result<(Bound<'py, PyAny>, String), Failure> {
-    let name = format!("{}.{}", actor.class, head.name);
+) -> Result<(Bound<'py, PyAny>, Arc<str>), Failure> {
+    let name = actor.name_of(head.name);
     let instance = actor.instance.bind(py);
     let found = instance.getattr(head.name).and_then(|found| {
         if is_own_method(&found, instance) {
@@ -378,8 +410,9 @@ fn is_own_method(found: &Bound<'_, PyAny>, instance: &Bound<'_, PyAny>) -> bool 
 }
 
 /// What people call a call: what its caller says, else the class and the method.
-fn shown<'a>(head: &Head<'a>, name: &'a str) -> &'a str {
-    std::str::from_utf8(head.assigned).ok().filter(|shown| !shown.is_empty()).unwrap_or(name)
+fn shown(head: &Head<'_>, name: &Arc<str>) -> Arc<str> {
+    let given = std::str::from_utf8(head.assigned).ok().filter(|shown| !shown.is_empty());
+    given.map_or_else(|| name.clone(), Arc::from)
 }
 
 fn with_method<R>(
@@ -394,9 +427,9 @@ fn with_method<R>(
             call.begins();
             let (method, name) = method(py, actor, head)?;
             let shown = shown(head, &name);
-            runtime.set_function_name(shown);
-            title::show(shown);
-            let mut span = spans(head).then(|| Span::new(&runtime, RunKind::Call, shown));
+            runtime.set_function_name(&shown);
+            title::show(&shown);
+            let mut span = spans(head).then(|| Span::new(&runtime, RunKind::Call, &shown));
             let result = invoke_method(py, &runtime, head, call, &method, &name);
             note_failure(&mut span, result.is_err());
             then(py, head, result?, &name)
@@ -431,11 +464,26 @@ struct Answer {
     exits: bool,
 }
 
+impl Answer {
+    /// The result, if there is one: then the run with this number is over, and the actor ends if the call wants that.
+    fn take_result(&mut self, runtime: &Runtime, run: Option<u64>) -> Option<Result<Encoded, Failure>> {
+        let result = self.result.take()?;
+        let mut span = Some(Span::begun(runtime, run));
+        note_failure(&mut span, result.is_err());
+        drop(span);
+        if self.exits {
+            // It fails outside of actors only.
+            let _ = runtime.exit_actor();
+        }
+        Some(result)
+    }
+}
+
 /// Told by the event loop how a call ended.
 #[pyclass(frozen, module = "aktis._native")]
 pub(crate) struct Completion {
     answer: Arc<Mutex<Answer>>,
-    name: String,
+    name: Arc<str>,
     context: context::Context,
     /// What exceptions are worth another attempt.
     flags: u8,
@@ -518,16 +566,11 @@ impl Future for LoopCall {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut answer = self.answer.lock();
-        if let Some(result) = answer.result.take() {
-            if let Ok(runtime) = Runtime::current() {
-                let mut span = Some(Span::begun(&runtime, self.run));
-                note_failure(&mut span, result.is_err());
-                drop(span);
-                if answer.exits {
-                    // It fails outside of actors only.
-                    let _ = runtime.exit_actor();
-                }
-            }
+        let ended = match Runtime::current() {
+            Ok(runtime) => answer.take_result(&runtime, self.run),
+            Err(_) => answer.result.take(),
+        };
+        if let Some(result) = ended {
             return Poll::Ready(result);
         }
         answer.waker = Some(context.waker().clone());
@@ -557,7 +600,7 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             let failed = |error: PyErr| raised(py, &error, &name);
             let prepared = arguments(py, &runtime, head, call, false).map_err(failed)?;
             let shown = shown(head, &name);
-            let (answer, run) = (Arc::<Mutex<Answer>>::default(), runtime.begin_run(RunKind::Call, shown));
+            let (answer, run) = (Arc::<Mutex<Answer>>::default(), runtime.begin_run(RunKind::Call, &shown));
             let completion = Completion {
                 answer: answer.clone(),
                 name: name.clone(),
@@ -569,7 +612,8 @@ fn run_async_method(call: &mut Call, state: ActorState) -> Result<AsyncReturn, F
             hooks::async_runner(py)
                 .and_then(|run| run.call1(py, (method, prepared.args, kwargs, completion, group)))
                 .map_err(failed)?;
-            Ok(Box::pin(LoopCall { answer, run }) as AsyncReturn)
+            let ended = answer.lock().take_result(&runtime, run);
+            Ok(ended.map_or_else(|| AsyncReturn::later(LoopCall { answer, run }), AsyncReturn::Done))
         })
     })
 }

@@ -44,13 +44,28 @@ pub enum FunctionBody {
     AsyncMethod {
         /// Whether nothing else may run in the actor meanwhile.
         exclusive: bool,
-        /// The code: takes the arguments at once, and gives a future.
+        /// The code: takes the arguments at once, and gives the result, or a future.
         run: fn(&mut Call, ActorState) -> Result<AsyncReturn, Failure>,
     },
 }
 
-/// The future of an asynchronous method.
-pub type AsyncReturn = Pin<Box<dyn Future<Output = Result<Encoded, Failure>> + Send>>;
+/// What an asynchronous method gives when it is called.
+pub enum AsyncReturn {
+    /// Its result: it has nothing to wait for.
+    Done(Result<Encoded, Failure>),
+    /// What goes on until there is a result.
+    Later(CallFuture),
+}
+
+/// A call that goes on until there is a result.
+pub type CallFuture = Pin<Box<dyn Future<Output = Result<Encoded, Failure>> + Send>>;
+
+impl AsyncReturn {
+    /// What goes on until there is a result.
+    pub fn later(future: impl Future<Output = Result<Encoded, Failure>> + Send + 'static) -> Self {
+        Self::Later(Box::pin(future))
+    }
+}
 
 /// How the state of an actor becomes the bytes of a checkpoint, and comes back.
 pub struct Remembered {

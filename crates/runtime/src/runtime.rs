@@ -496,7 +496,7 @@ impl Runtime {
     }
 
     /// Says what people call the running task, if not by its function's name.
-    pub fn set_function_name(&self, name: &str) {
+    pub fn set_function_name(&self, name: &Arc<str>) {
         TaskContext::set_name(name);
     }
 

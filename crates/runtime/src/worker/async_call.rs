@@ -1,6 +1,6 @@
 //! Calls of asynchronous methods: under way, suspended, woken, cancelled.
 
-use crate::registry::AsyncReturn;
+use crate::registry::CallFuture;
 use crate::runtime::Inner;
 use crate::worker::context::TaskContext;
 use crate::worker::executor::{Executor, Runnable};
@@ -25,7 +25,7 @@ pub(crate) struct AsyncCall {
     exits: AtomicBool,
     /// How much it has submitted: the next one has the next number, whenever it goes on.
     children: AtomicU64,
-    future: Mutex<Option<AsyncReturn>>,
+    future: Mutex<Option<CallFuture>>,
 }
 
 impl AsyncCall {
@@ -36,7 +36,7 @@ impl AsyncCall {
         item: Item,
         exclusive: bool,
         cancelled: Arc<AtomicBool>,
-        future: AsyncReturn,
+        future: CallFuture,
     ) -> Arc<Self> {
         Arc::new(Self {
             mailbox: mailbox.clone(),

@@ -14,7 +14,7 @@ pub(crate) struct TaskContext {
     pub(crate) task: TaskId,
     pub(crate) function: &'static str,
     /// What people call it, if not by the function's name.
-    name: Option<Box<str>>,
+    name: Option<Arc<str>>,
     pub(crate) actor: Option<ActorId>,
     pub(crate) attempt: u32,
     pub(crate) gpus: Arc<[u32]>,
@@ -164,10 +164,10 @@ impl TaskContext {
     }
 
     /// What people call the task that the thread is running.
-    pub(crate) fn set_name(name: &str) {
+    pub(crate) fn set_name(name: &Arc<str>) {
         CURRENT.with_borrow_mut(|current| {
             if let Some(context) = current {
-                context.name = Some(name.into());
+                context.name = Some(name.clone());
             }
         });
     }
@@ -205,7 +205,7 @@ impl TaskContext {
         CURRENT.with_borrow(|current| match current {
             Some(context) if std::ptr::eq(context.runtime, runtime) => Context {
                 task: context.task,
-                function: context.name.as_deref().unwrap_or(context.function).into(),
+                function: context.name.clone().unwrap_or_else(|| context.function.into()),
                 actor: context.actor,
                 attempt: context.attempt,
                 gpus: context.gpus.to_vec(),

@@ -7,7 +7,7 @@
 //!    false, either nothing can start, or a thread that has just finished a call is about to look.
 
 use crate::codec::{ArgumentReader, ShortBytes};
-use crate::registry::{self, ActorState, Call, Function, FunctionBody};
+use crate::registry::{self, ActorState, AsyncReturn, Call, Function, FunctionBody};
 use crate::runtime::{IdMap, Inner};
 use crate::worker::async_call::AsyncCall;
 use crate::worker::context::TaskContext;
@@ -486,7 +486,8 @@ impl Mailbox {
             FunctionBody::SeveralMethod(run) => Ok(Outcome::Several(catch(|| run(&mut call, &actor)))),
             FunctionBody::StreamMethod(run) => Ok(Outcome::Stream(catch(|| run(&mut call, &actor)))),
             FunctionBody::AsyncMethod { run, .. } => match catch(|| run(&mut call, actor.clone())) {
-                Ok(future) => Err(future),
+                Ok(AsyncReturn::Later(future)) => Err(future),
+                Ok(AsyncReturn::Done(result)) => Ok(Outcome::One(result)),
                 Err(failure) => Ok(Outcome::One(Err(failure))),
             },
             _ => {
