@@ -300,8 +300,8 @@ def test_a_task_can_ask_whether_it_was_cancelled(latch: Latch) -> None:
     @aktis.remote
     def asks(latch: Latch) -> bool:
         before = aktis.get_runtime_context().is_canceled()
-        latch.arrive()
         try:
+            latch.arrive()
             time.sleep(60)
         except KeyboardInterrupt:
             pass
