@@ -49,6 +49,7 @@ class Runtime:
         template: Sequence[str],
         environment: dict[str, str],
         timeout: float,
+        share: bool,
     ) -> Runtime:
         """Attaches to the node of this machine that the address means; ConnectionError if there is none, or
         if it says nothing for so many seconds."""
@@ -74,7 +75,7 @@ class Runtime:
         """The process that workers are forked from."""
     def find_actor(self, name: str) -> tuple[Actor, bytes] | None:
         """The actor with this name (namespaces are part of it) and the `details` it was created with."""
-    def actor_names(self) -> list[str]: ...
+    def actor_names(self, namespace: str) -> list[str]: ...
     def timeline(self) -> list[tuple[str, str, str, int, float, float, bool]]:
         """What workers have run of late: kind, name, task, process, begin and duration in seconds (negative
         while it runs), and whether it failed."""

@@ -86,6 +86,7 @@ class Session:
         log_to_driver: bool = True,
         logging_level: Any = None,
         namespace: str | None = None,
+        share: bool | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         _system_config: Mapping[str, Any] | None = None,
         _memory: float | None = None,
@@ -97,7 +98,7 @@ class Session:
             raise UnknownKeywordError(
                 f"init() has no keyword {', '.join(map(repr, unknown))}\n"
                 "hint: it has num_cpus, num_gpus, memory, resources, labels, object_store_memory, namespace, "
-                "runtime_env, log_to_driver, logging_level, ignore_reinit_error, address"
+                "share, runtime_env, log_to_driver, logging_level, ignore_reinit_error, address"
             )
         defaults = _defaults()
         job_config = more.get("job_config")
@@ -129,7 +130,7 @@ class Session:
         self.labels = _options.labels("labels", labels or {})
         # A job without a namespace has one of its own, which nobody can guess.
         self.namespace = (
-            _options.text("namespace", namespace) if namespace is not None else os.urandom(16).hex()
+            _options.text("namespace", namespace) if namespace is not None else "~" + os.urandom(16).hex()
         )
         self.runtime_env = _runtime_env.validate(runtime_env or {})
         refusal = _runtime_env.refusal(self.runtime_env)
@@ -159,6 +160,7 @@ class Session:
                 # Which GPUs there are, if any, is up to each node.
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus({"GPU": 1})},
                 timeout=attach_timeout,
+                share=_shares(share),
             )
         else:
             self.object_store_bytes = _machine.store_bytes(object_store_memory)
@@ -578,6 +580,11 @@ def _check_ignored(options: Mapping[str, Any]) -> None:
 def _switch(variable: str) -> bool:
     """Whether something is on that a variable of the environment can turn off."""
     return os.environ.get(variable, "1") != "0"
+
+
+def _shares(given: bool | None) -> bool:
+    """Whether other jobs may use the actors and objects of this one."""
+    return os.environ.get("AKTIS_SHARE") == "1" if given is None else bool(_options.flag("share", given))
 
 
 def _attach_timeout() -> float:

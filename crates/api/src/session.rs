@@ -202,6 +202,8 @@ pub struct SessionBuilder {
 
 /// Names the node that `init` attaches to.
 const ADDRESS_VARIABLE: &str = "AKTIS_ADDRESS";
+/// Has programs share with all jobs of their node that do not say so themselves.
+const SHARE_VARIABLE: &str = "AKTIS_SHARE";
 
 impl SessionBuilder {
     /// The node to attach to, instead of starting one in this process: the directory of a node on this machine, `auto`
@@ -295,6 +297,14 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether other jobs of the cluster may use the actors and objects of this program if they know their ids; they may
+    /// not by default. It counts for all drivers and workers of this executable, which are one job, and only with an
+    /// [`address`](Self::address). `AKTIS_SHARE=1` in the environment is the same.
+    pub fn share(mut self, shared: bool) -> Self {
+        self.config.share = shared;
+        self
+    }
+
     /// Starts a private session: see [`Session::start`].
     pub fn start(self) -> Result<Session> {
         if let Some(problem) = self.problem {
@@ -309,8 +319,10 @@ impl SessionBuilder {
                 "leave that option out, or the address; `init` with the address in AKTIS_ADDRESS ignores it";
             return Err(Error::Invalid(format!("{text}\nhint: {hint}")));
         }
+        let shares = std::env::var(SHARE_VARIABLE).is_ok_and(|value| value == "1");
+        let config = Config { share: self.config.share || shares, ..self.config };
         let directory = find_local(&address).map_err(|error| Error::Invalid(error.to_string()))?;
-        Ok(Session { runtime: Runtime::attach(&directory, self.config)? })
+        Ok(Session { runtime: Runtime::attach(&directory, config)? })
     }
 
     /// Starts the session of this process: see [`init`].

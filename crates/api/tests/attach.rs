@@ -139,7 +139,7 @@ impl Node {
         eventually("all processes end", || self.host.processes().is_empty());
         eventually("the store is empty", || self.store().used == 0 && self.store().objects == 0);
         assert_eq!(self.workers(), []);
-        assert_eq!(self.daemon.actor_names().expect("names"), [] as [String; 0]);
+        assert_eq!(self.daemon.actor_names("").expect("names"), [] as [String; 0]);
     }
 }
 

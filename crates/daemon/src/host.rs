@@ -187,6 +187,7 @@ impl Host {
         let program = driver.as_ref().map(|(launch, _)| ProgramConfig {
             program: ProgramId::default(),
             shared_worker: matches!(launch, Launch::ThisProgram),
+            shares: false,
         });
         let node = NodeId::of_session(session);
         let config = NodeConfig {

@@ -9,7 +9,7 @@
 //! 5. Whoever can have a value made again is named as its maker, and lives.
 
 use aktis_protocol::control::SharedValue;
-use aktis_protocol::{ActorId, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot};
+use aktis_protocol::{ActorId, EntryRef, Failure, FailureKind, ObjectId, ProcessSlot, ProgramId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of an object's value.
@@ -41,6 +41,8 @@ struct Object {
     lingers: bool,
     /// Whether the node keeps it for a program.
     is_kept: bool,
+    /// The program whose processes made it; none if another node named it, or nobody has said that it exists.
+    job: Option<ProgramId>,
 }
 
 impl Object {
@@ -56,6 +58,7 @@ impl Object {
             subscribers: BTreeSet::new(),
             lingers: false,
             is_kept: false,
+            job: None,
         }
     }
 
@@ -103,6 +106,25 @@ impl Directory {
     /// What is known of the object's value.
     pub fn value(&self, object: ObjectId) -> Option<&Value> {
         self.objects.get(&object).map(|known| &known.value)
+    }
+
+    /// The program whose processes made the object, if that is known here.
+    pub fn job(&self, object: ObjectId) -> Option<ProgramId> {
+        self.objects.get(&object)?.job
+    }
+
+    /// Processes of this program made a known object.
+    pub fn set_job(&mut self, object: ObjectId, job: ProgramId) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.job = Some(job);
+        }
+    }
+
+    /// The program is forgotten: what its processes made is that of another program, or of none.
+    pub fn pass_on(&mut self, gone: ProgramId, heir: Option<ProgramId>) {
+        for known in self.objects.values_mut().filter(|known| known.job == Some(gone)) {
+            known.job = heir;
+        }
     }
 
     /// The processes that hold references to the object.

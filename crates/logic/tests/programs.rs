@@ -17,7 +17,7 @@ const RED: ProgramId = ProgramId::from_hash([7; 16]);
 /// A node that knows a program of templates, of which another node has a lane.
 fn scene() -> (Scene, ProcessSlot, LaneId) {
     let mut scene = Scene::new(Resources::none(), true, true);
-    scene.step(NodeInput::ProgramAdded(ProgramConfig { program: RED, shared_worker: false }));
+    scene.step(NodeInput::ProgramAdded(ProgramConfig { program: RED, shared_worker: false, shares: false }));
     let peer = scene.link();
     let shape = Shape { program: RED, ..Shape::default() };
     let opened = scene.hear(peer, ToNode::LaneWanted { request: 1, shape, shard: ShardIndex(0) });

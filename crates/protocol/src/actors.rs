@@ -8,6 +8,24 @@ use crate::placement::{Near, Strategy};
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 
+/// How the namespaces of jobs begin that were given none: such a namespace is a random number, which follows.
+const PRIVATE_NAMESPACE: &str = "~";
+/// The digits of the random number.
+const PRIVATE_DIGITS: usize = 32;
+
+/// Whether an actor's name is one of a namespace that a job did not choose, but was given: only that job is to find it.
+///
+/// ```
+/// use aktis_protocol::actors::is_private;
+/// assert!(is_private("~00112233445566778899aabbccddeeff/counter"));
+/// assert!(!is_private("shop/counter") && !is_private("~home/counter"));
+/// ```
+pub fn is_private(name: &str) -> bool {
+    let namespace = name.strip_prefix(PRIVATE_NAMESPACE).and_then(|rest| rest.split_once('/'));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    namespace.is_some_and(|(number, _)| number.len() == PRIVATE_DIGITS && is_number(number))
+}
+
 /// Where an actor is, as the node tells those who hold a handle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ActorPlace {

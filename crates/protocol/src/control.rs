@@ -132,8 +132,7 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
-    /// The sender, which has made `object`, holds no reference to it any more, but keeps what it needs to make it again: it
-    /// is told when nobody can ask for the object ([`FromNode::Freed`]).
+    /// The maker drops its last reference, and can make `object` again until [`FromNode::Freed`] says that it is gone.
     LeftToOthers {
         /// The object.
         object: ObjectId,
@@ -168,8 +167,8 @@ pub enum ToNode {
     /// The sender, a borrower, cancels the task that makes an object: its owner is told by [`FromNode::CancelWanted`].
     CancelWanted(ObjectCancel),
 
-    /// The sender, which stands for another node, can say the value of `object` when it is asked to by
-    /// [`FromNode::ValueWanted`]. It is told by [`FromNode::Freed`] when nobody here can ask any more.
+    /// The sender, a proxy, can say the value of `object` when [`FromNode::ValueWanted`] asks for it.
+    /// [`FromNode::Freed`] tells it when nobody here can ask any more.
     Promised {
         /// The object.
         object: ObjectId,
@@ -193,7 +192,7 @@ pub enum ToNode {
     },
     /// The node that the sender stands for is gone: the sender lets go of all that it holds for it, and then ends.
     NodeGone,
-    /// The node that the sender stands for does not know an object that it was asked for by [`FromNode::Sought`].
+    /// The node that the sender stands for does not know an object that [`FromNode::Sought`] asked for.
     NotKnown {
         /// The object.
         object: ObjectId,
@@ -290,8 +289,7 @@ pub enum ToNode {
         /// The actor.
         actor: ActorId,
     },
-    /// The sender holds a handle of the actor, found inside a value or by name.
-    /// Answer: [`FromNode::ActorChanged`], now and later.
+    /// The sender has found a handle of the actor. Answer: [`FromNode::ActorChanged`], now and later.
     ActorHeld {
         /// The actor.
         actor: ActorId,
@@ -321,6 +319,8 @@ pub enum ToNode {
     NamesWanted {
         /// Matches the answer.
         request: RequestId,
+        /// The sender's. To know a [private](crate::actors::is_private) one is the right to its names.
+        namespace: String,
     },
 
     /// Set resources aside. Answer: [`FromNode::GroupChanged`], now and later.

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 ///
 /// Drivers and the node's daemon may be different builds: they go together if this is the same. The number is raised
 /// by whoever changes a layout.
-pub const LAYOUT: u64 = FunctionId::of(env!("CARGO_PKG_VERSION"), "layout 3").0;
+pub const LAYOUT: u64 = FunctionId::of(env!("CARGO_PKG_VERSION"), "layout 4").0;
 
 /// A program, as its driver describes it and as nodes describe it to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub struct ProgramSpec {
     pub architecture: String,
     /// The [`LAYOUT`] that it was built with.
     pub layout: u64,
+    /// Whether other jobs may use its actors and objects.
+    pub shares: bool,
 }
 
 /// How the workers of a program are started.
@@ -47,7 +49,7 @@ pub enum ProgramKind {
 impl ProgramSpec {
     /// The description of a program on this machine, in this build.
     pub fn here(id: ProgramId, kind: ProgramKind) -> Self {
-        Self { id, kind, architecture: std::env::consts::ARCH.to_owned(), layout: LAYOUT }
+        Self { id, kind, architecture: std::env::consts::ARCH.to_owned(), layout: LAYOUT, shares: false }
     }
 
     /// Whether one worker of it runs tasks and actors on many threads.

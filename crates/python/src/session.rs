@@ -103,7 +103,7 @@ impl Runtime {
 
     /// Attaches to the node of this machine that an address means.
     #[staticmethod]
-    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment, timeout))]
+    #[pyo3(signature = (*, address, forward_output, deduplicate_output, tuning, template, environment, timeout, share))]
     #[expect(clippy::too_many_arguments, reason = "each is an option by name")]
     fn attach(
         py: Python<'_>,
@@ -114,11 +114,12 @@ impl Runtime {
         template: Vec<OsString>,
         environment: BTreeMap<OsString, OsString>,
         timeout: f64,
+        share: bool,
     ) -> PyResult<Self> {
         crate::worker::set_runtime_hooks();
         let output = output(forward_output, deduplicate_output);
         let attach_timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-        let config = Config { output, attach_timeout, ..config(&tuning, template, environment)? };
+        let config = Config { output, attach_timeout, share, ..config(&tuning, template, environment)? };
         let attached = py.detach(|| {
             let directory = aktis_runtime::find_local(address)
                 .map_err(|error| aktis_runtime::Error::System(error.to_string()))?;
@@ -186,8 +187,8 @@ impl Runtime {
         Ok(found.map(|(handle, found)| (Actor { handle }, found.details)))
     }
 
-    fn actor_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        detached(py, || self.runtime.actor_names()).map_err(|error| failure::to_exception(py, error))
+    fn actor_names(&self, py: Python<'_>, namespace: &str) -> PyResult<Vec<String>> {
+        detached(py, || self.runtime.actor_names(namespace)).map_err(|error| failure::to_exception(py, error))
     }
 
     /// From now on questions about keys, names and the state have answers within so many seconds in all, or fail.

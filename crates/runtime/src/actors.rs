@@ -445,10 +445,10 @@ impl Inner {
         }
     }
 
-    /// The names of all actors, as many as an answer holds.
-    pub(crate) fn actor_names(self: &Arc<Self>) -> Result<Vec<String>, Error> {
+    /// The names of all actors that a job in this namespace may find, as many as an answer holds.
+    pub(crate) fn actor_names(self: &Arc<Self>, namespace: &str) -> Result<Vec<String>, Error> {
         self.check_usable()?;
-        match self.ask(|request| ToNode::NamesWanted { request })? {
+        match self.ask(|request| ToNode::NamesWanted { request, namespace: namespace.to_owned() })? {
             FromNode::Names { names, .. } => Ok(names),
             other => Err(Error::System(format!("the node answered {other:?} to a question about names"))),
         }

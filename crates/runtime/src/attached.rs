@@ -22,7 +22,7 @@ impl Runtime {
     pub fn attach(directory: &Path, config: Config) -> Result<Self, Error> {
         crate::registry::check_unique().map_err(Error::Invalid)?;
         debug_assert!(crate::worker::is_linked());
-        let program = match &config.workers {
+        let mut program = match &config.workers {
             WorkerProgram::ThisProgram => ProgramSource::this_program().map_err(|error| {
                 Error::System(format!("this program cannot be given to the node: {error}"))
             })?,
@@ -30,6 +30,7 @@ impl Runtime {
                 ProgramSource::python(command.clone(), environment.clone(), version.clone())
             }
         };
+        program.spec.shares = config.share;
         let attached =
             DriverLink::attach(directory, &program, config.attach_timeout, &crate::hooks::interrupted);
         let link = Arc::new(attached.map_err(|error| match error {

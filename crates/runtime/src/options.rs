@@ -165,6 +165,8 @@ pub struct Config {
     pub workers: WorkerProgram,
     /// How long a driver that attaches waits for a node that says nothing.
     pub attach_timeout: Duration,
+    /// Whether other jobs of the node may use the actors and objects of this driver that attaches.
+    pub share: bool,
 }
 
 /// How long a driver that attaches waits for its node, if nothing else is said.
@@ -194,6 +196,7 @@ impl Default for Config {
             default_shape: Arc::default(),
             workers: WorkerProgram::ThisProgram,
             attach_timeout: ATTACH_TIMEOUT_DEFAULT,
+            share: false,
         }
     }
 }

@@ -126,6 +126,8 @@ impl Inner {
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Error> {
         let fork = ForkMark::new().map_err(|error| Error::System(format!("cannot map a page: {error}")))?;
         let root = TaskId::root(parts.session);
+        let random =
+            random_number().map_err(|error| Error::System(format!("cannot get a random number: {error}")))?;
         let is_shared = parts.executor.as_ref().is_some_and(Executor::is_shared);
         let shards = if is_shared { limits::SHARDS_MAX } else { 1 };
         Ok(Arc::new(Self {
@@ -160,12 +162,11 @@ impl Inner {
             printer: OnceLock::new(),
             session: parts.session,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            // The driver's children come from the root itself, those of stray threads of a worker from a
-            // child of the root that no driver's counter reaches.
-            root: if parts.me.0 == 0 { root } else { root.child(u64::MAX - u64::from(parts.me.0)) },
-            // A slot is used again: its next process must not repeat the ids of this one. Time runs faster than any
-            // counter.
-            root_counter: AtomicU64::new(if parts.me.0 == 0 { 0 } else { nanoseconds_now() }),
+            // The children of a driver with a node of its own come from the root itself. Those of other drivers, and of
+            // stray threads of workers, come from a random child of the root: a slot is used again, and its next process
+            // must not repeat the ids of this one. No other job can guess them either.
+            root: if parts.me.0 == 0 { root } else { root.child(random) },
+            root_counter: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             resources: parts.resources,
             default_shape: parts.default_shape,
@@ -408,9 +409,9 @@ impl Runtime {
         self.0.find_actor(name)
     }
 
-    /// The names of all actors, as many as one answer of the node holds.
-    pub fn actor_names(&self) -> Result<Vec<String>, Error> {
-        self.0.actor_names()
+    /// The names of all actors that a job in this namespace may find, as many as one answer of the node holds.
+    pub fn actor_names(&self, namespace: &str) -> Result<Vec<String>, Error> {
+        self.0.actor_names(namespace)
     }
 
     /// Makes an object of an encoded value.
@@ -637,6 +638,12 @@ impl Runtime {
             _ => Vec::new(),
         }
     }
+}
+
+fn random_number() -> rustix::io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 fn nanoseconds_now() -> u64 {

@@ -46,9 +46,11 @@ pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<NodeBug>) {
         spill_bytes_max: [0, 1 << 20, 1 << 30][random.below(3) as usize],
         spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-        driver: random
-            .chance(80)
-            .then(|| ProgramConfig { program: PROGRAMS[0], shared_worker: random.chance(60) }),
+        driver: random.chance(80).then(|| ProgramConfig {
+            program: PROGRAMS[0],
+            shared_worker: random.chance(60),
+            shares: true,
+        }),
     };
     let mut town = Town::new(config, random);
     town.world.trace = trace;
@@ -133,7 +135,11 @@ impl Chaos {
             world.attach(Guest::Peer(NodeId::default())).expect("there is a place");
             return;
         };
-        world.input(NodeInput::ProgramAdded(ProgramConfig { program, shared_worker: index % 2 == 1 }));
+        world.input(NodeInput::ProgramAdded(ProgramConfig {
+            program,
+            shared_worker: index % 2 == 1,
+            shares: true,
+        }));
         world.attach(Guest::Driver(program)).expect("there is a place");
     }
 

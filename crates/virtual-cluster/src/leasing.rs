@@ -87,7 +87,7 @@ pub fn run_with(seed: u64, steps: u32, trace: bool, planted: Option<NodeBug>) ->
         spill_bytes_max: 0,
         spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-        driver: Some(ProgramConfig { program, shared_worker: true }),
+        driver: Some(ProgramConfig { program, shared_worker: true, shares: false }),
     };
     let mut world = World::new(config);
     world.trace = trace;

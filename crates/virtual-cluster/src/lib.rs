@@ -6,6 +6,7 @@
 //! - [`chaos`] fills a town with [`wanderer`]s, which do random things, and with faults, from a seed;
 //! - [`cluster`] is several nodes that know each other's objects, with links that fail and nodes that die, from a seed;
 //! - [`submitter`] is one submitting process under faults, from a seed, against a simple book of what must hold;
+//! - [`jobs`] is two jobs on one node, one of them hostile, from a seed;
 //! - [`leasing`] is workers whose threads run tasks of any length, with late messages, from a seed;
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
 //! - [`head`] is the real head and real clients, with lost links, kills and pauses, from a seed;
@@ -16,6 +17,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod head;
 pub mod index;
+pub mod jobs;
 pub mod leasing;
 pub mod placement;
 pub mod program;

@@ -21,7 +21,7 @@ fn world() -> World {
         spill_bytes_max: 0,
         spill_file_is_shared: true,
         spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-        driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false }),
+        driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: false, shares: false }),
     });
     world.send(WORKER, ToNode::Started);
     settle(&mut world);

@@ -8,15 +8,16 @@ __all__ = ["get_node_ip_address", "list_named_actors"]
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """The names of the living actors in this namespace.
 
-    With `all_namespaces`, those of all: `[{"name": "inbox", "namespace": "prod"}, ..]`.
+    With `all_namespaces`, those of this one and of all that were given a name by their job:
+    `[{"name": "inbox", "namespace": "prod"}, ..]`.
     """
     from aktis import _actor, _session
     from aktis.util._runtime import runtime
 
-    found = [_actor.split_name(full) for full in sorted(runtime().actor_names())]
+    here = _session.namespace()
+    found = [_actor.split_name(full) for full in sorted(runtime().actor_names(here))]
     if all_namespaces:
         return [{"name": name, "namespace": namespace} for namespace, name in found]
-    here = _session.namespace()
     return [name for namespace, name in found if namespace == here]
 
 

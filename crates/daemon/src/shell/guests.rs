@@ -49,7 +49,8 @@ impl Shell {
         {
             return false;
         }
-        let config = ProgramConfig { program: spec.id, shared_worker: spec.has_shared_worker() };
+        let config =
+            ProgramConfig { program: spec.id, shared_worker: spec.has_shared_worker(), shares: spec.shares };
         self.specs.entry(spec.id).or_insert_with(|| spec.clone());
         self.launch(spec.id, launch);
         self.step(NodeInput::ProgramAdded(config));

@@ -13,6 +13,7 @@
 //! - `losses` and `records`: values that are gone, how they are found or made again, and by whom;
 //! - `keys`: small values under names;
 //! - `peers`: other nodes, each of which is a process here;
+//! - `rights`: which job may name what;
 //! - `places` and `parts`: what may run where, and what this node has of groups that are on several;
 //! - `names`: names of actors, where other nodes have some too;
 //! - `explain`, `state` and `report`: why something waits, in words, and how things stand, in rows.
@@ -42,6 +43,7 @@ mod processes;
 mod programs;
 mod records;
 mod report;
+mod rights;
 mod roster;
 mod shapes;
 mod state;
@@ -102,6 +104,7 @@ pub struct Node {
     actors: actors::Actors,
     groups: groups::Groups,
     keys: keys::Keys,
+    rights: rights::Rights,
     peers: peers::Peers,
     places: places::Places,
     warnings: warnings::Warnings,
@@ -132,6 +135,7 @@ impl Node {
             actors: actors::Actors::default(),
             groups: groups::Groups::default(),
             keys: keys::Keys::default(),
+            rights: rights::Rights::default(),
             peers: peers::Peers::default(),
             places: places::Places::new(config.node, config.labels),
             warnings: warnings::Warnings::default(),
@@ -154,6 +158,16 @@ impl Node {
         if !self.roster.is_live(from) {
             return;
         }
+        let Some(message) = self.admit(from, message, out) else { return };
+        let made = self.newly_made(now, from, &message, out);
+        self.on_admitted(now, from, message, out);
+        if let Some((object, job)) = made {
+            self.directory.set_job(object, job);
+        }
+    }
+
+    /// A process says something that it may say.
+    fn on_admitted(&mut self, now: Time, from: ProcessSlot, message: ToNode, out: &mut Effects<NodeEffect>) {
         match message {
             ToNode::Started => {}
             ToNode::Detached => self.on_detached(now, from, out),
@@ -235,7 +249,9 @@ impl Node {
             ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, reason, out),
             ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
-            ToNode::NamesWanted { request } => self.on_names_wanted(from, request, out),
+            ToNode::NamesWanted { request, namespace } => {
+                self.on_names_wanted(from, request, namespace, out);
+            }
 
             ToNode::LaneForgotten { lane } => self.on_lane_forgotten(from, lane),
             ToNode::GroupWanted { spec } => self.on_group_wanted(now, from, spec, out),
@@ -329,6 +345,7 @@ impl Machine for Node {
         self.check_actors();
         self.check_claims();
         self.check_programs();
+        self.rights.check(&self.programs);
         self.keys.check();
         self.check_peers();
         self.check_losses();

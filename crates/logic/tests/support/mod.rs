@@ -21,23 +21,21 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// With these resources. Programs have one worker for many things, or one for each.
+    #[allow(dead_code, reason = "not every story has a driver from the start")]
     pub(crate) fn new(resources: Resources, shared_worker: bool, is_clustered: bool) -> Self {
-        let mut node = Node::new(NodeConfig {
-            node: ME,
-            labels: Labels::new(),
-            resources,
-            store_bytes: 1 << 20,
-            entries_max: 16,
-            spill_bytes_max: 0,
-            spill_file_is_shared: true,
-            spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-            driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker }),
-        });
+        let driver = ProgramConfig { program: ProgramId::default(), shared_worker, shares: false };
+        let mut node = Node::new(config(resources, Some(driver)));
         if is_clustered {
             node.join_cluster();
         }
         node.start(Time(0), &mut Vec::new());
         Self { node, now: 0 }
+    }
+
+    /// Of a daemon, to which drivers come, with these resources and without other nodes.
+    #[allow(dead_code, reason = "not every story is about drivers that come")]
+    pub(crate) fn of_daemon(resources: Resources) -> Self {
+        Self { node: Node::new(config(resources, None)), now: 0 }
     }
 
     /// Something happens; all that follows.
@@ -68,5 +66,19 @@ impl Scene {
         let peer = place.expect("there is a place");
         self.hear(peer, ToNode::Started);
         peer
+    }
+}
+
+fn config(resources: Resources, driver: Option<ProgramConfig>) -> NodeConfig {
+    NodeConfig {
+        node: ME,
+        labels: Labels::new(),
+        resources,
+        store_bytes: 1 << 20,
+        entries_max: 16,
+        spill_bytes_max: 0,
+        spill_file_is_shared: true,
+        spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
+        driver,
     }
 }

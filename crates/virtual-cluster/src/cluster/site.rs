@@ -82,7 +82,7 @@ impl Site {
             spill_bytes_max: 1 << 30,
             spill_file_is_shared: true,
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
-            driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: true }),
+            driver: Some(ProgramConfig { program: ProgramId::default(), shared_worker: true, shares: false }),
         };
         Self {
             memory: Rc::new(RefCell::new(Memory::new(World::new(config), has_program))),

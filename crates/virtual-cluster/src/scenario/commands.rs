@@ -70,9 +70,11 @@ impl Stage {
             spill_above_percent: line.number("spill-above", u64::from(SPILL_ABOVE_PERCENT_DEFAULT))? as u32,
             driver: match line.word(1) {
                 Ok("daemon") => None,
-                word => {
-                    Some(ProgramConfig { program: Self::program(""), shared_worker: word != Ok("template") })
-                }
+                word => Some(ProgramConfig {
+                    program: Self::program(""),
+                    shared_worker: word != Ok("template"),
+                    shares: false,
+                }),
             },
         };
         self.world = Some(World::new(config));
@@ -82,7 +84,7 @@ impl Stage {
     /// `program NAME [template]`.
     fn add_program(&mut self, line: &Line) -> Result<(), String> {
         let program = Self::program(line.word(1)?);
-        let added = ProgramConfig { program, shared_worker: !line.says("template") };
+        let added = ProgramConfig { program, shared_worker: !line.says("template"), shares: false };
         self.world()?.input(NodeInput::ProgramAdded(added));
         self.settle()
     }

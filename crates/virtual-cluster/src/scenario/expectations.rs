@@ -144,7 +144,7 @@ impl Stage {
     /// `expect names NAME…`: what the node answers who asks for all names.
     fn expect_names(&mut self, line: &Line) -> Result<(), String> {
         let process = self.process(line.by())?;
-        self.send(process, ToNode::NamesWanted { request: 0 })?;
+        self.send(process, ToNode::NamesWanted { request: 0, namespace: String::new() })?;
         match self.told.get(&process).and_then(|told| told.last()) {
             Some(FromNode::Names { names, left_out: 0, .. }) => {
                 same(&line.words_from(2).join(" "), &names.join(" "))

@@ -19,7 +19,7 @@ use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::{ToPlacer, rules_text};
 use aktis_protocol::{
     DeathCause, Failure, FailureKind, GroupId, GroupPlace, GroupSpec, GroupState, GroupStrategy, NodeId,
-    ProcessSlot, Resources, ShapeId, Strategy, limits,
+    ProcessSlot, ProgramId, Resources, ShapeId, Strategy, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +42,8 @@ pub(super) struct Group {
     pub(super) spec: GroupSpec,
     /// The process that made it; none if it was made on another node.
     pub(super) creator: Option<ProcessSlot>,
+    /// The job of that process.
+    pub(super) job: Option<ProgramId>,
     /// Whether the placer has said how far it is: it keeps the group from then on, and says when that is over.
     pub(super) is_kept: bool,
     pub(super) watchers: BTreeSet<ProcessSlot>,
@@ -53,9 +55,10 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(spec: GroupSpec, creator: Option<ProcessSlot>) -> Self {
+    pub(super) fn new(spec: GroupSpec, creator: Option<ProcessSlot>, job: Option<ProgramId>) -> Self {
         let (watchers, stage) = (creator.into_iter().collect(), Stage::Waiting { told: String::new() });
-        Self { spec, creator, is_kept: false, watchers, stage, part: Part::default(), nodes: Vec::new() }
+        let (part, nodes) = (Part::default(), Vec::new());
+        Self { spec, creator, job, is_kept: false, watchers, stage, part, nodes }
     }
 
     /// How far it is, as those who watch it are told.
@@ -142,7 +145,7 @@ impl Node {
         if let Some(why) = refusal {
             return self.send(from, FromNode::GroupChanged { group, state: GroupState::Removed(why) }, out);
         }
-        let mut known = Group::new(spec, Some(from));
+        let mut known = Group::new(spec, Some(from), self.job_of(from));
         if self.places.is_clustered() {
             out.push(NodeEffect::TellPlacer { message: ToPlacer::GroupWanted { spec: known.spec.clone() } });
             self.groups.table.insert(group, known);

@@ -205,6 +205,8 @@ pub struct ProgramConfig {
     /// Whether one worker of it runs tasks and actors on many threads. If not, all its workers are isolated, and some
     /// are started ahead of demand.
     pub shared_worker: bool,
+    /// Whether other jobs may use its actors and objects.
+    pub shares: bool,
 }
 
 /// What kind of worker process.

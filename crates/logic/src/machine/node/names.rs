@@ -112,7 +112,9 @@ impl Node {
             HOST => node.actors.table.get(&actor).is_some_and(|known| !known.is_gone()),
             peer => node.roster.is_live(peer),
         };
-        let found = found.filter(|(peer, found)| is_there(self, *peer, found.actor)).map(|(peer, found)| {
+        let found = found.filter(|(peer, found)| is_there(self, *peer, found.actor));
+        // A private name that is not this node's was known to the asker, and nobody can guess it.
+        let found = found.filter(|(_, found)| self.may_find(to, found.actor)).map(|(peer, found)| {
             let fresh = || Actor::at_peer(found.actor, ProgramId::default(), peer);
             let known = self.actors.table.entry(found.actor).or_insert_with(fresh);
             known.holders.insert(to);
@@ -133,6 +135,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         if self.roster.is_live(to) {
+            let names = names.into_iter().filter(|name| self.may_list(to, name)).collect();
             self.send(to, FromNode::Names { request, names, left_out }, out);
         }
     }

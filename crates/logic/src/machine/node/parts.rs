@@ -67,7 +67,7 @@ impl Node {
     pub(super) fn look_for_group(&mut self, group: GroupId, out: &mut Effects<NodeEffect>) {
         if self.places.is_clustered() && !self.groups.table.contains_key(&group) {
             let spec = GroupSpec { group, ..GroupSpec::default() };
-            self.groups.table.insert(group, Group::new(spec, None));
+            self.groups.table.insert(group, Group::new(spec, None, None));
             out.push(NodeEffect::TellPlacer { message: ToPlacer::GroupWatched { group } });
         }
     }
@@ -94,7 +94,7 @@ impl Node {
             return self.remove_group(now, group, &why, out);
         }
         let Some(spec) = spec else { return };
-        let new = || Group::new(spec.clone(), None);
+        let new = || Group::new(spec.clone(), None, None);
         let known = self.groups.table.entry(group).or_insert_with(new);
         if known.is_removed() {
             return;
@@ -117,7 +117,7 @@ impl Node {
     ) {
         let (group, attempt) = (spec.group, claimed.attempt);
         self.drop_uncommitted(group);
-        let known = self.groups.table.entry(group).or_insert_with(|| Group::new(spec.clone(), None));
+        let known = self.groups.table.entry(group).or_insert_with(|| Group::new(spec.clone(), None, None));
         known.spec = spec;
         if known.is_removed() {
             let outcome = Err("what was there of it before is still in use".to_owned());

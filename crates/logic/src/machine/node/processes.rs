@@ -21,11 +21,12 @@ impl Node {
     }
 
     pub(super) fn on_started(&mut self, now: Time, from: ProcessSlot, out: &mut Effects<NodeEffect>) {
+        let job = self.program_of(from);
         let Some(process) = self.roster.get_mut(from) else { return };
         if process.stage != Stage::Starting {
             return;
         }
-        process.stage = Stage::Alive;
+        (process.stage, process.job) = (Stage::Alive, job);
         match process.role {
             Role::Daemon | Role::Driver(_) => {}
             Role::Peer(_) => self.tell_inherited(from, out),

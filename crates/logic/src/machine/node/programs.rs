@@ -137,9 +137,9 @@ impl Node {
         added: ProgramConfig,
         out: &mut Effects<NodeEffect>,
     ) {
-        let ProgramConfig { program, shared_worker } = added;
+        let ProgramConfig { program, shared_worker, shares } = added;
         if self.programs.table.contains_key(&program) {
-            return;
+            return self.open_job(program, shares);
         }
         if self.programs.table.len() >= limits::PROGRAMS_MAX {
             self.forget_unneeded(now, out);
@@ -151,6 +151,7 @@ impl Node {
         let Some(default_shape) = self.leases.intern(&shape) else { return };
         let look_at = Time(now.0 + LOOK_MICROSECONDS);
         self.programs.table.insert(program, Program::new(shared_worker, default_shape, look_at));
+        self.open_job(program, shares);
         if self.places.is_clustered() {
             out.push(NodeEffect::ProgramCame { program });
         }
@@ -500,6 +501,7 @@ impl Node {
             self.free_shape(shape, out);
         }
         self.programs.table.remove(&program);
+        self.forget_rights(program);
         out.push(NodeEffect::ForgetProgram { program });
         if self.places.is_clustered() {
             out.push(NodeEffect::ProgramWent { program });

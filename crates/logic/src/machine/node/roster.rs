@@ -64,6 +64,8 @@ pub(super) struct Process {
     pub(super) role: Role,
     pub(super) stage: Stage,
     pub(super) pid: u32,
+    /// The program that it runs, once it takes messages; what it was started for may be gone by now.
+    pub(super) job: Option<ProgramId>,
 }
 
 impl Process {
@@ -87,7 +89,8 @@ pub(super) struct Roster {
 impl Roster {
     /// A roster with nobody on it but the node's own process, which is a driver of this program or a daemon.
     pub(super) fn new(driver: Option<ProgramId>) -> Self {
-        let host = Process { role: driver.map_or(Role::Daemon, Role::Driver), stage: Stage::Alive, pid: 0 };
+        let role = driver.map_or(Role::Daemon, Role::Driver);
+        let host = Process { role, stage: Stage::Alive, pid: 0, job: driver };
         Self { processes: BTreeMap::from([(HOST, host)]) }
     }
 
@@ -174,7 +177,7 @@ impl Roster {
             return None;
         }
         let slot = (0..).map(ProcessSlot).find(|slot| !self.processes.contains_key(slot))?;
-        self.processes.insert(slot, Process { role, stage: Stage::Starting, pid: 0 });
+        self.processes.insert(slot, Process { role, stage: Stage::Starting, pid: 0, job: None });
         Some(slot)
     }
 

@@ -25,7 +25,7 @@ impl Node {
     ) {
         let (rows, left_out) = match what {
             StateKind::Workers => with(self.worker_rows(), StateRows::Workers),
-            StateKind::Actors => with(self.actor_rows(), StateRows::Actors),
+            StateKind::Actors => with(self.actor_rows(from), StateRows::Actors),
             StateKind::Objects => with(self.object_rows(), StateRows::Objects),
             StateKind::Resources => with(self.resource_rows(), StateRows::Resources),
             StateKind::Groups => with(self.group_rows(), StateRows::Groups),
@@ -69,8 +69,13 @@ impl Node {
         WorkerRow { process: slot, pid: process.pid, role, state, resources }
     }
 
-    fn actor_rows(&self) -> (Vec<ActorRow>, u64) {
-        state::page(self.actors.table.iter(), |(id, known)| self.actor_row(*id, known))
+    fn actor_rows(&self, asker: ProcessSlot) -> (Vec<ActorRow>, u64) {
+        state::page(self.actors.table.iter(), |(id, known)| {
+            let row = self.actor_row(*id, known);
+            // By a private name its job's actors can be found.
+            let name = row.name.filter(|name| self.may_list(asker, name));
+            ActorRow { name, ..row }
+        })
     }
 
     fn actor_row(&self, actor: ActorId, known: &Actor) -> ActorRow {

@@ -239,8 +239,8 @@ impl Node {
         name: &str,
         out: &mut Effects<NodeEffect>,
     ) {
-        let actor = self.actors.names.get(name);
-        let found = actor.map(|actor| found(&self.actors.table[actor].spec));
+        let actor = self.actors.names.get(name).copied().filter(|&actor| self.may_find(from, actor));
+        let found = actor.map(|actor| found(&self.actors.table[&actor].spec));
         if self.seek_name(from, request, name, found.is_some(), out) {
             return;
         }
@@ -251,8 +251,10 @@ impl Node {
         &mut self,
         from: ProcessSlot,
         request: RequestId,
+        namespace: String,
         out: &mut Effects<NodeEffect>,
     ) {
+        self.note_namespace(from, namespace);
         if self.seek_names(from, request, out) {
             return;
         }
@@ -261,8 +263,10 @@ impl Node {
             bytes += name.len() + NAME_BYTES;
             bytes <= limits::CONTROL_MESSAGE_BYTES_MAX
         };
-        let names: Vec<String> = self.actors.names.keys().take_while(fits).cloned().collect();
-        let left_out = (self.actors.names.len() - names.len()) as u32;
+        let listed: Vec<&String> =
+            self.actors.names.keys().filter(|name| self.may_list(from, name)).collect();
+        let names: Vec<String> = listed.iter().copied().take_while(fits).cloned().collect();
+        let left_out = (listed.len() - names.len()) as u32;
         self.send(from, FromNode::Names { request, names, left_out }, out);
     }
 }
