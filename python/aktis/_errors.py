@@ -322,9 +322,26 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
         phrase = _KILLED_PHRASE
     elif "its actor exited" in message:
         phrase = _EXITED
+    elif init_failed and _LOST in text:
+        reason = " (LINEAGE_DISABLED)" if _lineage_is_off() else ""
+        phrase = f"The actor is dead because the arguments of its constructor are lost: {_LOST}Error{reason}"
     if phrase is not None:
         text = f"{phrase}\n{text}"
     return known(text, actor_id=_hex(failure.actor_id), actor_init_failed=init_failed)
+
+
+_LOST = "ObjectReconstructionFailed"
+
+
+def _lineage_is_off() -> bool:
+    """Whether no finished task of this job stays on record."""
+    from aktis import _runtime_env, _session
+    from aktis._engine import current
+
+    found = current()
+    session = _session.of(found) if found is not None else None
+    tuning = session.settings.tuning if session is not None else _runtime_env.job().get("tuning", {})
+    return tuning.get("lineage_bytes_max") == 0
 
 
 def death_cause(reason: str) -> str:

@@ -248,6 +248,33 @@ def test_what_an_actor_gave_is_lost(place: Place) -> None:
         get(ref)
 
 
+def test_an_actor_that_restarts_without_its_arguments_says_so(place: Place) -> None:
+    @aktis.remote(max_retries=0)
+    def make() -> Any:
+        return numpy.zeros(LARGE)
+
+    @aktis.remote(num_cpus=1, max_restarts=-1)
+    class Reader:
+        def __init__(self, value: Any) -> None:
+            self.size = len(value)
+
+        def get(self) -> int:
+            return self.size
+
+    def failure() -> exceptions.ActorDiedError | None:
+        try:
+            get(reader.get.remote())
+        except exceptions.ActorDiedError as error:
+            return error if error.actor_init_failed else None
+        return None
+
+    reader = Reader.remote(make.remote())
+    assert get(reader.get.remote()) == LARGE
+    place.lose()
+    error = wait_until(failure, SECONDS, "the actor to be dead")
+    assert "the arguments of its constructor are lost: ObjectReconstructionFailedError" in str(error)
+
+
 def test_what_the_driver_has_put_is_input_again_if_it_is_kept(place: Place, tmp_path: Path) -> None:
     kept, dropped = (aktis.put(numpy.full(LARGE, number)) for number in (2, 3))
     refs = [add.remote(tmp_path, kept), add.remote(tmp_path, dropped)]
