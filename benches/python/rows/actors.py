@@ -1,5 +1,6 @@
 """Calls of actors: plain, with sixteen threads, and async; one at a time, in flight, and with a reference."""
 
+import time
 from multiprocessing.managers import BaseManager
 from typing import Any
 
@@ -39,6 +40,9 @@ def plain_actor(api: Any, **options: Any) -> Any:
             self.count += 1
             return self.count
 
+        def cpu_seconds(self) -> float:
+            return time.process_time()
+
     return (api.remote(**options) if options else api.remote)(Plain).remote()
 
 
@@ -51,6 +55,9 @@ def async_actor(api: Any) -> Any:
         async def add(self) -> int:
             self.count += 1
             return self.count
+
+        async def cpu_seconds(self) -> float:
+            return time.process_time()
 
     return Async.remote()
 
@@ -158,6 +165,39 @@ def calls_in_flight_dask(client: Any, clock: Clock) -> dict[str, float]:
     return {"calls-in-flight": clock.rate(operation, IN_FLIGHT)}
 
 
+# --- CPU time, the bound of calls in flight -----------------------------------------------------
+
+
+def call_cost(api: Any, clock: Clock) -> dict[str, float]:
+    """Each end has one interpreter lock: it makes no more calls a second than its CPU time allows."""
+    actors = {
+        "plain": plain_actor(api),
+        "threaded": plain_actor(api, max_concurrency=16),
+        "async": async_actor(api),
+    }
+    costs = {}
+    for kind, actor in actors.items():
+
+        def operation(actor: Any = actor) -> None:
+            api.get([actor.add.remote() for _ in range(IN_FLIGHT)])
+
+        clock.repeat(operation, clock.seconds / 12)
+        driver, worker = time.process_time(), api.get(actor.cpu_seconds.remote())
+        rounds, _ = clock.repeat(operation, clock.seconds / 3)
+        worker = api.get(actor.cpu_seconds.remote()) - worker
+        driver = time.process_time() - driver
+        each = 1e6 / (rounds * IN_FLIGHT)
+        costs |= {f"{kind}-driver-cpu": driver * each, f"{kind}-worker-cpu": worker * each}
+    return costs
+
+
+COSTS = tuple(
+    Shape(f"{kind}-{end}-cpu", f"CPU time of a call in flight, {kind}, {end}", "µs", less_is_better=True)
+    for kind in ("plain", "threaded", "async")
+    for end in ("driver", "worker")
+)
+
+
 # --- with a reference as argument -------------------------------------------------------------
 
 
@@ -209,5 +249,6 @@ ROWS = [
     row("threaded-calls", "actor calls, 1000 in flight, 16 threads", 20, 250, both(threaded_calls)),
     row("one-async-call", "async actor calls, one at a time", 12, 30, both(one_async_call)),
     row("async-calls", "async actor calls, 1000 in flight", 20, 150, both(async_calls)),
+    Row("call-cost", COSTS, {"aktis": call_cost}),
     row("reference-calls", "actor calls with a reference, 2 to 2", 30, 60, both(reference_calls)),
 ]
