@@ -21,6 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long other nodes may take to say that they know an object.
 pub(super) const SEARCH_MICROSECONDS_MAX: u64 = 3_000_000;
 
+/// How long a promise may be on its way when all other nodes and the control store have said that they do not know an object.
+const PROMISE_MICROSECONDS_MAX: u64 = 500_000;
+
 /// How long an object stays after the other node that held it died: until everybody has heard of that death, and looked
 /// for what the dead one had named to him.
 const LINGER_MICROSECONDS: u64 = 10_000_000;
@@ -266,7 +269,7 @@ impl Node {
             return self.search_on(now, object, out);
         }
         if !self.places.is_clustered() || self.adopters(object).next().is_none() {
-            return;
+            return self.await_promise(now, object);
         }
         let adopted = match self.records.of(object).cloned() {
             Some(task) => self.adopt(object, &task, out),
@@ -306,9 +309,16 @@ impl Node {
                 self.orphans.remove(&object);
             }
         }
-        // If others may still promise it, they have their time.
+        self.await_promise(now, object);
         if !self.orphans.contains_key(&object) {
             self.search_on(now, object, out);
+        }
+    }
+
+    /// Nobody is left to be asked for an object: only a promise that is on its way may still come.
+    fn await_promise(&mut self, now: Time, object: ObjectId) {
+        if let Some(due) = self.orphans.get_mut(&object) {
+            *due = Time(due.0.min(now.0 + PROMISE_MICROSECONDS_MAX));
         }
     }
 
