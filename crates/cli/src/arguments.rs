@@ -121,6 +121,10 @@ pub(crate) struct Start {
     /// of its control process [default: any that is free]
     #[arg(long, value_name = "PORT", conflicts_with = "address", value_parser = value_parser!(u16).range(1..))]
     pub(crate) node_port: Option<u16>,
+    /// A node of the cluster is dead after so long without a sign of life, such as 1s or 30s: less finds deaths sooner,
+    /// more spares nodes that are slow at times [default: 2s]
+    #[arg(long, value_name = "DURATION", conflicts_with = "address", value_parser = values::node_timeout)]
+    pub(crate) node_timeout: Option<Duration>,
     /// CPUs that tasks can use [default: all]
     #[arg(long, value_name = "NUMBER", value_parser = values::amount, allow_negative_numbers = true)]
     pub(crate) cpus: Option<Amount>,

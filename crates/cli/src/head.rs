@@ -36,6 +36,7 @@ const DEPARTURE_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn run(
     config: &DaemonConfig,
     node_port: u16,
+    node_timeout: Option<Duration>,
     given: &[OsString],
     restart: &Restart,
     on_ready: impl FnOnce(&str) -> io::Result<()>,
@@ -52,6 +53,7 @@ pub(crate) fn run(
         directory: directory.clone(),
         listen: config.listen,
         certificate_lifetime: None,
+        node_timeout,
     });
     let control = match control {
         Err(ControlError::Directory(claimed @ DirectoryError::Claimed { .. })) => {

@@ -28,7 +28,7 @@ pub(crate) fn start(
     restart: &Restart,
 ) -> Result<(), Failed> {
     let (detach, in_background) = (arguments.detach, arguments.background);
-    let node_port = arguments.node_port.unwrap_or(0);
+    let (node_port, node_timeout) = (arguments.node_port.unwrap_or(0), arguments.node_timeout);
     let config = config(arguments, directory)?;
     let directory = config.directory.clone();
     if detach && !in_background {
@@ -40,7 +40,7 @@ pub(crate) fn start(
     }
     let notice: fn(&str) = if in_background { background::notice } else { |words| journal::warn(words) };
     let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
-        Role::Head => head::run(&config, node_port, given, restart, on_ready, notice),
+        Role::Head => head::run(&config, node_port, node_timeout, given, restart, on_ready, notice),
         Role::Member { .. } | Role::Returning { .. } => run(config, on_ready, notice),
     };
     match in_background {

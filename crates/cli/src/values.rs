@@ -19,6 +19,9 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
 ];
 
+/// What a dead node ran waits so long at most.
+const NODE_TIMEOUT_SECONDS_MAX: u64 = 600;
+
 const DURATION_UNITS: &[(&str, u64)] = &[("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
 
 /// A number of bytes: `4GiB`, `1.5GB`, `1048576`.
@@ -91,6 +94,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = &rest[unit_end..];
     }
     if seconds == 0 { Err(wrong()) } else { Ok(Duration::from_secs(seconds)) }
+}
+
+/// After how long a silent node is dead.
+pub(crate) fn node_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration(text)?;
+    match timeout.as_secs() > NODE_TIMEOUT_SECONDS_MAX {
+        true => Err(format!("a node would be missed for {text}\nhint: {NODE_TIMEOUT_SECONDS_MAX}s at most")),
+        false => Ok(timeout),
+    }
 }
 
 /// A time in milliseconds since 1970: `2026-01-31T08:00:00Z`, or `10m` for so long ago.

@@ -82,6 +82,10 @@ pub struct ControlConfig {
     pub listen: Option<SocketAddr>,
     /// How long the certificates of nodes are good, and its own; they are renewed when a third of that has passed.
     pub certificate_lifetime: Option<Duration>,
+    /// After how long without a sign of life a node is dead; [`limits::NODE_LEASE_MICROSECONDS`] if nothing is said.
+    ///
+    /// [`limits::NODE_LEASE_MICROSECONDS`]: aktis_protocol::limits::NODE_LEASE_MICROSECONDS
+    pub node_timeout: Option<Duration>,
 }
 
 /// Why a control process did not start, or has ended.
@@ -177,7 +181,7 @@ impl Control {
         let authority = Arc::new(authority);
         let identity = files.identity(&authority)?;
         let clock = Arc::new(Clock::default());
-        let shell = HeadShell::load(&files, &authority, identity.node(), &clock)?;
+        let shell = HeadShell::load(&files, &authority, identity.node(), &clock, config.node_timeout)?;
         let shared = Arc::new(Shared { shell: Mutex::new(shell), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
         let log = Arc::new(Log::new(identity.node(), "control"));

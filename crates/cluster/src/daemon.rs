@@ -456,6 +456,7 @@ fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Res
                 directory: directory.to_owned(),
                 listen: config.listen,
                 certificate_lifetime: None,
+                node_timeout: None,
             };
             let control = Control::start(&config)?;
             (control.address(), control.token(OWN_TOKEN), Some(control))

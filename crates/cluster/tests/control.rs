@@ -73,7 +73,8 @@ fn spawn(directory: &Path) -> Child {
 fn be_control(directory: PathBuf) {
     let listen = Some("127.0.0.1:0".parse().expect("an address"));
     let control =
-        Control::start(&ControlConfig { directory, listen, certificate_lifetime: None }).expect("started");
+        Control::start(&ControlConfig { directory, listen, certificate_lifetime: None, node_timeout: None })
+            .expect("started");
     println!("\nready");
     control.wait().expect("until it is killed");
 }

@@ -44,6 +44,7 @@ fn certificates_are_renewed_under_load_without_a_failed_call() {
         directory: at("head"),
         listen: Some(([127, 0, 0, 1], 0).into()),
         certificate_lifetime: Some(LIFETIME),
+        node_timeout: None,
     });
     let control = control.expect("a control process");
     let mut daemons = vec![start(&at("0"), &control, 0), start(&at("1"), &control, 1)];
@@ -79,8 +80,12 @@ fn a_node_comes_back_by_its_certificate_until_that_has_expired() {
     let base = tempfile::tempdir().expect("a directory");
     let at = |name: &str| base.path().join(name);
     let listen = Some(([127, 0, 0, 1], 0).into());
-    let control =
-        Control::start(&ControlConfig { directory: at("head"), listen, certificate_lifetime: None });
+    let control = Control::start(&ControlConfig {
+        directory: at("head"),
+        listen,
+        certificate_lifetime: None,
+        node_timeout: None,
+    });
     let control = control.expect("a control process");
     let returning = || Role::Returning { address: control.address().to_string() };
     assert!(!can_return(&at("0")), "it was never there");

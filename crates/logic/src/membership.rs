@@ -4,7 +4,7 @@
 //! 1. An epoch is higher than all that were given before it, to whichever node. So a node that comes back has another
 //!    one, and what it said or was told before is recognised, though nothing is remembered about nodes that left.
 //! 2. A node is a member from its joining until it leaves, its lease lapses, or it joins again. Each end is told once.
-//! 3. No lease lasts longer than `NODE_LEASE_MICROSECONDS` from the last sign of life; or `NODE_REJOIN_MICROSECONDS` from
+//! 3. No lease lasts longer than the cluster's node timeout from the last sign of life; or `NODE_REJOIN_MICROSECONDS` from
 //!    the beginning, for members of an earlier life of the control process that have given none since.
 
 use crate::Time;
@@ -50,12 +50,24 @@ pub struct Membership {
     /// The same, by when their leases lapse.
     lapses: BTreeSet<(Time, NodeId)>,
     next_epoch: Epoch,
+    lease_microseconds: u64,
 }
 
 impl Membership {
     /// Nobody is a member. `first_epoch` is higher than all that an earlier life of the control process gave.
     pub fn new(first_epoch: Epoch) -> Self {
-        Self { members: BTreeMap::new(), lapses: BTreeSet::new(), next_epoch: first_epoch }
+        let lease_microseconds = NODE_LEASE_MICROSECONDS;
+        Self {
+            members: BTreeMap::new(),
+            lapses: BTreeSet::new(),
+            next_epoch: first_epoch,
+            lease_microseconds,
+        }
+    }
+
+    /// A node is dead after so long without a sign of life, instead of [`NODE_LEASE_MICROSECONDS`].
+    pub fn set_lease(&mut self, microseconds: u64) {
+        self.lease_microseconds = microseconds;
     }
 
     /// A node was a member in an earlier life of the control process, and has some time to give a sign of life.
@@ -129,7 +141,7 @@ impl Membership {
     }
 
     fn renew(&mut self, now: Time, node: NodeId, epoch: Epoch) {
-        self.insert(Time(now.0 + NODE_LEASE_MICROSECONDS), node, epoch);
+        self.insert(Time(now.0 + self.lease_microseconds), node, epoch);
     }
 
     fn insert(&mut self, lapses_at: Time, node: NodeId, epoch: Epoch) {
@@ -227,5 +239,14 @@ mod tests {
         assert_eq!(membership.lapse(Time(LEASE)).len(), 1);
         assert!(membership.on_joined(Time(LEASE), late).is_ok());
         membership.check();
+    }
+
+    #[test]
+    fn a_node_lives_as_long_as_the_timeout_of_its_cluster_says() {
+        let mut membership = Membership::new(Epoch(0));
+        membership.set_lease(10 * LEASE);
+        membership.on_joined(Time(0), node(1)).unwrap();
+        assert!(membership.lapse(Time(10 * LEASE - 1)).is_empty());
+        assert_eq!(membership.lapse(Time(10 * LEASE)).len(), 1);
     }
 }

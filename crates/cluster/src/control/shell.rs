@@ -12,6 +12,7 @@ use aktis_protocol::NodeId;
 use aktis_protocol::member::{FromControl, PublicKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The invariants of the head are checked after one of so many steps; in debug builds after each.
 const CHECKED_STEPS: u64 = 4096;
@@ -35,10 +36,14 @@ impl HeadShell {
         authority: &Arc<Authority>,
         own: NodeId,
         clock: &Arc<Clock>,
+        node_timeout: Option<Duration>,
     ) -> Result<Self, ControlError> {
         let (tables, restored) = Tables::open(files, own, clock)?;
         let mut effects = Vec::new();
-        let head = Head::new(clock.now(), restored, &mut effects);
+        let mut head = Head::new(clock.now(), restored, &mut effects);
+        if let Some(timeout) = node_timeout {
+            head.set_node_timeout(timeout.as_micros() as u64);
+        }
         let shell = Self {
             head,
             steps: 0,

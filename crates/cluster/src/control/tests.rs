@@ -21,6 +21,7 @@ fn control(directory: &Path) -> Control {
         directory: directory.join("head"),
         listen: Some(([127, 0, 0, 1], 0).into()),
         certificate_lifetime: None,
+        node_timeout: None,
     };
     let until = Instant::now() + PATIENCE;
     loop {

@@ -220,6 +220,11 @@ impl Head {
         head
     }
 
+    /// A node is dead after so long without a sign of life.
+    pub fn set_node_timeout(&mut self, microseconds: u64) {
+        self.membership.set_lease(microseconds);
+    }
+
     /// The members.
     pub fn membership(&self) -> &Membership {
         &self.membership

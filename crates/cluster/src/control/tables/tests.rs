@@ -177,7 +177,7 @@ fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
     drop(tables);
 
     let authority = Arc::new(files.authority().expect("made"));
-    let shell = HeadShell::load(&files, &authority, OWN, &Arc::default()).expect("loaded");
+    let shell = HeadShell::load(&files, &authority, OWN, &Arc::default(), None).expect("loaded");
     let tables = shell.tables();
     let row_of = |table, key| match ask(tables, Query::Row { table, key }) {
         Answer::Row(row) => row,
