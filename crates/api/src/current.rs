@@ -49,6 +49,11 @@ pub fn wait<T>(
     wait_in(&Runtime::current()?, objects, count, timeout.into())
 }
 
+/// Has the actor with checkpoints that runs this save its state when the current call is over, before it is answered.
+pub fn checkpoint() -> Result<()> {
+    Ok(Runtime::current()?.checkpoint()?)
+}
+
 /// Cancels the task that makes this object: see [`ObjectRef::cancel`].
 pub fn cancel<T>(object: &ObjectRef<T>) -> Result<()> {
     object.cancel()

@@ -7,7 +7,7 @@ pub use crate::remote_error::*;
 pub use aktis_protocol::{Failure, FunctionId};
 pub use aktis_runtime::chunk::run_chunk;
 pub use aktis_runtime::registry::{
-    ActorState, AsyncReturn, FUNCTIONS, Items, Returns, WORKER_STARTS, WorkerStart,
+    ActorState, AsyncReturn, FUNCTIONS, Items, REMEMBERED, Remembered, Returns, WORKER_STARTS, WorkerStart,
 };
 pub use aktis_runtime::{
     ActorOptions, Arguments, Call, Encoded, Error, Function, FunctionBody, Runtime, TaskOptions,
@@ -20,6 +20,8 @@ use crate::options::actor::RemoteActor;
 use crate::options::task::RemoteFunction;
 use crate::stream::ObjectStream;
 use aktis_protocol::FailureKind;
+use aktis_runtime::Value;
+use aktis_runtime::codec::decode;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -189,6 +191,46 @@ pub fn exclusive_state<A: Send + 'static>(actor: A) -> ActorState {
 pub fn lock<A: Send + 'static>(state: &ActorState) -> MutexGuard<'_, A> {
     let mutex = state.downcast_ref::<Mutex<A>>().expect("methods get the state that their constructor made");
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An actor that can have checkpoints.
+#[diagnostic::on_unimplemented(
+    message = "the actor `{Self}` cannot have checkpoints",
+    label = "its state cannot be saved",
+    note = "derive serde's `Serialize` and `Deserialize` for it"
+)]
+pub trait Saved: Serialize + DeserializeOwned {}
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Saved for T {}
+
+/// How an actor whose calls run one at a time becomes a checkpoint, and comes back.
+pub const fn remembered<A: Saved + Send + 'static>(constructor: FunctionId) -> Remembered {
+    Remembered { constructor, save: save::<A>, restore: restore::<A>, same }
+}
+
+fn save<A: Saved + Send + 'static>(state: &ActorState) -> Result<Vec<u8>, Failure> {
+    let died = |problem: String| Failure::new(FailureKind::ActorDied, problem);
+    let encoded = Encoded::of(&*lock::<A>(state)).map_err(died)?;
+    if encoded.contains() {
+        return Err(died("it holds references to objects or actors, which end with its process".to_owned()));
+    }
+    Ok(encoded.to_vec())
+}
+
+fn restore<A: Saved + Send + 'static>(_: &mut Call, saved: &[u8]) -> Result<ActorState, Failure> {
+    let actor = decode::<A>(&Value::inline(saved));
+    actor.map(exclusive_state).map_err(|problem| Failure::new(FailureKind::ActorDied, problem))
+}
+
+/// Whether two encoded values have the same bytes. The order does not matter: that of a hash map differs from process to
+/// process.
+fn same(before: &[u8], after: &[u8]) -> bool {
+    let sorted = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes.sort_unstable();
+        bytes
+    };
+    before == after || (before.len() == after.len() && sorted(before) == sorted(after))
 }
 
 /// The state of an actor whose calls may run at the same time.

@@ -84,8 +84,8 @@ pub use array::{Array, Element};
 pub use awaiting::{get_all_async, wait_async};
 pub use completed::{AsCompleted, as_completed};
 pub use current::{
-    cancel, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, nodes, put, resources,
-    runtime_context, wait,
+    cancel, checkpoint, exit_actor, explain, get, get_all, get_timeout, is_cancelled, node, nodes, put,
+    resources, runtime_context, wait,
 };
 pub use error::{Error, Result, TaskError};
 pub use map::Map;

@@ -8,6 +8,7 @@ pub(crate) mod task;
 
 use aktis_protocol::resources;
 use aktis_runtime::{ActorOptions, Error, TaskOptions};
+use std::path::Path;
 
 /// A number that says how much of a resource: any integer or floating-point number.
 #[diagnostic::on_unimplemented(
@@ -87,6 +88,23 @@ impl ActorSettings {
         if let Err(problem) = self.options.set_resource(name, amount.to_f64()) {
             self.problem.get_or_insert(problem);
         }
+    }
+
+    /// The actor saves its state after so many calls, or this many milliseconds; with 0 and 0, when it asks for that.
+    pub fn checkpoint(&mut self, every_calls: u32, every_milliseconds: u64) {
+        let log = self.options.log.get_or_insert_default();
+        (log.every_calls, log.every_milliseconds) = (every_calls, every_milliseconds);
+    }
+
+    /// Where the actor's checkpoints and log are.
+    pub fn checkpoint_directory(&mut self, path: &Path) {
+        let Some(path) = path.to_str().filter(|path| path.starts_with('/')) else {
+            let text = format!("`checkpoint_directory` is an absolute path, but is {}", path.display());
+            self.problem.get_or_insert(text);
+            return;
+        };
+        let log = self.options.log.get_or_insert_default();
+        (log.directory, log.synced) = (path.to_owned(), true);
     }
 
     /// What is wrong with the options, if anything.

@@ -127,6 +127,15 @@ impl Actor {
             let none: syn::Signature = syn::parse_quote!(fn new() -> Self);
             Signature::check(&none, CONSTRUCTOR, Some(&block.self_ty), errors)
         });
+        if let (Some(checkpoint), Some(method)) =
+            (options.checkpoint(), methods.iter().find(|method| method.is_async))
+        {
+            let method = &method.signature.name;
+            let message = format!(
+                "an actor with checkpoints runs one call at a time, and `{method}` is async\nhint: calls are replayed in their order"
+            );
+            errors.push(checkpoint.span, message);
+        }
         let (own, name, refused) = ((*block.self_ty).clone(), name.clone(), !errors.is_empty());
         Some(Self { own, name, parameters, constructor, methods, options, refused, taken_names })
     }
@@ -161,8 +170,19 @@ impl Actor {
         let constructor = self.constructor.registered(&path, &item, &body);
         let (methods, arms): (Vec<_>, Vec<_>) =
             self.numbered().map(|(position, method)| method.registered(self, combination, position)).unzip();
+        let remembered = self.options.checkpoint().map(|checkpoint| {
+            let remembered = quote_spanned! {checkpoint.span=>
+                ::aktis::__private::remembered::<__AktisOwn #types>(#item.id)
+            };
+            quote! {
+                #[::aktis::__private::linkme::distributed_slice(::aktis::__private::REMEMBERED)]
+                #[linkme(crate = ::aktis::__private::linkme)]
+                static __AKTIS_REMEMBERED: ::aktis::__private::Remembered = #remembered;
+            }
+        });
         combination.apart(quote! {
             #constructor
+            #remembered
             #(#methods)*
             impl ::aktis::RemoteActor for __AktisOwn #types {
                 type Chain = __AktisChain #types;

@@ -47,12 +47,21 @@ const ACTOR_OPTIONS: &[&str] = &[
     "resources",
     "restarts",
     "call_retries",
+    "checkpoint",
+    "checkpoint_directory",
     "max_concurrency",
     "isolated",
     "name",
     "detached",
     "priority",
 ];
+
+/// When an actor saves its state.
+pub(crate) struct Checkpoint {
+    calls: u32,
+    milliseconds: u64,
+    pub(crate) span: Span,
+}
 
 /// What an attribute asks for.
 #[derive(Default)]
@@ -64,6 +73,8 @@ pub(crate) struct Options {
     stream_ahead: Option<u32>,
     restarts: Option<u32>,
     call_retries: Option<u32>,
+    checkpoint: Option<Checkpoint>,
+    checkpoint_directory: Option<String>,
     detached: bool,
     priority: Option<i32>,
     deadline: Option<Duration>,
@@ -138,6 +149,8 @@ impl Options {
             "retries" => self.retries = Some(count(name, input, 0)?),
             "restarts" => self.restarts = Some(count(name, input, 0)?),
             "call_retries" => self.call_retries = Some(count(name, input, 0)?),
+            "checkpoint" => self.checkpoint = Some(checkpoint(name, input)?),
+            "checkpoint_directory" => self.checkpoint_directory = Some(absolute_path(name, input)?),
             "max_concurrency" => self.max_concurrency = Some(count(name, input, 1)?),
             "stream_ahead" => self.stream_ahead = Some(count(name, input, 1)?),
             "returns" => self.returns = Some((count(name, input, 2)? as usize, name.span())),
@@ -174,6 +187,20 @@ impl Options {
         if let (None, Some(ahead)) = (find("stream"), find("stream_ahead")) {
             return Err(Error::new(ahead.span(), "`stream_ahead` has a meaning only with `stream`"));
         }
+        if let (None, Some(directory)) = (find("checkpoint"), find("checkpoint_directory")) {
+            let message = "`checkpoint_directory` has a meaning only with `checkpoint`";
+            return Err(Error::new(directory.span(), message));
+        }
+        if let (Some(checkpoint), None) = (find("checkpoint"), find("restarts")) {
+            let message =
+                "an actor with checkpoints needs restarts\nhint: `#[actor(restarts = 3, checkpoint = 100)]`";
+            return Err(Error::new(checkpoint.span(), message));
+        }
+        if let (Some(_), Some(concurrency)) = (find("checkpoint"), find("max_concurrency")) {
+            let message =
+                "an actor with checkpoints runs one call at a time: calls are replayed in their order";
+            return Err(Error::new(concurrency.span(), message));
+        }
         Ok(())
     }
 
@@ -206,6 +233,12 @@ impl Options {
         let (isolated, detached) = (self.isolated, self.detached);
         let (restarts, call_retries) = (self.restarts.unwrap_or(0), self.call_retries.unwrap_or(0));
         let priority = self.priority.unwrap_or(0);
+        let log = self.checkpoint.as_ref().map(|checkpoint| {
+            let Checkpoint { calls, milliseconds, .. } = checkpoint;
+            quote!(__aktis.checkpoint(#calls, #milliseconds);)
+        });
+        let directory = self.checkpoint_directory.as_ref();
+        let directory = directory.map(|path| quote!(__aktis.checkpoint_directory(#path.as_ref());));
         quote! {{
             let mut __aktis = ::aktis::__private::ActorSettings::default();
             __aktis.options.isolated = #isolated;
@@ -214,9 +247,14 @@ impl Options {
             __aktis.options.call_retries = #call_retries;
             __aktis.options.concurrency = #concurrency;
             __aktis.options.priority = #priority;
-            #resources #name
+            #resources #name #log #directory
             __aktis.options
         }}
+    }
+
+    /// When the actor saves its state, if it does.
+    pub(crate) fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
     }
 
     fn resource_calls(&self) -> TokenStream {
@@ -250,7 +288,7 @@ fn value_of<T>(
     name: &Ident,
     input: ParseStream<'_>,
     what: &str,
-    parse: fn(ParseStream<'_>) -> Option<T>,
+    parse: impl FnOnce(ParseStream<'_>) -> Option<T>,
 ) -> Result<T> {
     let complain = |span: Span| Error::new(span, format!("`{name}` takes {what}"));
     if !input.peek(Token![=]) {
@@ -304,6 +342,39 @@ fn count(name: &Ident, input: ParseStream<'_>, least: u32) -> Result<u32> {
         (number, _) if number >= least => Ok(number),
         (_, span) => Err(Error::new(span, format!("`{name}` takes {what}"))),
     }
+}
+
+fn absolute_path(name: &Ident, input: ParseStream<'_>) -> Result<String> {
+    let what = format!("an absolute path, as in `{name} = \"/shared\"`");
+    value_of(name, input, &what, |input| {
+        let path = input.parse::<LitStr>().ok()?.value();
+        path.starts_with('/').then_some(path)
+    })
+}
+
+/// After so many calls, after a time such as "5s", or, without a value, when the actor asks for it.
+fn checkpoint(name: &Ident, input: ParseStream<'_>) -> Result<Checkpoint> {
+    let span = name.span();
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(Checkpoint { calls: 0, milliseconds: 0, span });
+    }
+    let what = format!("a number of calls, or a time, as in `{name} = 100` or `{name} = \"500ms\"`");
+    value_of(name, input, &what, |input| {
+        if let Ok(calls) = input.parse::<LitInt>() {
+            let calls = calls.base10_parse().ok().filter(|calls| *calls > 0)?;
+            return Some(Checkpoint { calls, milliseconds: 0, span });
+        }
+        let milliseconds = milliseconds(&input.parse::<LitStr>().ok()?.value()).filter(|time| *time > 0)?;
+        Some(Checkpoint { calls: 0, milliseconds, span })
+    })
+}
+
+/// A time such as `500ms`, `5s` or `1m`.
+fn milliseconds(text: &str) -> Option<u64> {
+    let (number, factor) = [("ms", 1), ("s", 1000), ("m", 60_000)]
+        .into_iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 fn text_of(name: &Ident, input: ParseStream<'_>) -> Result<String> {

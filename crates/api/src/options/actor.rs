@@ -5,6 +5,8 @@ use aktis_protocol::{GroupPlace, NodeId, Strategy};
 use aktis_runtime::Function;
 use std::fmt::{Debug, Formatter};
 use std::ops::Deref;
+use std::path::Path;
+use std::time::Duration;
 
 /// A type whose impl has [`#[actor]`](macro@crate::actor). Only the attribute implements this trait.
 ///
@@ -57,6 +59,8 @@ pub trait RemoteActor {
 /// |---|---|---|
 /// | [`restarts`](Self::restarts) | `restarts = 3` | 0 |
 /// | [`call_retries`](Self::call_retries) | `call_retries = 1` | 0 |
+/// | [`checkpoint_calls`](Self::checkpoint_calls), [`checkpoint_every`](Self::checkpoint_every) | `checkpoint = 100`, `checkpoint = "5s"`, `checkpoint` | a restarted actor begins with `new` |
+/// | [`checkpoint_directory`](Self::checkpoint_directory) | `checkpoint_directory = "/shared"` | a directory of the node |
 /// | [`isolated`](Self::isolated) | `isolated` | a value in the shared worker |
 /// | [`name`](Self::name) | `name = "counter"` | only handles lead to it |
 /// | [`detached`](Self::detached) | `detached` | it ends with its last handle |
@@ -261,6 +265,49 @@ impl<A: RemoteActor> ActorOptions<A> {
     /// ```
     pub fn call_retries(self, retries: u32) -> Self {
         self.with(|settings| settings.options.call_retries = retries)
+    }
+
+    /// After how many calls an actor with checkpoints saves its state. The attribute has `checkpoint`, so that the actor can.
+    ///
+    /// ```
+    /// # use aktis::prelude::*;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Account(u64);
+    ///
+    /// #[actor(restarts = 3, checkpoint = 100)]
+    /// impl Account {
+    ///     fn new() -> Self { Account(0) }
+    ///     fn pay(&mut self, amount: u64) -> u64 { self.0 += amount; self.0 }
+    ///     fn pid(&self) -> u32 { std::process::id() }
+    /// }
+    ///
+    /// fn main() -> aktis::Result<()> {
+    ///     let _session = aktis::init()?;
+    ///     let account = Account::options().isolated().checkpoint_calls(10).remote();
+    ///     assert_eq!(account.pay(7).get()?, 7);
+    ///     let pid = account.pid().get()?.to_string();
+    ///     std::process::Command::new("kill").args(["-9", &pid]).status().expect("there is a command `kill`");
+    ///     assert_eq!(account.pay(1).get()?, 8);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn checkpoint_calls(self, calls: u32) -> Self {
+        self.with(|settings| settings.checkpoint(calls.max(1), 0))
+    }
+
+    /// After how much time an actor with checkpoints saves its state: with the first call that ends then. See
+    /// [`checkpoint_calls`](Self::checkpoint_calls).
+    pub fn checkpoint_every(self, time: Duration) -> Self {
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.with(|settings| settings.checkpoint(0, milliseconds.max(1)))
+    }
+
+    /// Where checkpoints and logs of the actor are: an absolute path that all its nodes share. Then the actor goes on at another
+    /// node when its own is lost, and a call is answered when the disk has its record.
+    pub fn checkpoint_directory(self, path: impl AsRef<Path>) -> Self {
+        self.with(|settings| settings.checkpoint_directory(path.as_ref()))
     }
 
     /// On which nodes the actor may live, and which of them it prefers: the general form of

@@ -92,7 +92,9 @@ impl Memory {
         construct: fn(&mut Call) -> Result<ActorState, Failure>,
     ) -> Result<ActorState, Failure> {
         let Some(remembered) = self.remembered else {
-            return Err(failed("actors of this type cannot have checkpoints", "leave the option out"));
+            let hint =
+                "in Rust, its attribute says `checkpoint`, as in `#[actor(restarts = 3, checkpoint = 100)]`";
+            return Err(failed("actors of this type cannot have checkpoints", hint));
         };
         self.lock()?;
         let path = self.folder.join("checkpoint");
@@ -307,7 +309,8 @@ fn failed(text: &str, hint: &str) -> Failure {
 
 /// The failure of user code that saves or restores an actor.
 fn described(what: &str, cause: Failure) -> Failure {
-    let hint = "`__checkpoint__` and `__restore__` say what of an actor is saved";
+    let hint =
+        "`__checkpoint__` and `__restore__` say what of an actor is saved; in Rust, serde's attributes do";
     let told = cause.message.trim_end();
     Failure { cause: cause.cause, ..failed(&format!("{what}: {told}"), hint) }
 }
