@@ -38,6 +38,9 @@ pub const SHARDS_MAX: usize = 1 << SHARD_BITS;
 pub const THREADS_MAX: usize = 512;
 /// Bytes of lineage (specifications of finished tasks) that one process keeps; the oldest go first.
 pub const LINEAGE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of large arguments passed by value that stay in the store, so that their finished tasks can run again; the oldest go
+/// first. One process keeps at most this, and at most an eighth of the store.
+pub const KEPT_ARGUMENTS_BYTES_MAX: u64 = 64 << 20;
 /// Programs that have left a node and are still listed.
 pub const JOBS_KEPT: usize = 100;
 /// Programs of all nodes that have left a cluster, together, that are still listed.

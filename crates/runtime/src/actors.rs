@@ -262,7 +262,7 @@ impl Inner {
         returns: Returns,
         count: u32,
     ) -> Result<TaskKey, Error> {
-        let stream = matches!(returns, Returns::Stream(_));
+        let stream = matches!(returns, Returns::Stream(..));
         let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
         let payload = Payload {
             function: Some(function),

@@ -220,6 +220,8 @@ pub(crate) struct Entry {
     /// Nothing for an object that could not even be submitted.
     runtime: Option<Arc<Inner>>,
     key: AtomicU64,
+    /// Whether the object is an item of the stream that the task gives.
+    is_item: AtomicBool,
     known: AtomicBool,
     escaped: AtomicBool,
     /// Whether it has a lender.
@@ -241,6 +243,7 @@ impl Entry {
             id,
             runtime: Some(runtime),
             key: AtomicU64::new(NO_KEY),
+            is_item: AtomicBool::new(false),
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
@@ -264,6 +267,7 @@ impl Entry {
             id: ObjectId::default(),
             runtime: None,
             key: AtomicU64::new(NO_KEY),
+            is_item: AtomicBool::new(false),
             known: AtomicBool::new(false),
             escaped: AtomicBool::new(false),
             borrowed: AtomicBool::new(false),
@@ -283,8 +287,20 @@ impl Entry {
         self.key.store(word, Ordering::Release);
     }
 
-    /// The task of this process that makes the object, if one does.
+    /// The object is an item of the stream that this task gives.
+    pub(crate) fn set_stream_key(&self, key: TaskKey) {
+        self.is_item.store(true, Ordering::Relaxed);
+        self.set_key(key);
+    }
+
+    /// The task of this process whose return value the object is, if one is. An item of a stream is none: it has a value
+    /// before its task ends.
     pub(crate) fn key(&self) -> Option<TaskKey> {
+        self.record_key().filter(|_| !self.is_item.load(Ordering::Relaxed))
+    }
+
+    /// The task of this process that makes the object, also as an item of a stream: the task stays on record with the entry.
+    pub(crate) fn record_key(&self) -> Option<TaskKey> {
         match self.key.load(Ordering::Acquire) {
             NO_KEY => None,
             word => Some(TaskKey { index: (word >> 32) as u32, generation: word as u32 }),
@@ -489,7 +505,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take().filter(|runtime| !runtime.fork.is_forked()) else { return };
-        let (key, lender) = (self.key(), self.take_lender());
+        let (key, lender) = (self.record_key(), self.take_lender());
         if let Some(key) = key.filter(|_| self.may_be_wanted_again(&runtime) && lender.is_none()) {
             return runtime.leave_object(self.id, key, self);
         }
@@ -525,6 +541,8 @@ pub(crate) struct Later {
     pub(crate) orphans: Vec<(ProcessSlot, TaskKey)>,
     /// Lanes that tasks of a shard wait for.
     pub(crate) lanes: Vec<(ShardIndex, Arc<Shape>)>,
+    /// Lost items of streams that were asked for when their task had given them again already.
+    pub(crate) missed: Vec<ObjectId>,
 }
 
 impl Later {
@@ -557,6 +575,9 @@ impl Later {
         self.streams.iter().for_each(|stream| stream.settle_repeats());
         for (producer, key) in self.orphans.drain(..) {
             runtime.close_stream(producer, key);
+        }
+        while let Some(object) = self.missed.pop() {
+            runtime.on_rebuild(object);
         }
         self.payloads.clear();
         self.released.clear();

@@ -212,6 +212,9 @@ impl Inner {
         {
             return;
         }
+        if kind == MessageKind::StreamItem {
+            shell.note_item(key, index);
+        }
         let Some(payload) = shell.machine.record(key).and_then(|record| record.payload()) else { return };
         let entry = match (&payload.returns, kind) {
             (Returns::Foreign(queue, ticket, _), _) => {
@@ -226,7 +229,7 @@ impl Inner {
             (Returns::Several(entries), MessageKind::Returned) => {
                 entries.get(index as usize).and_then(Weak::upgrade)
             }
-            (Returns::Stream(stream), _) => {
+            (Returns::Stream(stream, _), _) => {
                 let Some(stream) = stream.upgrade() else {
                     later.messages.extend(held.map(|object| ToNode::Released { object }));
                     if kind == MessageKind::StreamItem {
@@ -237,7 +240,14 @@ impl Inner {
                     return;
                 };
                 if kind == MessageKind::StreamItem {
-                    stream.add(self, from, index, outcome, held.is_some(), later);
+                    let is_first = stream.add(self, (from, key), index, outcome, held.is_some(), later);
+                    if is_first && held.is_some() {
+                        // The item stays on record as long as it is referenced.
+                        shell.machine.on_handle_added(key);
+                    }
+                    if stream.has_given_all_again() {
+                        later.orphans.push((from, key));
+                    }
                     later.streams.push(stream);
                     return;
                 }

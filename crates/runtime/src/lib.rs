@@ -17,6 +17,7 @@ mod groups;
 pub mod handle;
 pub mod hooks;
 mod inbound;
+mod kept_arguments;
 mod keys;
 mod node;
 mod nodes;

@@ -21,8 +21,8 @@ pub(crate) enum Returns {
     One(Weak<Entry>),
     /// To several.
     Several(Box<[Weak<Entry>]>),
-    /// To a stream.
-    Stream(Weak<StreamState>),
+    /// To a stream; so many items have come.
+    Stream(Weak<StreamState>, u32),
     /// To another node, on whose behalf it was submitted, after so many attempts.
     Foreign(Arc<BridgeQueue>, Ticket, u32),
     /// Nowhere.
@@ -139,7 +139,7 @@ impl Returns {
         match self {
             Self::One(entry) => Some(entry).filter(|_| index == 0),
             Self::Several(entries) => entries.get(index as usize),
-            Self::Stream(_) | Self::Foreign(..) | Self::Nothing => None,
+            Self::Stream(..) | Self::Foreign(..) | Self::Nothing => None,
         }
     }
 
@@ -160,7 +160,7 @@ impl Returns {
         let entries = match self {
             Self::One(entry) => std::slice::from_ref(entry),
             Self::Several(entries) => entries,
-            Self::Stream(stream) => {
+            Self::Stream(stream, _) => {
                 if let Some(stream) = stream.upgrade() {
                     stream.forget_producer();
                     later.streams.push(stream);
@@ -186,7 +186,7 @@ impl Returns {
         match self {
             Self::One(entry) => fail(entry),
             Self::Several(entries) => entries.iter().for_each(fail),
-            Self::Stream(stream) => {
+            Self::Stream(stream, _) => {
                 if let Some(stream) = stream.upgrade() {
                     stream.fail(failure, later);
                     later.streams.push(stream);

@@ -6,7 +6,6 @@
 
 use crate::entry::{Entry, Later, Outcome};
 use crate::handle::{ActorHandle, Handle};
-use crate::payload::Returns;
 use crate::runtime::{IdMap, Inner};
 use crate::shards::Shard;
 use crate::submit::{Reopen, Shell};
@@ -115,6 +114,14 @@ impl Inner {
         }
     }
 
+    /// How many bytes a value takes in the store, if it is there.
+    pub(crate) fn stored_bytes(&self, entry: &Entry) -> Option<u64> {
+        match entry.outcome() {
+            Some(Outcome::Stored { place, .. }) => self.arena.size_of(place.get()),
+            _ => None,
+        }
+    }
+
     /// Whether another node alone has the value.
     pub(crate) fn is_value_elsewhere(&self, entry: &Entry) -> bool {
         match entry.outcome() {
@@ -132,7 +139,7 @@ impl Inner {
                 FailureKind::Lost,
                 format!(
                     "the value of object {object} was lost with the node that had it, and cannot be made again: it was \
-                     put, or is an item of a stream, or its task is not on record"
+                     put, or its task is not on record"
                 ),
             ))),
         };
@@ -209,7 +216,7 @@ impl Inner {
     /// The task of this process that makes an object, if it is on record.
     fn maker_of(self: &Arc<Self>, object: ObjectId) -> Option<TaskKey> {
         let entry = self.known.lock().get(&object).and_then(Weak::upgrade);
-        if let Some(key) = entry.as_ref().and_then(|entry| entry.key()) {
+        if let Some(key) = entry.as_ref().and_then(|entry| entry.record_key()) {
             return Some(key);
         }
         if let Some(key) = self.rebuilds.left.lock().get(&object) {
@@ -369,6 +376,16 @@ impl Inner {
     fn result_of(self: &Arc<Self>, shell: &mut Shell, producer: TaskKey, object: ObjectId) -> Handle {
         let found = self.find_result(shell, producer, object);
         let entry = found.unwrap_or_else(|| Arc::new(Entry::new(object, self.clone())));
+        if let Some(stream) = shell.stream_again(self, producer) {
+            if entry.outcome().is_none() || self.is_gone(&entry) {
+                stream.await_again(object.index());
+            }
+            if entry.record_key().is_none() {
+                entry.set_stream_key(producer);
+                shell.machine.on_handle_added(producer);
+            }
+            return Handle { entry };
+        }
         // One that came from elsewhere becomes the one that the task's answer goes to.
         if entry.key().is_none()
             && let Some(payload) = shell.machine.payload_mut(producer)
@@ -433,12 +450,9 @@ fn step_of(shell: &Shell, key: TaskKey) -> Result<Step, Obstacle> {
     else {
         return Err(Obstacle::Refused(refusal(shell, key, Repeat::Forgotten)));
     };
-    if let Returns::Stream(_) = payload.returns {
-        return refuse("the items of a stream are not made again");
-    }
     if payload.arguments.lacks_value() {
         return refuse(
-            "its task got a large argument by value, which is not kept\n\
+            "its task got a large argument by value, which was too large to be kept, or gave way to later ones\n\
              hint: put such a value, pass the reference, and keep that",
         );
     }

@@ -88,7 +88,7 @@ impl Census {
         match &payload.returns {
             Returns::One(entry) => self.add(entry.upgrade()),
             Returns::Several(entries) => entries.iter().for_each(|entry| self.add(entry.upgrade())),
-            Returns::Stream(_) | Returns::Foreign(..) | Returns::Nothing => {}
+            Returns::Stream(..) | Returns::Foreign(..) | Returns::Nothing => {}
         }
         if record.stage() != Stage::Finished {
             for handle in payload.arguments.handles() {

@@ -10,6 +10,7 @@
 //!    that waits for an object of another process: when the object's entry is resolved.
 
 use crate::deferred::Deferred;
+use crate::kept_arguments::KeptArguments;
 use crate::options::Tuning;
 use crate::submit::Shell;
 use aktis_protocol::{ShardIndex, TaskKey};
@@ -55,9 +56,15 @@ pub(crate) struct Shards {
 
 impl Shards {
     pub(crate) fn new(count: usize, tuning: &Tuning) -> Self {
+        let kept_arguments = KeptArguments::default();
         let shard = |index: u32| Shard {
             index: ShardIndex(index),
-            shell: Mutex::new(Shell::new(ShardIndex(index), tuning, count)),
+            shell: Mutex::new(Shell::new(
+                ShardIndex(index),
+                tuning,
+                count,
+                kept_arguments.of_another_shard(),
+            )),
             has_default_lane: AtomicBool::new(false),
             deferred: Deferred::default(),
         };

@@ -8,15 +8,15 @@ use crate::options::TaskOptions;
 use crate::payload::Returns;
 use crate::registry::Function;
 use crate::runtime::Inner;
+use crate::submit::Shell;
+use aktis_logic::machine::submitter::Repeat;
+use aktis_protocol::control::{SharedValue, ToNode};
 use aktis_protocol::hot::{Message, MessageKind};
-use aktis_protocol::{Failure, FailureKind, ProcessSlot, TaskId, TaskKey};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use aktis_protocol::{Failure, FailureKind, NotRebuilt, ObjectId, ProcessSlot, TaskId, TaskKey};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
-
-/// When so many items are remembered, those that are gone are forgotten.
-const HELD_MAX: usize = 1024;
 
 /// The consumer's side of a stream.
 pub(crate) struct StreamState {
@@ -35,8 +35,10 @@ struct Queue {
     /// How many have come, taken or not.
     received: u32,
     consumed: u32,
-    /// Items that the node counts this process as a holder of: one that comes again is not released twice.
-    held: BTreeMap<u32, Weak<Entry>>,
+    /// How many have come in the current run of the task.
+    position: u32,
+    /// Set while the finished task runs again for items that were lost.
+    again: Option<Again>,
     /// How many have come again, until their producer is told that they were taken.
     repeats: Option<u32>,
     /// Objects that get their values at the end.
@@ -46,37 +48,52 @@ struct Queue {
     wakers: Vec<Waker>,
 }
 
+/// A run of a finished task for items that were lost.
+struct Again {
+    /// The lost items that have not come again.
+    awaited: BTreeSet<u32>,
+    /// Nobody else may refer to the stream.
+    _stream: Arc<StreamState>,
+}
+
 impl StreamState {
-    /// An item has arrived.
+    /// An item has arrived; true if it was not there before.
     pub(crate) fn add(
         &self,
         runtime: &Arc<Inner>,
-        from: ProcessSlot,
+        (from, key): (ProcessSlot, TaskKey),
         index: u32,
         outcome: Outcome,
         held: bool,
         later: &mut Later,
-    ) {
-        let entry = Arc::new(Entry::with_outcome(self.task.returns(index), runtime.clone(), outcome));
+    ) -> bool {
+        let object = self.task.returns(index);
         let mut queue = self.queue.lock();
         queue.producer = Some(from);
-        let before = queue.held.get(&index).and_then(Weak::upgrade);
-        // The node counts this process as a holder once, however often the item comes.
-        if held && before.is_none() {
-            entry.set_known();
-            queue.hold(index, &entry);
-        }
-        later.entries.extend(before);
-        if index < queue.received {
+        queue.position = index + 1;
+        if index < queue.received || queue.runs_again() {
             // The task began anew: this item was there before. It goes on as if it had been taken again.
             queue.repeats = Some(queue.consumed.max(index + 1));
-            later.entries.push(entry);
-            return;
+            if let Some(again) = &mut queue.again {
+                again.awaited.remove(&index);
+            }
+            drop(queue);
+            replace(runtime, object, outcome, held, later);
+            return false;
         }
         queue.received = index + 1;
-        runtime.unlisted.add(&entry);
+        let entry = Arc::new(Entry::with_outcome(object, runtime.clone(), outcome));
+        if held {
+            entry.set_known();
+            entry.set_stream_key(key);
+            // By this the task is found that makes the item again if it is lost.
+            runtime.known.lock().insert(object, Arc::downgrade(&entry));
+        } else {
+            runtime.unlisted.add(&entry);
+        }
         queue.items.push_back(entry);
         queue.wake(later);
+        true
     }
 
     /// The task is done; a failure is the last item.
@@ -87,6 +104,7 @@ impl StreamState {
                 let mut queue = self.queue.lock();
                 queue.ended = true;
                 queue.wake(later);
+                self.settle_awaited(queue, None, later);
             }
         }
     }
@@ -95,7 +113,7 @@ impl StreamState {
     pub(crate) fn fail(&self, failure: &Arc<Failure>, later: &mut Later) {
         let mut queue = self.queue.lock();
         if queue.ended {
-            return;
+            return self.settle_awaited(queue, Some(failure), later);
         }
         let id = self.task.returns(u32::MAX);
         let entry = Entry::with_outcome(id, self.runtime.clone(), Outcome::Failed(failure.clone()));
@@ -109,11 +127,63 @@ impl StreamState {
             }
         }
         queue.wake(later);
+        self.settle_awaited(queue, Some(failure), later);
+    }
+
+    /// A lost item is awaited from the task, which runs or is about to run again.
+    pub(crate) fn await_again(self: &Arc<Self>, index: u32) {
+        let mut queue = self.queue.lock();
+        let again = Again { awaited: BTreeSet::new(), _stream: self.clone() };
+        queue.again.get_or_insert(again).awaited.insert(index);
+    }
+
+    /// Whether the task runs again and has given all items that were there before.
+    pub(crate) fn has_given_all_again(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.runs_again() && queue.position >= queue.received
+    }
+
+    /// The task has ended: lost items that it has not given again are not made again, or by another run if they were lost
+    /// after it had given them.
+    fn settle_awaited(&self, mut queue: MutexGuard<'_, Queue>, cause: Option<&Failure>, later: &mut Later) {
+        let position = std::mem::take(&mut queue.position);
+        let Some(again) = queue.again.take() else { return };
+        drop(queue);
+        for index in again.awaited {
+            let object = self.task.returns(index);
+            if cause.is_none() && index < position {
+                later.missed.push(object);
+                continue;
+            }
+            let why = match cause {
+                Some(cause) => format!("its generator failed when it ran again: {}", cause.message),
+                None => format!("its generator gave {position} items when it ran again"),
+            };
+            let text = format!(
+                "item {index} was lost with the node that had it, and {why}\n\
+                 hint: a generator must give the same items each time for its items to be reconstructed"
+            );
+            let failure = Failure::new(FailureKind::NotRebuilt(NotRebuilt::Other), text);
+            let listed = self.runtime.known.lock().get(&object).and_then(Weak::upgrade);
+            match listed {
+                Some(entry) => {
+                    entry.resolve(Outcome::Failed(Arc::new(failure)), later);
+                    later.entries.push(entry);
+                }
+                None => {
+                    let value = SharedValue::Failed(failure);
+                    later.messages.push(ToNode::Resolved { object, value });
+                }
+            }
+        }
+        // The last reference to the stream may go: not while its shard is locked.
+        later.streams.push(again._stream);
     }
 
     /// The process that gave the items is dead; another may begin anew.
     pub(crate) fn forget_producer(&self) {
-        self.queue.lock().producer = None;
+        let mut queue = self.queue.lock();
+        (queue.producer, queue.position) = (None, 0);
     }
 
     /// Tells the producer that items which came again need not be waited for. No lock is held.
@@ -226,12 +296,59 @@ impl StreamState {
     }
 }
 
-impl Queue {
-    fn hold(&mut self, index: u32, entry: &Arc<Entry>) {
-        if self.held.len() >= HELD_MAX {
-            self.held.retain(|_, entry| entry.strong_count() > 0);
+/// An item has come again. The node counts this process as a holder once, however often it comes.
+fn replace(runtime: &Arc<Inner>, object: ObjectId, outcome: Outcome, held: bool, later: &mut Later) {
+    let listed = runtime.known.lock().get(&object).and_then(Weak::upgrade);
+    match listed {
+        Some(entry) => {
+            if held {
+                later.entries.extend(entry.take_lender().map(|lender| lender.entry));
+                entry.set_known();
+            }
+            entry.resolve(outcome, later);
+            later.entries.push(entry);
         }
-        self.held.insert(index, Arc::downgrade(entry));
+        None => later.messages.extend(held.then_some(ToNode::Released { object })),
+    }
+}
+
+impl Shell {
+    /// An item of a stream has arrived.
+    pub(crate) fn note_item(&mut self, key: TaskKey, index: u32) {
+        if let Some(payload) = self.machine.payload_mut(key)
+            && let Returns::Stream(_, items) = &mut payload.returns
+        {
+            *items = (*items).max(index + 1);
+        }
+    }
+
+    /// The stream that takes in the items of a task when it runs again; nothing if the task gives none.
+    pub(crate) fn stream_again(&mut self, runtime: &Arc<Inner>, key: TaskKey) -> Option<Arc<StreamState>> {
+        let runs = self.machine.repeat(key) == Repeat::UnderWay;
+        let task = self.machine.record(key)?.task();
+        let Returns::Stream(stream, items) = &mut self.machine.payload_mut(key)?.returns else { return None };
+        if let Some(stream) = stream.upgrade() {
+            return Some(stream);
+        }
+        // Its consumer is gone, and others refer to its items.
+        let queue = Queue {
+            ended: true,
+            received: *items,
+            consumed: *items,
+            position: if runs { *items } else { 0 },
+            ..Queue::default()
+        };
+        let (runtime, key) = (runtime.clone(), OnceLock::from(key));
+        let state = Arc::new(StreamState { task, runtime, key, queue: Mutex::new(queue) });
+        *stream = Arc::downgrade(&state);
+        Some(state)
+    }
+}
+
+impl Queue {
+    /// Whether the current run is one for lost items, after the stream had ended.
+    fn runs_again(&self) -> bool {
+        self.again.is_some() && self.ended
     }
 
     fn wake(&mut self, later: &mut Later) {
@@ -272,7 +389,7 @@ impl Inner {
 
 impl Stream {
     pub(crate) fn returns(&self) -> Returns {
-        Returns::Stream(Arc::downgrade(&self.state))
+        Returns::Stream(Arc::downgrade(&self.state), 0)
     }
 
     pub(crate) fn set_key(&self, key: TaskKey) {

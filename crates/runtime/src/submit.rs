@@ -7,6 +7,7 @@ use crate::codec::Arguments;
 use crate::entry::{Entry, Later, Outcome};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::kept_arguments::KeptArguments;
 use crate::options::{TaskOptions, Tuning};
 use crate::payload::{Payload, Returns, Verb};
 use crate::registry::{Function, FunctionBody};
@@ -77,6 +78,7 @@ pub(crate) struct Shell {
     pub(crate) actors: Vec<ActorSlot>,
     /// The places of actors that others may know too.
     pub(crate) actor_index: IdMap<ActorId, ActorIndex>,
+    kept_arguments: KeptArguments,
     out: Vec<SubmitterEffect<Payload>>,
 }
 
@@ -85,7 +87,12 @@ pub(crate) const DEFAULT_LANE: LaneIndex = LaneIndex(0);
 
 impl Shell {
     /// The shell of one of `shards` machines.
-    pub(crate) fn new(shard: ShardIndex, tuning: &Tuning, shards: usize) -> Self {
+    pub(crate) fn new(
+        shard: ShardIndex,
+        tuning: &Tuning,
+        shards: usize,
+        kept_arguments: KeptArguments,
+    ) -> Self {
         let config = SubmitterConfig {
             lineage: tuning.lineage_bytes_max > 0,
             lineage_bytes_max: tuning.lineage_bytes_max / shards,
@@ -103,6 +110,7 @@ impl Shell {
             homeless: Vec::new(),
             actors: Vec::new(),
             actor_index: IdMap::default(),
+            kept_arguments,
             out: Vec::new(),
         }
     }
@@ -172,12 +180,37 @@ impl Shell {
         self.step(runtime, later, |machine, out| machine.on_returned(key, failed, out));
         let Some(payload) = self.machine.kept_payload_mut(key) else { return };
         let before = payload.arguments.size_bytes();
+        // A node that ends with its driver loses no values before.
+        let own = if runtime.tells_lineage() { payload.arguments.own() } else { Vec::new() };
         let Some(released) = payload.arguments.release() else { return };
         later.released.push(released);
         let grown = payload.arguments.size_bytes().saturating_sub(before) as u32;
+        if !own.is_empty() {
+            self.keep_own_arguments(runtime, key, own, later);
+        }
         if grown > 0 {
             self.step(runtime, later, |machine, out| machine.on_payload_grown(key, grown, out));
         }
+    }
+
+    /// Large arguments that were passed by value stay, so that the finished task can run again, unless they take too much.
+    fn keep_own_arguments(
+        &mut self,
+        runtime: &Arc<Inner>,
+        key: TaskKey,
+        own: Vec<Handle>,
+        later: &mut Later,
+    ) {
+        let bytes = own.iter().filter_map(|handle| runtime.stored_bytes(&handle.entry)).sum();
+        let bytes_max = KeptArguments::bytes_max(runtime.arena.bytes());
+        if bytes > bytes_max {
+            return later.entries.extend(own.into_iter().map(|handle| handle.entry));
+        }
+        let charge = self.kept_arguments.charge(bytes);
+        if let Some(payload) = self.machine.kept_payload_mut(key) {
+            payload.arguments.keep_own(own, charge);
+        }
+        later.released.extend(self.kept_arguments.add(&mut self.machine, key, bytes_max));
     }
 
     /// Sends what can be sent, everywhere.
@@ -489,7 +522,7 @@ impl Inner {
             None => self.lane_of(shard, &self.default_shape)?,
             Some(shape) => self.lane_of(shard, shape)?,
         };
-        let stream = matches!(returns, Returns::Stream(_));
+        let stream = matches!(returns, Returns::Stream(..));
         let ahead = options.stream_ahead.unwrap_or(limits::STREAM_AHEAD_DEFAULT).max(1);
         let payload = Payload {
             function: Some(function),
@@ -597,12 +630,17 @@ impl Inner {
             Some(key) if key.shard() == shard => Some(Input::Task(key)),
             _ => handle.entry.add_machine(shard).then(|| Input::Elsewhere(handle.id())),
         };
-        inputs.iter().filter_map(input).collect()
+        let mut found: Vec<Input> = inputs.iter().filter_map(input).collect();
+        // An item of a stream is not waited for until its task ends.
+        let items = inputs.iter().filter(|handle| handle.entry.key().is_none());
+        let tasks = items.filter_map(|handle| handle.entry.record_key());
+        found.extend(tasks.filter(|key| key.shard() == shard).map(Input::Inside));
+        found
     }
 
     /// The tasks of a shard that make what arguments of a task refer to.
     fn inputs_inside(shard: ShardIndex, inside: &[Handle]) -> Vec<Input> {
-        let keys = inside.iter().filter_map(|handle| handle.entry.key());
+        let keys = inside.iter().filter_map(|handle| handle.entry.record_key());
         keys.filter(|key| key.shard() == shard).map(Input::Inside).collect()
     }
 

@@ -14,6 +14,7 @@ use super::value::Value;
 use crate::entry::Outcome;
 use crate::error::Error;
 use crate::handle::{ActorHandle, Handle};
+use crate::kept_arguments::Charge;
 use crate::runtime::Runtime;
 use aktis_protocol::hot::Stored;
 use aktis_protocol::peer::Inside;
@@ -45,6 +46,8 @@ struct References {
     handles: Vec<Handle>,
     /// Actors' handles inside the values of arguments.
     actors: Vec<ActorHandle>,
+    /// After the call: its arguments that nobody else refers to, and how much they take.
+    own: Option<(Vec<Handle>, Charge)>,
 }
 
 /// What the arguments of a call that is done have referred to.
@@ -103,6 +106,7 @@ impl Arguments {
                 arguments: references.arguments.split_off(arguments),
                 handles: references.handles.split_off(handles),
                 actors: references.actors.split_off(actors),
+                own: None,
             })
         });
         Self { bytes: self.bytes.split_off(extent.bytes), references }
@@ -224,6 +228,31 @@ impl Arguments {
         self.references.is_none() && self.items().any(|item| matches!(item, Item::Own(..)))
     }
 
+    /// Keeps arguments that were passed by value and lie in the store, after [`Self::release`]. `charge` counts their bytes.
+    pub(crate) fn keep_own(&mut self, own: Vec<Handle>, charge: Charge) {
+        self.references = Some(Box::new(References { own: Some((own, charge)), ..References::default() }));
+    }
+
+    /// Gives up what [`Self::keep_own`] has kept: the call cannot be repeated any more.
+    pub(crate) fn release_own(&mut self) -> Option<Released> {
+        let mut references = self.references.take_if(|references| references.own.is_some())?;
+        // The bytes are free for others at once, and the references go when no lock is held.
+        let (own, charge) = references.own.take()?;
+        drop(charge);
+        references.arguments = own;
+        Some(Released { _references: references })
+    }
+
+    /// The arguments that were passed by value and lie in the store, if there are some.
+    pub(crate) fn own(&self) -> Vec<Handle> {
+        let Some(references) = &self.references else { return Vec::new() };
+        let own = self.items().filter_map(|item| match item {
+            Item::Own(position, _) => references.arguments.get(position as usize).cloned(),
+            Item::Value(_) | Item::Stored(_) | Item::Handle(..) => None,
+        });
+        own.collect()
+    }
+
     /// Takes references to [`Self::objects`], in their order, and to what is [inside](Self::inside), after they were
     /// released: the call is repeated.
     pub(crate) fn hold_again(
@@ -233,7 +262,7 @@ impl Arguments {
         actors: Vec<ActorHandle>,
     ) {
         if !(arguments.is_empty() && handles.is_empty() && actors.is_empty()) {
-            self.references = Some(Box::new(References { arguments, handles, actors }));
+            self.references = Some(Box::new(References { arguments, handles, actors, own: None }));
         }
     }
 
