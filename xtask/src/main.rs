@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test | tidy | python | compat | bench`.
+//! The project's own commands: `cargo xtask test | tidy | python | compat | chaos | bench`.
 //!
 //! Exit codes: 0 if all is well, 1 if a check failed, 2 if the command line makes no sense.
 
 mod bench;
+mod chaos;
 mod command;
 mod compat;
 mod python;
@@ -23,6 +24,7 @@ commands:
   tidy     check the rules that the compiler does not know
   python   build and install the Python package for development
   compat   compare programs with Aktis and with Ray
+  chaos    kill and stop processes of a cluster under a workload with known answers
   bench    measure the engine, a cluster, the control store, or the Python package, beside their limits or peers
 
 `cargo xtask COMMAND --help` says more about each.";
@@ -57,13 +59,14 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
         "tidy" => tidy::run(root, rest),
         "python" => python::run(root, rest),
         "compat" => compat::run(root, rest),
+        "chaos" => chaos::run(root, rest),
         "bench" => bench::run(root, rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
         }
         other => Err(Failed::Usage(format!(
-            "unknown command `{other}`\nhint: the commands are test, tidy, python, compat and bench; see `cargo xtask --help`"
+            "unknown command `{other}`\nhint: the commands are test, tidy, python, compat, chaos and bench; see `cargo xtask --help`"
         ))),
     }
 }
@@ -101,7 +104,7 @@ mod tests {
     #[test]
     fn every_command_explains_itself() {
         assert_eq!(dispatch_words(&["--help"]), Ok(()));
-        for command in ["test", "tidy", "python", "compat", "bench"] {
+        for command in ["test", "tidy", "python", "compat", "chaos", "bench"] {
             assert_eq!(dispatch_words(&[command, "--help"]), Ok(()));
         }
     }
