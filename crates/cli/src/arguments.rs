@@ -2,6 +2,7 @@
 
 use crate::failed::Failed;
 use crate::kv::Kv;
+use crate::trust::{Audit, Nodes, Token};
 use crate::values;
 use aktis_protocol::admin::{
     IdPrefix, JobRow, JobState, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace,
@@ -55,15 +56,9 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     /// Print what tasks, actors, daemons and the control process have printed, on all nodes, with times in UTC
     Logs(Logs),
     Kv(Kv),
-    /// Print a new token, with which a machine can join the cluster
-    #[command(after_help = "The token alone goes to the standard output, so that a script can use it.")]
-    Token {
-        /// For how long it is good, such as 30m, 12h or 7d; 365d at most
-        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::lifetime)]
-        lifetime: Duration,
-        #[command(flatten)]
-        form: Form,
-    },
+    Token(Token),
+    Nodes(Nodes),
+    Audit(Audit),
     /// End the node of this machine, with all that runs there, and wait until it is gone
     Stop {
         /// End all other nodes of the cluster as well

@@ -21,6 +21,9 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+/// How long the token is good with which the node of this machine joins. It is not counted: a node whose answer was lost on the
+/// way shows it again.
+const OWN_TOKEN: Duration = Duration::from_secs(600);
 /// How long the token is good that is printed.
 const FIRST_TOKEN: Duration = Duration::from_secs(24 * 3600);
 /// How long a node may take that is there and does not answer: it may have been started a moment ago.
@@ -67,9 +70,10 @@ pub(crate) fn run(
     journal::info(format_args!("it listens on {}, version {}", control.address(), env!("CARGO_PKG_VERSION")));
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
+    let token = control.token(FIRST_TOKEN, None)?.to_string();
     let (words, is_new) = node(config, node_port, &control, given, restart)?;
     let own = Node::find(directory)?.id();
-    if let Err(error) = on_ready(&greeting(&words, &control)) {
+    if let Err(error) = on_ready(&greeting(&words, &control, &token)) {
         // Nobody knows of what was started.
         if is_new {
             stop_node(directory)?;
@@ -105,7 +109,7 @@ fn beside(config: &DaemonConfig, node_port: u16, claimed: DirectoryError) -> Res
     let Ok(mut control) = Client::connect(&control_directory(&config.directory)) else {
         return Err(claimed.into());
     };
-    let JoinToken { token, address, .. } = control.token(FIRST_TOKEN)?;
+    let JoinToken { token, address, .. } = control.token(OWN_TOKEN, None)?;
     let Ok(listens) = address.parse::<SocketAddr>() else { return Err(claimed.into()) };
     Ok(as_member(config, node_port, listens, token))
 }
@@ -187,7 +191,8 @@ fn start_node(
     given: &[OsString],
     restart: &Restart,
 ) -> Result<(String, Child), Failed> {
-    let config = as_member(config, node_port, control.address(), control.token(FIRST_TOKEN).to_string());
+    let token = control.token(OWN_TOKEN, None)?.to_string();
+    let config = as_member(config, node_port, control.address(), token);
     let mut arguments =
         background::without(given, &["--head", "--detach", "--background"], &["--listen", "--node-port"]);
     let address = reached_at(control.address()).to_string();
@@ -220,13 +225,13 @@ fn bury(mut child: Child) -> Result<(), Failed> {
     thread.map(|_| ()).map_err(|source| Failed::System { what: "a thread", source })
 }
 
-fn greeting(words: &str, control: &Control) -> String {
+fn greeting(words: &str, control: &Control, token: &str) -> String {
     let address = control.address();
     let reach = if address.ip().is_loopback() { ", which only this machine can reach" } else { "" };
     format!(
         "{words}the control process listens on {address}{reach}\n\
-         to add a machine, run there:\n  aktis start --address {address} --token {}\n",
-        control.token(FIRST_TOKEN)
+         to add machines within {} hours, run there:\n  aktis start --address {address} --token {token}\n",
+        FIRST_TOKEN.as_secs() / 3600
     )
 }
 

@@ -20,6 +20,7 @@ mod start;
 mod status;
 mod table;
 mod terminal;
+mod trust;
 mod values;
 
 use aktis_cluster::admin::Client;
@@ -78,6 +79,7 @@ pub fn run(arguments: Vec<OsString>, restart: &Restart) -> u8 {
 fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Result<(), Failed> {
     let directory = absolute(arguments.directory.unwrap_or_else(directory::default_directory))?;
     let connect = || Client::connect(&directory);
+    let connect_to_control = || Client::connect_to_control(&directory);
     // Not locked: a daemon in this process may print as well, on other threads.
     let mut output = Screen::new(io::BufWriter::new(io::stdout()));
     match arguments.command {
@@ -102,10 +104,9 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
             show::logs(&mut output, connect()?, arguments.query(), form)?;
         }
         Command::Kv(arguments) => kv::run(&mut output, connect()?, arguments.command)?,
-        Command::Token { lifetime, form } => {
-            let token = Client::connect_to_control(&directory)?.token(lifetime)?;
-            show::token(&mut output, &token, lifetime, form)?;
-        }
+        Command::Token(arguments) => trust::token(&mut output, connect_to_control()?, arguments)?,
+        Command::Nodes(arguments) => trust::nodes(&mut output, connect_to_control()?, arguments.command)?,
+        Command::Audit(arguments) => trust::audit(&mut output, connect_to_control()?, arguments)?,
         Command::Stop { cluster, patience } => show::stop(&mut output, &directory, cluster, patience)?,
         Command::Completions { shell } => {
             // Not to the screen, which has no tabs: nothing in it comes from others.

@@ -8,7 +8,7 @@ use crate::{rows, table};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
-use aktis_protocol::admin::{IdPrefix, JoinToken, Listing, LogLine, LogQuery, StopScope};
+use aktis_protocol::admin::{IdPrefix, Listing, LogLine, LogQuery, StopScope};
 use aktis_protocol::text;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -48,26 +48,6 @@ pub(crate) fn explanation(
         true => json(output, &Record::default().field("id", id.to_string()).field("explanation", text)),
         false => writeln!(output, "{text}").map_err(Failed::Output),
     }
-}
-
-/// A token: alone on the standard output, with its use beside it.
-pub(crate) fn token(
-    output: &mut dyn Write,
-    token: &JoinToken,
-    lifetime: Duration,
-    form: Form,
-) -> Result<(), Failed> {
-    if form.json {
-        let record = Record::default()
-            .field("token", token.token.as_str())
-            .field("address", token.address.as_str())
-            .field("expires_unix_seconds", token.expires_unix_seconds)
-            .field("command", token.command());
-        return json(output, &record);
-    }
-    writeln!(output, "{}", token.token).and_then(|()| output.flush()).map_err(Failed::Output)?;
-    note(&format!("it is good for {}; to join with it:\n  {}", duration_text(lifetime), token.command()));
-    Ok(())
 }
 
 /// Lines that processes have printed, as they come.
@@ -142,17 +122,4 @@ fn terminate(directory: &Path, patience: Duration) -> Result<bool, Failed> {
 pub(crate) fn json(output: &mut dyn Write, record: &Record) -> Result<(), Failed> {
     let document = serde_json::to_string_pretty(record).map_err(|error| Failed::Output(error.into()))?;
     writeln!(output, "{}", text::json(&document)).map_err(Failed::Output)
-}
-
-/// A duration as it is written on the command line.
-fn duration_text(duration: Duration) -> String {
-    let mut seconds = duration.as_secs();
-    let mut text = String::new();
-    for (unit, length) in [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)] {
-        if seconds >= length {
-            text += &format!("{}{unit}", seconds / length);
-            seconds %= length;
-        }
-    }
-    text
 }

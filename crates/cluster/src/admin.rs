@@ -20,9 +20,10 @@ pub use wire::{SOCKET_NAME, WireError, read_message, write_message};
 use aktis_daemon::admin_wire as wire;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    AdminReply, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListQuery, Listing, LogLine,
-    LogQuery, StopScope,
+    AdminReply, ClusterStatus, IdPrefix, KeyReply, KeyRequest, ListQuery, Listing, LogLine, LogQuery,
+    StopScope,
 };
+use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ pub trait Admin: Send + Sync {
         patience: Duration,
     ) -> Result<LogPage, Refusal>;
 
-    /// A new token with which a machine may join.
-    fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal>;
+    /// Something about who is let in.
+    fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal>;
 
     /// Something about keys.
     fn keys(&self, request: KeyRequest) -> Result<KeyReply, Refusal>;

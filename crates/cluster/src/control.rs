@@ -28,6 +28,7 @@ mod files;
 mod renewal;
 mod shell;
 mod tables;
+mod trust;
 
 use crate::admin::{AdminServer, SOCKET_NAME};
 use crate::directory::{Directory, DirectoryError};
@@ -35,11 +36,11 @@ use crate::log::Log;
 use aktis_daemon::journal;
 use aktis_io::durable::DurableError;
 use aktis_io::{
-    AdmitAll, Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames,
-    IdentityError, Link, LinkEnd, LinkEvents, Peer, Role, SendError, Token,
+    Authority, Door, Endpoint, EndpointError, EndpointEvents, EndpointOptions, Frames, IdentityError, Link,
+    LinkEnd, LinkEvents, Peer, Role, SendError, Token, random_node_id,
 };
-use aktis_logic::LinkId;
-use aktis_logic::machine::head::HeadInput;
+use aktis_logic::machine::head::{Head, HeadEffect, HeadInput, Returning};
+use aktis_logic::{LinkId, Time};
 use aktis_protocol::NodeId;
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::member::{FromControl, PublicKey, ToControl};
@@ -52,9 +53,11 @@ use shell::HeadShell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
+use trust::Doorkeeper;
 
 pub use files::control_directory;
 pub(crate) use renewal::renewed_after;
@@ -128,6 +131,9 @@ pub enum ControlError {
         "the control process cannot go on: {0}\nhint: start it again in the same directory; nodes go on meanwhile"
     )]
     Halted(String),
+    /// A join token could not be made.
+    #[error("no token was made: {0}")]
+    Token(String),
     /// Too few files may be open.
     #[error(
         "this process may have {limit} files open, and a control process takes about {wanted}\n\
@@ -185,12 +191,19 @@ impl Control {
         let shared = Arc::new(Shared { shell: Mutex::new(shell), clock });
         let events = Arc::new(Events(Arc::downgrade(&shared)));
         let log = Arc::new(Log::new(identity.node(), "control"));
+        let doorkeeper = Arc::<Doorkeeper>::default();
+        doorkeeper.set(&shared);
         let bind = |listen| {
             let warn = {
-                let log = log.clone();
-                Arc::new(move |line: &str| log.warn(line))
+                let (log, shared, own) = (log.clone(), Arc::downgrade(&shared), identity.node());
+                Arc::new(move |line: &str| {
+                    log.warn(line);
+                    if let Some(shared) = shared.upgrade() {
+                        shared.shell.lock().note_refusal(own, line.to_owned());
+                    }
+                })
             };
-            let door = Door { authority: authority.clone(), admission: Arc::new(AdmitAll) };
+            let door = Door { authority: authority.clone(), admission: doorkeeper.clone() };
             let options = EndpointOptions { door: Some(door), log: Some(warn), ..EndpointOptions::default() };
             Ok(Endpoint::bind(listen, identity.clone(), events.clone(), options)?)
         };
@@ -203,13 +216,16 @@ impl Control {
         };
         let clock = Some(thread.map_err(system("a thread"))?);
         let address = endpoint.address();
+        let authority_directory = files.authority_directory();
         let directory = files.into_directory();
         let listener = directory.listen(SOCKET_NAME)?;
         let mut control =
             Self { shared, endpoint: Some(endpoint), clock, authority, log, server: None, directory };
         let answers = Answers {
             clock: control.shared.clock.clone(),
+            shared: Arc::downgrade(&control.shared),
             authority: control.authority.clone(),
+            authority_directory,
             address,
             log: control.log.clone(),
         };
@@ -232,9 +248,10 @@ impl Control {
         self.directory.path()
     }
 
-    /// A token with which machines can join for a while.
-    pub fn token(&self, lifetime: Duration) -> Token {
-        self.authority.token(lifetime)
+    /// A token with which so many machines can join for a while; any number if nothing is said.
+    pub fn token(&self, lifetime: Duration, uses_max: Option<u32>) -> Result<Token, ControlError> {
+        let made = trust::make_token(&self.shared, &self.authority, lifetime, uses_max);
+        made.map_err(|failure| ControlError::Token(failure.to_string()))
     }
 
     /// Waits until somebody has it stopped ([`Self::stopper`], or a command), or it cannot go on.
@@ -303,7 +320,7 @@ impl EndpointEvents for Events {
         let key = peer.public_key.ok_or("its certificate is not for an Ed25519 key")?;
         if let Some(wanted) = greeting.strip_prefix(RETURN_GREETING) {
             let wanted = wanted.try_into().map_err(|_| "this is no public key")?;
-            shared.shell.lock().let_return(link, key, wanted)?;
+            shared.let_return(link, (peer, key), wanted)?;
             return Ok(Box::new(Answered));
         }
         let id = shared.shell.lock().open_link(link);
@@ -359,6 +376,30 @@ impl LinkEvents for FromNodes {
 }
 
 impl Shared {
+    /// Has the head decide something. What follows from that is on disk when the receiver is told.
+    fn decide<Outcome>(
+        &self,
+        decide: impl FnOnce(&mut Head, Time, &mut Vec<HeadEffect>) -> Outcome,
+    ) -> (Outcome, Receiver<()>) {
+        let decided = self.shell.lock().decide(self.clock.now(), decide);
+        self.clock.ring();
+        decided
+    }
+
+    /// A machine that was a node before shows a certificate, and gets one for another id if it wants that for the same key.
+    fn let_return(
+        &self,
+        link: &Link,
+        (peer, shown): (&Peer, PublicKey),
+        wanted: PublicKey,
+    ) -> Result<(), String> {
+        let (before, node) = (peer.node, random_node_id());
+        let returning = Returning { before, shown, wanted, node, address: peer.address.to_string() };
+        self.decide(|head, _, out| head.on_returned(returning, out)).0?;
+        self.shell.lock().certify(link, node, wanted);
+        Ok(())
+    }
+
     fn run(&self, mut renewal: Renewal) {
         let mut due = None;
         while let Some(said) = self.clock.wait(due) {

@@ -185,6 +185,7 @@ impl ControlClient {
             Effect::ReachActor { search, node, to, request, found } => {
                 self.reach_actor(search, node, (to, request), found);
             }
+            Effect::End { why } => self.with_member(|member| member.dismiss(&why)),
             Effect::ResetNeighbours => self.neighbours.reset(),
             Effect::SetMembers { epoch, nodes } => {
                 self.neighbours.set_epoch(epoch);

@@ -38,7 +38,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long a node may take to join.
@@ -268,11 +268,17 @@ impl Daemon {
         let asides = Asides { inquiries: inquiries.clone(), printing: printing.clone() };
         let neighbours = Neighbours::new(host.clone(), node, asides);
         printing.set_neighbours(&neighbours);
+        // Known when the node has an address, and with it this endpoint.
+        let noting = Arc::new(OnceLock::<Weak<ControlClient>>::new());
         let options = EndpointOptions {
             objects: Some(Arc::new(Serving(neighbours.clone()))),
             log: Some({
-                let log = log.clone();
-                Arc::new(move |line: &str| log.warn(line))
+                let (log, noting) = (log.clone(), noting.clone());
+                Arc::new(move |line: &str| {
+                    log.warn(line);
+                    let client = noting.get().and_then(Weak::upgrade);
+                    client.iter().for_each(|client| client.note_refusal(line));
+                })
             }),
             ..EndpointOptions::default()
         };
@@ -286,6 +292,7 @@ impl Daemon {
         let resources = offered(&config);
         let about = NodeInfo { node, epoch: Epoch::default(), address, labels, resources };
         let client = ControlClient::start(host.clone(), about.clone(), neighbours.clone(), &endpoint);
+        let _ = noting.set(Arc::downgrade(&client));
         let member = Member::join(head, &endpoint, client.clone(), renewal);
         let parts = Arc::new(Parts {
             node,
@@ -303,6 +310,8 @@ impl Daemon {
             stopped: Mutex::default(),
             changed: Condvar::new(),
         });
+        let stopper = Stopper(Arc::downgrade(&parts));
+        parts.member.set_end(move || stopper.stop());
         parts.serve_others().map_err(system("a thread"))?;
         let (server, endpoint, control) = (Mutex::default(), Mutex::new(Some(endpoint)), Mutex::new(control));
         let daemon = Self { parts, server, endpoint, control, directory };
@@ -338,7 +347,8 @@ impl Daemon {
 
     /// A token with which other machines join, if the control process is in this process.
     pub fn token(&self, lifetime: Duration) -> Option<String> {
-        self.control.lock().as_ref().map(|control| control.token(lifetime).to_string())
+        let control = self.control.lock();
+        control.as_ref()?.token(lifetime, None).ok().map(|token| token.to_string())
     }
 
     /// Keeps what this process says about itself for `aktis logs`: for a process that has this daemon alone.
@@ -459,7 +469,7 @@ fn belong(config: &DaemonConfig, directory: &Path, notice: impl Fn(&str)) -> Res
                 node_timeout: None,
             };
             let control = Control::start(&config)?;
-            (control.address(), control.token(OWN_TOKEN), Some(control))
+            (control.address(), control.token(OWN_TOKEN, None)?, Some(control))
         }
         Role::Returning { address } => return come_back(resolve(address)?, directory, notice),
         Role::Member { address, token } => {

@@ -39,6 +39,8 @@ struct State {
     /// Why the last attempt to reach it has failed, or the last link has ended.
     problem: Option<String>,
     is_closing: bool,
+    is_dismissed: bool,
+    end: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Member {
@@ -71,7 +73,8 @@ impl Member {
         let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();
         while !self.client.is_member() {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
+            let is_over = state.is_dismissed || self.changed.wait_until(&mut state, deadline).timed_out();
+            if is_over {
                 return Err(state.problem.take().unwrap_or_else(|| "it is silent".to_owned()));
             }
         }
@@ -109,6 +112,25 @@ impl Member {
         self.renewal.on_certified(certificate, Duration::from_millis(lifetime_milliseconds));
     }
 
+    /// What ends this node when it is put out of its cluster.
+    pub(crate) fn set_end(&self, end: impl Fn() + Send + 'static) {
+        self.state.lock().end = Some(Box::new(end));
+    }
+
+    /// The control process has put this node out of the cluster.
+    pub(crate) fn dismiss(&self, why: &str) {
+        journal::error(format_args!(
+            "{why}\nhint: its machine can join again with a token, unless its key was revoked"
+        ));
+        let mut state = self.state.lock();
+        state.problem = Some(why.to_owned());
+        state.is_dismissed = true;
+        let end = state.end.take();
+        drop(state);
+        self.changed.notify_all();
+        end.into_iter().for_each(|end| end());
+    }
+
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
@@ -127,7 +149,7 @@ impl Member {
             if !state.is_closing && !state.is_dial_ordered {
                 self.changed.wait_until(&mut state, due.min(Instant::now() + SLEEP_MAX));
             }
-            if state.is_closing {
+            if state.is_closing || state.is_dismissed {
                 return;
             }
             let is_dial_ordered = std::mem::take(&mut state.is_dial_ordered);

@@ -168,7 +168,7 @@ impl Cluster {
 
     /// Adds a node, and says which it is. Others learn of it soon: see [`Self::wait_for_nodes`].
     pub fn add_node(&mut self, options: NodeOptions) -> Result<NodeId, ClusterError> {
-        let token = Client::connect_to_control(self.head().directory())?.token(TOKEN)?;
+        let token = Client::connect_to_control(self.head().directory())?.token(TOKEN, None)?;
         self.start_node(options, Some((token.address, token.token)))
     }
 

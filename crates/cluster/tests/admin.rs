@@ -8,6 +8,7 @@ use aktis_protocol::admin::{
     ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListKind, ListQuery, Listing,
     LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
 };
+use aktis_protocol::trust::{TokenId, TrustReply, TrustRequest};
 use aktis_protocol::{Amount, NodeId, limits};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -79,9 +80,12 @@ impl Admin for Fixed {
         Err(Refusal::new("no keys"))
     }
 
-    fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {
-        let expires_unix_seconds = lifetime.as_secs();
-        Ok(JoinToken { token: "t".into(), address: "a:1".into(), expires_unix_seconds })
+    fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {
+        let TrustRequest::MakeToken { lifetime_seconds: expires_unix_seconds, uses_max } = request else {
+            return Err(Refusal::new("only tokens"));
+        };
+        let (token, address, id) = ("t".into(), "a:1".into(), TokenId(1));
+        Ok(TrustReply::Token(JoinToken { token, address, expires_unix_seconds, id, uses_max }))
     }
 }
 
@@ -140,7 +144,7 @@ fn a_client_asks_several_things() {
     assert_eq!(client.status().expect("status").drivers, 7);
     assert_eq!(client.list(nodes(10)).expect("rows").left_out, 990);
     assert_eq!(client.explain("abcd".parse().expect("digits")).expect("words"), "abcd waits");
-    assert_eq!(client.token(Duration::from_secs(60)).expect("token").expires_unix_seconds, 60);
+    assert_eq!(client.token(Duration::from_secs(60), None).expect("token").expires_unix_seconds, 60);
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Head {
 
     fn member(&self) -> Role {
         let mut client = Client::connect(&control_directory(&self.directory)).expect("it answers");
-        let token = client.token(Duration::from_secs(600)).expect("a token");
+        let token = client.token(Duration::from_secs(600), None).expect("a token");
         Role::Member { address: token.address, token: token.token }
     }
 }

@@ -18,7 +18,8 @@ fn doubled(bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn start(directory: &Path, control: &Control, cpus: u64) -> Daemon {
-    let (address, token) = (control.address().to_string(), control.token(PATIENCE).to_string());
+    let (address, token) =
+        (control.address().to_string(), control.token(PATIENCE, None).expect("a token").to_string());
     try_start(directory, Role::Member { address, token }, cpus).expect("a daemon")
 }
 

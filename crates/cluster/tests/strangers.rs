@@ -1,8 +1,10 @@
 //! Bearers of certificates who are no members, against real daemons.
 
 use aktis::prelude::*;
+use aktis_cluster::admin::Client;
 use aktis_cluster::{Daemon, DaemonConfig, Role};
 use aktis_io::{Endpoint, EndpointEvents, EndpointOptions, Frames, Joined, Link, LinkEnd, LinkEvents, Peer};
+use aktis_protocol::tables::EventKind;
 use aktis_protocol::{Amount, NodeId};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,6 +93,21 @@ fn a_certificate_alone_gives_neither_links_nor_objects() {
     assert!(is_refusal(&why, node), "{why}");
     assert!(room.iter().all(|byte| *byte == 0), "no byte of the object has come");
     assert!(where_it_runs::remote().get_timeout(PATIENCE).is_ok(), "service goes on");
+
+    let mut client = Client::connect_to_control(&directory.path().join("head")).expect("connected");
+    let deadline = Instant::now() + PATIENCE;
+    let refused = loop {
+        let events = client.audit(None, 100).expect("the audit log");
+        let refused = events.into_iter().filter(|event| event.kind == EventKind::Refused);
+        let refused: Vec<String> = refused.map(|event| event.text).collect();
+        if !refused.is_empty() {
+            break refused;
+        }
+        assert!(Instant::now() < deadline, "nobody has told the head");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(refused.len(), 1, "once for the address and the kind: {refused:?}");
+    assert!(is_refusal(&refused[0], node), "{refused:?}");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //!
 //! Invariants:
 //! 1. Its keys lie in files that only the user can read, in a directory that only the user can enter.
-//! 2. There is no table of tokens: whether one is ours and still good is computed from it and a key.
+//! 2. There is no table of tokens here: whether one is ours and has not expired is computed from it and a key.
 
 use crate::files;
 use crate::identity::{Fingerprint, Identity, IdentityError, Name, Role, random_bytes};
 use crate::token::{Secret, Token, TokenRefused};
 use aktis_protocol::{ClusterId, NodeId};
+use parking_lot::RwLock;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
@@ -42,7 +43,7 @@ pub(crate) const DOOR_NAME: &str = "join.aktis";
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
-    token_key: hmac::Key,
+    token_key: RwLock<hmac::Key>,
     /// How long the certificates are good that it signs.
     lifetime: Duration,
 }
@@ -94,7 +95,7 @@ impl Authority {
         Self {
             issuer: Issuer::new(authority_parameters(), key),
             certificate,
-            token_key: hmac::Key::new(hmac::HMAC_SHA256, token_key),
+            token_key: RwLock::new(token_key_of(token_key)),
             lifetime: CERTIFICATE_LIFETIME,
         }
     }
@@ -171,17 +172,26 @@ impl Authority {
     pub fn token(&self, lifetime: Duration) -> Token {
         Token {
             fingerprint: self.fingerprint(),
-            secret: Secret::new(&self.token_key, SystemTime::now() + lifetime),
+            secret: Secret::new(&self.token_key.read(), SystemTime::now() + lifetime),
         }
     }
 
     /// Whether a token is of this authority, and still good.
     pub fn check(&self, token: &Token) -> Result<(), TokenRefused> {
-        token.secret.check(&self.token_key, SystemTime::now())
+        self.check_secret(&token.secret)
     }
 
     pub(crate) fn check_secret(&self, secret: &Secret) -> Result<(), TokenRefused> {
-        secret.check(&self.token_key, SystemTime::now())
+        secret.check(&self.token_key.read(), SystemTime::now())
+    }
+
+    /// Makes another key for tokens, in the authority's `directory`. No token that was made before is good from then on.
+    pub fn rotate_token_key(&self, directory: &Path) -> Result<(), IdentityError> {
+        let bytes: [u8; TOKEN_KEY_BYTES] = random_bytes();
+        let mut key = self.token_key.write();
+        files::write_private(&directory.join(TOKEN_KEY_FILE), &bytes)?;
+        *key = token_key_of(&bytes);
+        Ok(())
     }
 }
 
@@ -189,6 +199,10 @@ impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Authority({})", self.cluster())
     }
+}
+
+fn token_key_of(bytes: &[u8]) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, bytes)
 }
 
 /// The public half of a key that another machine has.

@@ -166,6 +166,9 @@ impl Refusal {
             Self::Token(TokenRefused::Expired) => (3, ""),
             Self::Token(TokenRefused::Wrong) => (4, ""),
             Self::Busy(reason) => (5, reason.as_str()),
+            Self::Token(TokenRefused::UsedUp) => (6, ""),
+            Self::Token(TokenRefused::Revoked) => (7, ""),
+            Self::Token(TokenRefused::Forgotten) => (8, ""),
         };
         let mut bytes = vec![code];
         bytes.extend_from_slice(&reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
@@ -181,6 +184,9 @@ impl Refusal {
             3 => Self::Token(TokenRefused::Expired),
             4 => Self::Token(TokenRefused::Wrong),
             5 => Self::Busy(printable(reason)),
+            6 => Self::Token(TokenRefused::UsedUp),
+            7 => Self::Token(TokenRefused::Revoked),
+            8 => Self::Token(TokenRefused::Forgotten),
             _ => Self::Other(printable(reason)),
         }
     }

@@ -12,6 +12,8 @@ use crate::identity::{Identity, IdentityError, Role, random_node_id};
 use crate::tls;
 use crate::token::Token;
 use crate::wire::{Wire, WireError};
+use aktis_protocol::member::PublicKey;
+use aktis_protocol::trust::TokenId;
 use aktis_protocol::{NodeId, limits};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -59,10 +61,25 @@ pub struct Joined {
     pub from: IpAddr,
 }
 
-/// Has a say in who joins, after the token was found good.
+/// Somebody who wants to join, and has a token of this cluster that has not expired.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer {
+    /// The token.
+    pub token: TokenId,
+    /// Who it is to be: an id that the head has just made.
+    pub node: NodeId,
+    /// What it is to be.
+    pub role: Role,
+    /// The key that its certificate will be for.
+    pub public_key: PublicKey,
+    /// Where it comes from.
+    pub address: SocketAddr,
+}
+
+/// Has a say in who joins.
 pub trait Admission: Send + Sync {
-    /// Somebody at `address` is to be `node`, an id that the head has just made. Gives why not, if not.
-    fn admit(&self, node: NodeId, role: Role, address: SocketAddr) -> Result<(), String>;
+    /// Lets somebody in, or says why not.
+    fn admit(&self, newcomer: &Newcomer) -> Result<(), Refusal>;
 }
 
 /// Lets in whoever has a good token.
@@ -70,7 +87,7 @@ pub trait Admission: Send + Sync {
 pub struct AdmitAll;
 
 impl Admission for AdmitAll {
-    fn admit(&self, _node: NodeId, _role: Role, _address: SocketAddr) -> Result<(), String> {
+    fn admit(&self, _newcomer: &Newcomer) -> Result<(), Refusal> {
         Ok(())
     }
 }
@@ -93,9 +110,11 @@ impl Door {
         head: NodeId,
     ) -> Result<Vec<u8>, Refusal> {
         self.authority.check_secret(&request.secret).map_err(Refusal::Token)?;
-        let node = random_node_id();
-        self.admission.admit(node, request.role, from).map_err(Refusal::Other)?;
-        let certificate = self.authority.certify(node, request.role, request.public_key);
+        let JoinRequest { secret, role, public_key } = *request;
+        let newcomer =
+            Newcomer { token: secret.id(), node: random_node_id(), role, public_key, address: from };
+        self.admission.admit(&newcomer)?;
+        let certificate = self.authority.certify(newcomer.node, role, public_key);
         let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?;
         let answer = JoinAnswer { certificate, authority: self.authority.certificate().to_vec(), head };
         Ok(postcard::to_stdvec(&answer).expect("an answer can be encoded"))

@@ -29,7 +29,7 @@ pub use endpoint::{Endpoint, EndpointError, EndpointEvents, EndpointOptions, Log
 pub use frame::FrameError;
 pub use hello::Refusal;
 pub use identity::{Fingerprint, Identity, IdentityError, Role, random_node_id};
-pub use join::{Admission, AdmitAll, Door, JoinError, Joined, join};
+pub use join::{Admission, AdmitAll, Door, JoinError, Joined, Newcomer, join};
 pub use link::{DialError, Frames, Link, LinkEnd, LinkEvents, Peer, SendError};
 pub use pinned::{PinnedIdentity, PinnedStream};
 pub use timing::Timing;

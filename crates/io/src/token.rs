@@ -2,9 +2,10 @@
 //!
 //! A token is `aktis1.` and 80 bytes in URL-safe base 64: the fingerprint of the authority's certificate, by which
 //! the joining machine knows the head; and the secret, by which the head knows that the machine may join: when it
-//! expires, a nonce, and an HMAC of both with a key that only the head has.
+//! expires, a nonce, which is its id, and an HMAC of both with a key that only the head has.
 
 use crate::identity::{Fingerprint, random_word};
+use aktis_protocol::trust::TokenId;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,6 +26,15 @@ pub enum TokenRefused {
     /// It is not a token of this cluster.
     #[error("wrong token")]
     Wrong,
+    /// As many machines have joined with it as may.
+    #[error("used up")]
+    UsedUp,
+    /// Somebody in charge has revoked it.
+    #[error("revoked")]
+    Revoked,
+    /// The head has made it, and knows nothing of it any more.
+    #[error("revoked or used up some time ago")]
+    Forgotten,
 }
 
 /// The text is not a join token.
@@ -42,6 +52,11 @@ pub struct Token {
 }
 
 impl Token {
+    /// What it is called when it is spoken of. That is no secret.
+    pub fn id(&self) -> TokenId {
+        self.secret.id()
+    }
+
     /// When it expires.
     pub fn expires(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.secret.expires_seconds)
@@ -95,6 +110,10 @@ impl Secret {
         let code = hmac::sign(key, &secret.signed_bytes());
         secret.code.copy_from_slice(code.as_ref());
         secret
+    }
+
+    pub(crate) fn id(&self) -> TokenId {
+        TokenId(self.nonce)
     }
 
     /// Compares in constant time. Whether a token has expired is said only of those that were good.

@@ -3,11 +3,10 @@
 mod support;
 
 use aktis_io::{
-    Admission, AdmitAll, Authority, Identity, IdentityError, JoinError, Refusal, Role, Timing, Token,
-    TokenRefused, join, random_node_id,
+    Admission, AdmitAll, Authority, Identity, IdentityError, JoinError, Newcomer, Refusal, Role, Timing,
+    Token, TokenRefused, join, random_node_id,
 };
 use aktis_protocol::NodeId;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -116,6 +115,20 @@ fn expired_and_wrong_tokens_are_told_apart_and_say_no_more() {
 }
 
 #[test]
+fn no_token_of_an_earlier_key_is_good_not_even_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("cluster");
+    let authority = Authority::create(&place).expect("an authority");
+    let before = authority.token(HOUR);
+    authority.rotate_token_key(&place).expect("another key");
+    let after = authority.token(HOUR);
+    for authority in [authority, Authority::open(&place).expect("the same")] {
+        assert_eq!(authority.check(&before), Err(TokenRefused::Wrong));
+        assert_eq!(authority.check(&after), Ok(()));
+    }
+}
+
+#[test]
 fn a_machine_notices_that_it_talks_to_the_head_of_another_cluster() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let head = other.head(Timing::default(), Arc::new(AdmitAll));
@@ -137,10 +150,10 @@ fn a_token_gives_no_certificate_for_an_id_that_is_taken() {
     #[derive(Default)]
     struct Three(Mutex<Vec<NodeId>>);
     impl Admission for Three {
-        fn admit(&self, node: NodeId, _role: Role, _address: SocketAddr) -> Result<(), String> {
+        fn admit(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
             let mut nodes = self.0.lock().expect("no panic");
-            nodes.push(node);
-            if nodes.len() > 3 { Err("three are enough".to_owned()) } else { Ok(()) }
+            nodes.push(newcomer.node);
+            if nodes.len() > 3 { Err(Refusal::Other("three are enough".to_owned())) } else { Ok(()) }
         }
     }
     let (cluster, admission) = (Cluster::new(), Arc::new(Three::default()));

@@ -7,8 +7,8 @@ use aktis_logic::{Machine, Time};
 use aktis_protocol::records::Piece;
 use aktis_protocol::slots::SlotIndex;
 use aktis_protocol::tables::{
-    Answer, Batch, Change, Event, Filter, Notice, ObjectRow, Query, Refusal, RefusalKind, Rejection, Sender,
-    Table,
+    Answer, Batch, Change, Event, EventKind, Filter, Notice, ObjectRow, Query, Refusal, RefusalKind,
+    Rejection, Sender, Table,
 };
 use aktis_protocol::{NodeId, ObjectId, SessionId, TaskId, limits};
 
@@ -355,7 +355,12 @@ fn changes_that_pass_a_limit_are_refused_alone() {
     let mut story = Story::new();
     let long_key = "k".repeat(limits::KEY_BYTES_MAX + 1);
     let event = |text: usize| {
-        Change::EventNoted(Event { at_microseconds: 1, subject: "a".into(), text: "e".repeat(text) })
+        Change::EventNoted(Event {
+            at_microseconds: 1,
+            subject: "a".into(),
+            kind: EventKind::Joined,
+            text: "e".repeat(text),
+        })
     };
     let changes = vec![
         put(&long_key, "1"),
@@ -476,7 +481,8 @@ fn subscribers_learn_how_things_are_and_how_they_change() {
 
     assert_eq!(story.send(A, 100, vec![put("a/2", "new"), put("b", "other")]), [], "not on disk yet");
     assert_eq!(story.persist(), [publish(&[2, 1], row("a/2", Some("new"))), applied()]);
-    let event = Event { at_microseconds: 7, subject: "a".into(), text: "it happened".to_owned() };
+    let (subject, kind) = ("a".into(), EventKind::Joined);
+    let event = Event { at_microseconds: 7, subject, kind, text: "it happened".to_owned() };
     let deleted = Change::RowDeleted { table: Table::Keys, key: "a/1".into() };
     story.next = 200;
     assert_eq!(
@@ -494,6 +500,7 @@ fn events_are_kept_in_a_ring() {
     let event = |number: usize| Event {
         at_microseconds: number as u64,
         subject: "a".into(),
+        kind: EventKind::Joined,
         text: format!("event {number}"),
     };
     let changes: Vec<Change> =

@@ -25,11 +25,12 @@ pub use rows::{
 
 use crate::ids::NodeId;
 use crate::limits;
+use crate::trust::{TokenId, TrustReply, TrustRequest};
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
 /// be of different builds.
-pub const ADMIN_VERSION: u8 = 4;
+pub const ADMIN_VERSION: u8 = 5;
 
 /// What the command line asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,11 +45,8 @@ pub enum AdminRequest {
     Explain(IdPrefix),
     /// What processes have printed. Answer: [`AdminReply::LogLines`], several times.
     Logs(LogQuery),
-    /// A new token with which a machine may join. Answer: [`AdminReply::Token`].
-    Token {
-        /// For how long it is to be good.
-        lifetime_seconds: u64,
-    },
+    /// Something about who is let in. Answer: [`AdminReply::Trust`].
+    Trust(TrustRequest),
     /// Something about keys. Answer: [`AdminReply::Keys`].
     Keys(KeyRequest),
 }
@@ -73,8 +71,8 @@ pub enum AdminReply {
         /// Whether more such answers come.
         more: bool,
     },
-    /// A new join token.
-    Token(JoinToken),
+    /// About who is let in.
+    Trust(TrustReply),
     /// About keys.
     Keys(KeyReply),
     /// It was not done.
@@ -226,6 +224,10 @@ pub struct JoinToken {
     pub address: String,
     /// When it ends to be good, in seconds since 1970.
     pub expires_unix_seconds: u64,
+    /// What it is called when it is spoken of.
+    pub id: TokenId,
+    /// How many machines can join with it; any number if nothing is said.
+    pub uses_max: Option<u32>,
 }
 
 impl JoinToken {
@@ -289,7 +291,13 @@ mod tests {
 
     #[test]
     fn a_token_is_not_printed_for_debugging() {
-        let token = JoinToken { token: "secret".into(), address: "head:1".into(), expires_unix_seconds: 7 };
+        let token = JoinToken {
+            token: "secret".into(),
+            address: "head:1".into(),
+            expires_unix_seconds: 7,
+            id: TokenId(1),
+            uses_max: None,
+        };
         assert!(!format!("{token:?}").contains("secret"));
         assert_eq!(token.command(), "aktis start --address head:1 --token secret");
     }

@@ -28,6 +28,7 @@ pub mod state;
 pub mod tables;
 pub mod template;
 pub mod text;
+pub mod trust;
 
 pub use extent::ExtentPlace;
 pub use failure::{DeathCause, Failure, FailureKind, NotRebuilt};

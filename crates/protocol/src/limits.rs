@@ -93,6 +93,12 @@ pub const LOG_LINE_BYTES_MAX: usize = 16 * 1024;
 pub const NODE_ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Nodes that one cluster may have at the same time.
 pub const NODES_MAX: usize = 4096;
+/// Join tokens that the control process knows at the same time.
+pub const TOKENS_MAX: usize = 1024;
+/// Nodes that are put out of a cluster at the same time.
+pub const PUT_OUT_MAX: usize = 4096;
+/// Nodes whose keys the control process knows: members, and those that have joined last.
+pub const NODE_KEYS_MAX: usize = 2 * NODES_MAX;
 /// Nodes that have left a cluster and are still told of, the last ones.
 pub const DEAD_NODES_KEPT: usize = 100;
 /// Seconds for which a token may be good: whoever finds it later must not be able to join.
@@ -126,7 +132,7 @@ pub const NEAR_HERE_BYTES_MIN: u64 = 1 << 20;
 /// Bundles of one placement group.
 pub const BUNDLES_MAX: usize = 4096;
 /// The version of all that nodes say to each other. Both ends of a connection have the same one.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// Bytes of one frame between two nodes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a frame from somebody who has not shown a certificate.

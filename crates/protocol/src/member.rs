@@ -7,6 +7,7 @@ use crate::keys::{KeyAnswer, KeyQuestion};
 use crate::placement::{FromPlacer, Labels, NodeInfo, ToPlacer};
 use crate::resources::Resources;
 use crate::tables::{Answer, Change, Query};
+use crate::trust::PutOutKind;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -28,6 +29,8 @@ pub enum Departure {
     Left,
     /// It has not been heard of for too long.
     Lapsed,
+    /// It was put out by a command.
+    PutOut(PutOutKind),
 }
 
 impl std::fmt::Display for Departure {
@@ -35,6 +38,8 @@ impl std::fmt::Display for Departure {
         f.write_str(match self {
             Self::Left => "it was stopped",
             Self::Lapsed => "its lease has lapsed: it was killed, or could not be reached",
+            Self::PutOut(PutOutKind::Expelled) => "it was expelled",
+            Self::PutOut(PutOutKind::Revoked) => "it was revoked",
         })
     }
 }
@@ -150,6 +155,11 @@ pub enum FromControl {
     Expelled {
         /// Which membership of it is over.
         epoch: Epoch,
+    },
+    /// The receiver was put out of the cluster: it ends.
+    Dismissed {
+        /// Why.
+        why: String,
     },
     /// Another node has joined.
     NodeJoined {

@@ -150,6 +150,63 @@ pub enum Change {
     EventNoted(Event),
 }
 
+/// A kind of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EventKind {
+    /// A control process has started.
+    Started,
+    /// A node has become a member.
+    Joined,
+    /// A membership is over.
+    Left,
+    /// A machine has got an id by the certificate that it had.
+    Returned,
+    /// Somebody was not let in.
+    Refused,
+    /// A driver has attached to a node.
+    Attached,
+    /// A driver has left its node.
+    Detached,
+    /// A join token was made.
+    TokenMade,
+    /// A machine has got a certificate for a join token.
+    TokenUsed,
+    /// A join token was revoked.
+    TokenRevoked,
+    /// A node was put out, and may join again with a token.
+    Expelled,
+    /// A node was put out for good.
+    Revoked,
+    /// The cluster has other keys.
+    Rotated,
+}
+
+impl EventKind {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Joined => "joined",
+            Self::Left => "left",
+            Self::Returned => "returned",
+            Self::Refused => "refused",
+            Self::Attached => "attached",
+            Self::Detached => "detached",
+            Self::TokenMade => "token made",
+            Self::TokenUsed => "token used",
+            Self::TokenRevoked => "token revoked",
+            Self::Expelled => "expelled",
+            Self::Revoked => "revoked",
+            Self::Rotated => "rotated",
+        }
+    }
+
+    /// Whether a node may tell of it: it is about what happens at that node.
+    pub const fn is_of_nodes(self) -> bool {
+        matches!(self, Self::Attached | Self::Detached | Self::Refused)
+    }
+}
+
 /// Something worth telling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -157,6 +214,8 @@ pub struct Event {
     pub at_microseconds: u64,
     /// What it is about: an id, or a name.
     pub subject: Key,
+    /// What kind of thing has happened.
+    pub kind: EventKind,
     /// What happened.
     pub text: String,
 }

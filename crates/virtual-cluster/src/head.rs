@@ -358,6 +358,7 @@ impl Cluster {
             | ControlClientEffect::AddMember { .. }
             | ControlClientEffect::RemoveMember { .. }
             | ControlClientEffect::Renew { .. }
+            | ControlClientEffect::End { .. }
             | ControlClientEffect::Log { .. } => {}
         }
         Vec::new()

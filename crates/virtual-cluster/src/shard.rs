@@ -11,7 +11,7 @@ use aktis_logic::planted::ShardBug;
 use aktis_logic::{Effects, Machine, Time};
 use aktis_protocol::records::{Part, Piece};
 use aktis_protocol::slots::{SlotIndex, SlotMap};
-use aktis_protocol::tables::{Answer, Batch, Change, Event, Key, ObjectRow, Query, Sender, Table};
+use aktis_protocol::tables::{Answer, Batch, Change, Event, EventKind, Key, ObjectRow, Query, Sender, Table};
 use aktis_protocol::{NodeId, ObjectId, SessionId, TaskId};
 use model::Model;
 use std::collections::BTreeSet;
@@ -225,6 +225,7 @@ impl Trial {
             _ => Change::EventNoted(Event {
                 at_microseconds: self.now.0,
                 subject: key,
+                kind: EventKind::Attached,
                 text: format!("{}", random.below(1000)),
             }),
         }

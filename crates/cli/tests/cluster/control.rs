@@ -47,7 +47,7 @@ fn work_goes_on_while_the_control_process_is_down() {
     }
     let refused = run(&cluster.head().path, &["token"]);
     let errors = String::from_utf8_lossy(&refused.stderr);
-    assert!(errors.contains("the control process, which gives out tokens, is down"), "{errors}");
+    assert!(errors.contains("the control process, which decides who is let in, is down"), "{errors}");
 
     cluster.machines[0].start_control();
     until("all have joined again", || {

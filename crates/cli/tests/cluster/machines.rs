@@ -27,7 +27,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn start(path: PathBuf, arguments: &[&str]) -> Self {
+    pub(crate) fn start(path: PathBuf, arguments: &[&str]) -> Self {
         let mut machine = Self::begin(path, arguments);
         machine.wait_until_ready();
         machine
@@ -73,6 +73,11 @@ impl Machine {
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("it has run")
+    }
+
+    /// Whether the process that was started has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it has run").is_some()
     }
 
     /// Kills it as a machine dies: it can say nothing any more.

@@ -11,6 +11,7 @@ mod network;
 mod placement;
 mod pulls;
 mod recovery;
+mod trust;
 mod views;
 mod wire;
 

@@ -3,14 +3,15 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, JoinToken, KeyReply, KeyRequest, KeyRow, Language,
-    ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows,
+    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest, KeyRow, Language, ListKind,
+    ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows,
     StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{
     ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
 };
 use aktis_protocol::tables::Counts;
+use aktis_protocol::trust::{TrustReply, TrustRequest};
 use aktis_protocol::{
     ActorId, Amount, EntryRef, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, TaskId,
 };
@@ -18,6 +19,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+mod trust;
 
 /// What it answers.
 pub(crate) enum Fixed {
@@ -170,10 +173,13 @@ impl Admin for Fixed {
         })
     }
 
-    fn token(&self, _: Duration) -> Result<JoinToken, Refusal> {
+    fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {
         self.answer()?;
-        let (token, address) = ("aktis1-0123456789abcdef".into(), "10.0.0.1:6380".into());
-        Ok(JoinToken { token, address, expires_unix_seconds: 1_800_000_000 })
+        let text = match self {
+            Self::Hostile(text) => text,
+            Self::Answers { .. } | Self::Refuses => "aktis1-0123456789abcdef",
+        };
+        Ok(trust::answer(request, text))
     }
 }
 

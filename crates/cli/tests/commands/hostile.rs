@@ -29,6 +29,7 @@ const COMMANDS: &[&str] = &[
     "list programs",
     "explain 5a5a",
     "logs",
+    "audit",
 ];
 
 pub(crate) fn spoil_status(status: &mut ClusterStatus, text: &str) {

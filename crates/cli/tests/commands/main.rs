@@ -13,7 +13,8 @@ use aktis_protocol::state::{ActorState, WorkerState};
 use fixed::Fixed;
 use snapshot::Transcript;
 
-const COMMANDS: &[&str] = &["start", "status", "explain", "logs", "kv", "token", "stop", "completions"];
+const COMMANDS: &[&str] =
+    &["start", "status", "explain", "logs", "kv", "token", "nodes", "audit", "stop", "completions"];
 
 #[test]
 fn help() {
@@ -24,6 +25,11 @@ fn help() {
     }
     for command in ["list", "get", "delete", "clear"] {
         transcript.run(&["kv", command, "--help"]);
+    }
+    for line in
+        [["token", "list"], ["token", "revoke"], ["token", "rotate"], ["nodes", "expel"], ["nodes", "revoke"]]
+    {
+        transcript.run(&[line[0], line[1], "--help"]);
     }
     let list = transcript.run(&["list", "--help"]);
     let states =
@@ -63,6 +69,13 @@ fn command_lines_that_make_no_sense() {
         "start --head --spill-bytes much",
         "token --lifetime 30",
         "token --lifetime 99999999999d",
+        "token --uses 0",
+        "token revoke",
+        "token --uses 1 list",
+        "nodes",
+        "nodes expel xyz",
+        "audit --since yesterday",
+        "audit --limit 0",
         "explain xyz",
         "list",
         "list things",
@@ -85,7 +98,7 @@ fn command_lines_that_make_no_sense() {
 #[test]
 fn without_a_daemon() {
     let mut transcript = Transcript::without_daemon();
-    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "token", "stop"] {
+    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "token", "audit", "stop"] {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");
@@ -121,6 +134,15 @@ fn tables_for_people() {
         "kv clear --yes",
         "kv clear",
         "token --lifetime 1h30m",
+        "token --ttl 10m --uses 1",
+        "token --uses 5",
+        "token list",
+        "token revoke 0123",
+        "token rotate",
+        "nodes expel 9999",
+        "nodes revoke 9999",
+        "audit",
+        "audit --since 2026-01-01T00:00Z --limit 5",
         "logs",
         "logs --tail 1",
     ] {
@@ -146,6 +168,12 @@ fn json_for_programs() {
         "kv get user/4/shop/best%20price --json",
         "kv clear --yes --json",
         "token --json",
+        "token list --json",
+        "token revoke 0123 --json",
+        "token rotate --json",
+        "nodes expel 9999 --json",
+        "nodes revoke 9999 --json",
+        "audit --json",
         "logs --json",
     ] {
         let printed = transcript.run(&line.split_whitespace().collect::<Vec<_>>());
@@ -159,8 +187,17 @@ fn json_for_programs() {
 #[test]
 fn a_daemon_that_refuses() {
     let mut transcript = Transcript::with(Fixed::refusing());
-    for line in ["status", "list tasks", "explain abcd", "logs", "kv list", "token", "stop", "stop --cluster"]
-    {
+    for line in [
+        "status",
+        "list tasks",
+        "explain abcd",
+        "logs",
+        "kv list",
+        "token",
+        "audit",
+        "stop",
+        "stop --cluster",
+    ] {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");

@@ -8,7 +8,9 @@ use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest,
     KeyRow, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
-use aktis_protocol::limits;
+use aktis_protocol::tables::Event;
+use aktis_protocol::trust::{PutOutKind, TokenId, TokenRow, TrustReply, TrustRequest};
+use aktis_protocol::{NodeId, limits};
 use rustix::process::Uid;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -189,10 +191,62 @@ impl Client {
         }
     }
 
-    /// A new join token, good for so long.
-    pub fn token(&mut self, lifetime: Duration) -> Result<JoinToken, ClientError> {
-        match self.ask(&AdminRequest::Token { lifetime_seconds: lifetime.as_secs() })? {
-            AdminReply::Token(token) => Ok(token),
+    /// A new join token, good for so long and so many machines; for any number if nothing is said.
+    pub fn token(&mut self, lifetime: Duration, uses_max: Option<u32>) -> Result<JoinToken, ClientError> {
+        let lifetime_seconds = lifetime.as_secs();
+        match self.trust(TrustRequest::MakeToken { lifetime_seconds, uses_max })? {
+            TrustReply::Token(token) => Ok(token),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// The join tokens on record, and the time by the head's clock, in seconds since 1970.
+    pub fn tokens(&mut self) -> Result<(Vec<TokenRow>, u64), ClientError> {
+        match self.trust(TrustRequest::Tokens)? {
+            TrustReply::Tokens { rows, unix_seconds } => Ok((rows, unix_seconds)),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Revokes a join token.
+    pub fn revoke_token(&mut self, token: IdPrefix) -> Result<TokenId, ClientError> {
+        match self.trust(TrustRequest::RevokeToken(token))? {
+            TrustReply::Revoked(id) => Ok(id),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Has the cluster use another key for tokens; gives how many tokens were good until now.
+    pub fn rotate_tokens(&mut self) -> Result<u32, ClientError> {
+        match self.trust(TrustRequest::RotateTokens)? {
+            TrustReply::Rotated(count) => Ok(count),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Puts a node out of the cluster.
+    pub fn put_out(&mut self, node: IdPrefix, kind: PutOutKind) -> Result<NodeId, ClientError> {
+        match self.trust(TrustRequest::PutOut { node, kind })? {
+            TrustReply::PutOut(node) => Ok(node),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// The last events, at most so many, and none from before that time in milliseconds since 1970.
+    pub fn audit(
+        &mut self,
+        since_unix_milliseconds: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<Event>, ClientError> {
+        match self.trust(TrustRequest::Audit { since_unix_milliseconds, limit })? {
+            TrustReply::Events(events) => Ok(events),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    fn trust(&mut self, request: TrustRequest) -> Result<TrustReply, ClientError> {
+        match self.ask(&AdminRequest::Trust(request))? {
+            AdminReply::Trust(reply) => Ok(reply),
             _ => Err(self.error(nonsense())),
         }
     }

@@ -195,9 +195,7 @@ fn answer(admin: &dyn Admin, request: AdminRequest) -> AdminReply {
         AdminRequest::Status => admin.status().map(AdminReply::Status),
         AdminRequest::List(query) => admin.list(&query).map(AdminReply::Listing),
         AdminRequest::Explain(id) => admin.explain(&id).map(AdminReply::Explanation),
-        AdminRequest::Token { lifetime_seconds } => {
-            admin.token(Duration::from_secs(lifetime_seconds)).map(AdminReply::Token)
-        }
+        AdminRequest::Trust(request) => admin.trust(request).map(AdminReply::Trust),
         AdminRequest::Keys(request) => admin.keys(request).map(AdminReply::Keys),
         AdminRequest::Stop(_) | AdminRequest::Logs(_) => unreachable!("their answers are no single messages"),
     };

@@ -1,21 +1,26 @@
 //! What the control process answers the command line: nearly all is the business of nodes.
 
 use super::clock::Clock;
+use super::{Shared, trust};
 use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use crate::log::Log;
 use aktis_io::Authority;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListQuery, Listing, LogPart, LogQuery,
-    StopScope,
+    ClusterStatus, IdPrefix, KeyReply, KeyRequest, ListQuery, Listing, LogPart, LogQuery, StopScope,
 };
+use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Answers of a control process.
 pub(super) struct Answers {
     pub(super) clock: Arc<Clock>,
+    pub(super) shared: Weak<Shared>,
     pub(super) authority: Arc<Authority>,
+    /// Where its keys are.
+    pub(super) authority_directory: PathBuf,
     pub(super) address: SocketAddr,
     pub(super) log: Arc<Log>,
 }
@@ -57,14 +62,10 @@ impl Admin for Answers {
         Ok(LogPage { lines, missed, next: LogPosition([(self.log.node(), next)].into()), is_last })
     }
 
-    fn token(&self, lifetime: Duration) -> Result<JoinToken, Refusal> {
-        let token = self.authority.token(lifetime);
-        let expires = token.expires().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(JoinToken {
-            token: token.to_string(),
-            address: self.address.to_string(),
-            expires_unix_seconds: expires.as_secs(),
-        })
+    fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {
+        let ending = || Refusal::new("the control process ends");
+        let shared = self.shared.upgrade().ok_or_else(ending)?;
+        trust::answer(&shared, (&self.authority, &self.authority_directory), self.address, request)
     }
 }
 

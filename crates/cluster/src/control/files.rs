@@ -37,9 +37,14 @@ impl Files {
         self.0.path().join("store")
     }
 
+    /// Where the keys of the authority are.
+    pub(super) fn authority_directory(&self) -> PathBuf {
+        self.0.path().join("authority")
+    }
+
     /// The cluster's authority, which is made with the cluster.
     pub(super) fn authority(&self) -> Result<Authority, ControlError> {
-        let place = self.0.path().join("authority");
+        let place = self.authority_directory();
         match Authority::is_in(&place) {
             true => Ok(Authority::open(&place)?),
             false => Ok(Authority::create(&place)?),

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 /// The pause before a renewal that has failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// How far the clocks of machines may be apart.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// See the module.
 pub(super) struct Renewal {
@@ -52,6 +54,11 @@ impl Renewal {
         self.endpoint.renew(&identity)?;
         Ok(identity.save(&self.place)?)
     }
+}
+
+/// How long after this moment all certificates have expired that were signed before, also by clocks that differ a little.
+pub(super) fn expired_after(lifetime: Duration) -> Duration {
+    lifetime + CLOCK_DIFFERENCE
 }
 
 /// How long after it was signed a certificate is renewed.

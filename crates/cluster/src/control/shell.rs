@@ -5,13 +5,16 @@ use super::files::Files;
 use super::tables::Tables;
 use super::{ControlError, send};
 use aktis_daemon::journal;
-use aktis_io::{Authority, Link, Role, random_node_id};
-use aktis_logic::machine::head::{Head, HeadEffect, HeadInput};
+use aktis_io::{Authority, Link, Role};
+use aktis_logic::machine::head::{Head, HeadEffect, HeadInput, HeadWrite};
 use aktis_logic::{LinkId, Machine, Time};
 use aktis_protocol::NodeId;
 use aktis_protocol::member::{FromControl, PublicKey};
+use aktis_protocol::tables::{Event, EventKind};
+use aktis_protocol::trust::TokenRow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// The invariants of the head are checked after one of so many steps; in debug builds after each.
@@ -76,12 +79,37 @@ impl HeadShell {
         self.links_by_id.remove(&link);
     }
 
-    /// A machine that was a node before shows a certificate for the key `shown`, and wants one for another id and the key
-    /// `wanted`.
-    pub(super) fn let_return(&self, link: &Link, shown: PublicKey, wanted: PublicKey) -> Result<(), String> {
-        self.head.check_return(shown, wanted)?;
-        self.certify(link, random_node_id(), wanted);
-        Ok(())
+    /// Has the head decide something. What follows from that is on disk when the receiver is told.
+    pub(super) fn decide<Outcome>(
+        &mut self,
+        now: Time,
+        decide: impl FnOnce(&mut Head, Time, &mut Vec<HeadEffect>) -> Outcome,
+    ) -> (Outcome, Receiver<()>) {
+        let mut effects = Vec::new();
+        let outcome = decide(&mut self.head, now, &mut effects);
+        self.head.check();
+        effects.into_iter().for_each(|effect| self.carry_out(effect));
+        let (sender, receiver) = channel();
+        self.tables.iter().for_each(|tables| tables.after_writes(sender.clone()));
+        (outcome, receiver)
+    }
+
+    /// The join tokens on record.
+    pub(super) fn tokens(&self) -> Vec<TokenRow> {
+        self.head.tokens()
+    }
+
+    /// The last events, the oldest first.
+    pub(super) fn ask_events(&self, limit: u32) -> Receiver<Vec<Event>> {
+        let (sender, receiver) = channel();
+        self.tables.iter().for_each(|tables| tables.ask_events(limit, sender.clone()));
+        receiver
+    }
+
+    /// A connection was refused, as is said once a minute.
+    pub(super) fn note_refusal(&self, own: NodeId, text: String) {
+        let refused = HeadWrite::Noted { subject: own.into(), kind: EventKind::Refused, text };
+        self.tables.iter().for_each(|tables| tables.write(&refused));
     }
 
     pub(super) fn step(&mut self, now: Time, input: HeadInput) {
@@ -143,7 +171,7 @@ impl HeadShell {
         }
     }
 
-    fn certify(&self, link: &Link, node: NodeId, public_key: PublicKey) {
+    pub(super) fn certify(&self, link: &Link, node: NodeId, public_key: PublicKey) {
         match self.authority.certify(node, Role::Node, public_key) {
             Ok(certificate) => {
                 let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;

@@ -14,13 +14,13 @@ use aktis_logic::machine::head::{
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::member::{DEAD_PREFIX, Reply};
-use aktis_protocol::tables::{Answer, Batch, Change, Filter, Key, Notice, Query, Sender, Table};
+use aktis_protocol::tables::{Answer, Batch, Change, Event, Filter, Key, Notice, Query, Sender, Table};
 use aktis_protocol::{Epoch, NodeId, ObjectId, limits};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{self, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Processors for each shard: it has two threads, and is idle most of the time.
@@ -102,8 +102,33 @@ impl Tables {
             HeadWrite::NodeJoined { .. }
             | HeadWrite::NodeLeft { .. }
             | HeadWrite::RecordsForgotten { .. }
+            | HeadWrite::Token { .. }
+            | HeadWrite::PutOut { .. }
+            | HeadWrite::TrustForgotten { .. }
+            | HeadWrite::Noted { .. }
             | HeadWrite::NamesFreed { .. } => self.change(changes),
         }
+    }
+
+    /// Says when all is on disk that was written to the table of nodes so far: a shard answers in order, and what it answers is
+    /// on disk.
+    pub(super) fn after_writes(&self, done: mpsc::Sender<()>) {
+        let query = Query::Counts;
+        self.query(query, move |answer| {
+            if answer.is_ok() {
+                let _ = done.send(());
+            }
+        });
+    }
+
+    /// The last events, the oldest first.
+    pub(super) fn ask_events(&self, limit: u32, done: mpsc::Sender<Vec<Event>>) {
+        let query = Query::Events { limit: limit.min(limits::ANSWER_ROWS_MAX) };
+        self.query(query, move |answer| {
+            if let Ok(Answer::Events(events)) = answer {
+                let _ = done.send(events);
+            }
+        });
     }
 
     /// Deletes the rows of all dead nodes but the last.

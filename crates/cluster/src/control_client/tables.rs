@@ -1,12 +1,13 @@
 //! Questions to the tables of the cluster, by threads of this process that wait for the answers.
 
-use super::ControlClient;
+use super::{ControlClient, Order};
+use aktis_daemon::journal;
 use aktis_logic::machine::control_client::ControlClientInput;
 use aktis_logic::machine::head::Job;
 use aktis_protocol::admin::{OnNode, ProgramRow};
 use aktis_protocol::control::decode;
 use aktis_protocol::limits;
-use aktis_protocol::tables::{Answer, Key, Query, Table};
+use aktis_protocol::tables::{Answer, Change, Event, EventKind, Key, Query, Table};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -28,6 +29,15 @@ impl ControlClient {
         let answer = receiver.recv_timeout(patience).ok();
         self.askers.lock().answers_by_asker.remove(&asker);
         answer
+    }
+
+    /// This node has refused somebody: for the audit log of the cluster.
+    pub(crate) fn note_refusal(&self, line: &str) {
+        let at_microseconds = journal::unix_milliseconds() * 1000;
+        let text = line[..line.floor_char_boundary(limits::EVENT_BYTES_MAX)].to_owned();
+        let event = Event { at_microseconds, subject: self.me.into(), kind: EventKind::Refused, text };
+        let change = Change::EventNoted(event);
+        let _ = self.orders.send(Order::Input(ControlClientInput::ChangeWanted { change }));
     }
 
     /// The tables have answered a thread, or will not.

@@ -4,8 +4,8 @@ use super::{Parts, merge};
 use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, AccountKind, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListKind, ListQuery,
-    Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
+    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, ListKind, ListQuery, Listing,
+    LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
@@ -13,6 +13,7 @@ use aktis_protocol::member::{DEAD_PREFIX, DeadNode};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::state::ResourceRow;
 use aktis_protocol::tables::{Answer, Counts, Query, Table};
+use aktis_protocol::trust::{TrustReply, TrustRequest};
 use aktis_protocol::{Amount, NodeId, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -272,12 +273,15 @@ impl Admin for Answers {
         self.0.keys(request)
     }
 
-    fn token(&self, _lifetime: Duration) -> Result<JoinToken, Refusal> {
+    fn trust(&self, _: TrustRequest) -> Result<TrustReply, Refusal> {
         let (what, hint) = match self.0.is_head {
-            true => {
-                ("the control process, which gives out tokens, is down", "start it with `aktis start --head`")
+            true => (
+                "the control process, which decides who is let in, is down",
+                "start it with `aktis start --head`",
+            ),
+            false => {
+                ("only the control process decides who is let in", "run this command on the head's machine")
             }
-            false => ("only the control process gives out tokens", "run `aktis token` on the head's machine"),
         };
         Err(Refusal::new(what).with_hint(hint))
     }

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 
 const PREFIX: &str = "log";
 const MAGIC: [u8; 8] = *b"AKTISLOG";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEAD: usize = 20;
 /// A buffer that has grown larger than this is not kept.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;

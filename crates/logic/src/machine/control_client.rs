@@ -279,6 +279,11 @@ pub enum ControlClientEffect {
         /// The actor.
         found: FoundActor,
     },
+    /// End this node: it was put out of its cluster.
+    End {
+        /// Why.
+        why: String,
+    },
     /// End all links to other nodes: they have given this node up.
     ResetNeighbours,
     /// This node is a member from now on, with these others.

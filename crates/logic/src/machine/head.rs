@@ -6,6 +6,7 @@
 //! - `members`: nodes with links, and the members that are on disk;
 //! - `names`: names of actors;
 //! - `questions`: what members ask of the tables, and how the tables' answers become replies;
+//! - `trust`: join tokens, and nodes that were put out;
 //! - `rows`: the rows in which members, names and groups are written down;
 //! - `jobs`: what becomes of the jobs of nodes that have left.
 //!
@@ -31,6 +32,7 @@ mod questions;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use crate::LinkId;
 use crate::machine::placer::{Placer, PlacerEffect, PlacerInput};
@@ -44,11 +46,13 @@ use aktis_protocol::{ActorId, Epoch, GroupId, NodeId};
 use members::Members;
 use names::Names;
 use std::collections::{BTreeSet, VecDeque};
+use trust::Trust;
 
 pub use jobs::{Job, NodesLeft, job_key};
 pub use names::ActorHome;
 pub use questions::{QueryReply, TableRequest, reply_to_key_change};
 pub use rows::{HeadWrite, Restored, RowError, keep_epoch, node_in, programs_of, started};
+pub use trust::{NotLetIn, Returning, TokenShown, TrustError};
 
 /// How long the records of objects and tasks of a node stay after its membership has ended: long enough for the nodes
 /// that still hold its objects to say so.
@@ -186,6 +190,7 @@ pub struct Head {
     placer: Placer,
     members: Members,
     names: Names,
+    trust: Trust,
     /// Memberships that are over, and when their records go.
     departed: VecDeque<(Time, Sender)>,
     /// The bug that a test has planted, if any.
@@ -195,7 +200,7 @@ pub struct Head {
 impl Head {
     /// The head as its last life left it on disk.
     pub fn new(now: Time, restored: Restored, out: &mut Effects<HeadEffect>) -> Self {
-        let Restored { nodes, names, groups, next_epoch, departed } = restored;
+        let Restored { nodes, names, groups, next_epoch, departed, tokens, put_out, keys } = restored;
         let mut membership = Membership::new(next_epoch);
         nodes.iter().for_each(|info| membership.restore(now, info.node, info.epoch));
         let members: BTreeSet<NodeId> = nodes.iter().map(|info| info.node).collect();
@@ -212,6 +217,7 @@ impl Head {
             placer: Placer::new(),
             members: Members::new(nodes, left),
             names,
+            trust: Trust::new(tokens, put_out, keys),
             departed: departed.into_iter().map(|sender| (records_go(now), sender)).collect(),
             planted: Planted::default(),
         };
@@ -245,12 +251,6 @@ impl Head {
         self.names.all()
     }
 
-    /// Whether a machine that was a node before gets a certificate for another id. It has shown a certificate for the key
-    /// `shown`, and wants one for the key `wanted`.
-    pub fn check_return(&self, shown: PublicKey, wanted: PublicKey) -> Result<(), String> {
-        if shown == wanted { Ok(()) } else { Err(OTHER_KEY.to_owned()) }
-    }
-
     fn on_received(
         &mut self,
         now: Time,
@@ -261,7 +261,7 @@ impl Head {
     ) {
         if let ToControl::Joined { held, address, labels, resources, names } = message {
             let info = |epoch| NodeInfo { node: from, epoch, address, labels, resources };
-            return self.on_joined(now, (from, link), held, info, names, out);
+            return self.on_joined(now, (from, key, link), held, info, names, out);
         }
         let is_fenced = !self.planted.has(HeadBug::StaleLink);
         if is_fenced && !self.members.has_joined(from, link) {
@@ -378,6 +378,7 @@ impl Machine for Head {
         self.membership.check();
         self.placer.check();
         self.names.check();
+        self.trust.check();
         for (node, epoch) in self.members.linked() {
             assert!(self.membership.is_current(node, epoch), "head invariant 4: {node} with {epoch}");
         }

@@ -158,6 +158,10 @@ impl Cluster {
                     | HeadWrite::NodeLeft { .. }
                     | HeadWrite::NodeDied { .. }
                     | HeadWrite::RecordsForgotten { .. }
+                    | HeadWrite::Token { .. }
+                    | HeadWrite::PutOut { .. }
+                    | HeadWrite::TrustForgotten { .. }
+                    | HeadWrite::Noted { .. }
                     | HeadWrite::NamesFreed { .. } => Completion::Nothing,
                 };
                 self.store.write(now, changes, completion);

@@ -5,6 +5,7 @@ use crate::control::shell::HeadShell;
 use aktis_logic::machine::head::job_key;
 use aktis_protocol::admin::{JobRow, JobState, OnNode};
 use aktis_protocol::control::encode;
+use aktis_protocol::member::Departure;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Labels, ProgramId, Resources};
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ fn ask(tables: &Tables, query: Query) -> Answer {
 }
 
 fn keep_node(tables: &Tables, info: NodeInfo, next_epoch: Epoch) {
-    tables.write(&HeadWrite::NodeJoined { info, next_epoch });
+    tables.write(&HeadWrite::NodeJoined { info, next_epoch, key: [1; 32], key_forgotten: None });
 }
 
 /// All that was changed is on disk.
@@ -109,8 +110,9 @@ fn a_shard_that_lags_at_a_crash_does_not_halve_the_end_of_a_membership() {
     settle(&tables);
     let early = copy(&files, directory.path().join("early"));
     let sender = |info: NodeInfo| Sender { node: info.node, epoch: info.epoch.0 };
-    (0..4)
-        .for_each(|number| tables.write(&HeadWrite::NodeLeft { sender: sender(info(number, 10 + number)) }));
+    (0..4).for_each(|number| {
+        tables.write(&HeadWrite::NodeLeft { sender: sender(info(number, 10 + number)), why: Departure::Left })
+    });
     settle(&tables);
     let late = copy(&files, directory.path().join("late"));
     drop(tables);
@@ -172,7 +174,7 @@ fn the_programs_of_a_node_end_though_the_process_was_killed_when_it_left() {
     changes.push(Change::RowPut { table, key: key.clone(), value: Vec::new(), overwrite: true });
     let sender = Sender { node: left.node, epoch: first };
     tables.apply(Batch { sender, sequence: 1, changes }, |answer| drop(answer.expect("made")));
-    tables.write(&HeadWrite::NodeLeft { sender });
+    tables.write(&HeadWrite::NodeLeft { sender, why: Departure::Left });
     settle(&tables);
     drop(tables);
 

@@ -5,12 +5,14 @@ use crate::machine::head::{Job, job_key};
 use aktis_protocol::admin::{JobRow, JobState, OnNode};
 use aktis_protocol::control::encode;
 use aktis_protocol::limits::JOBS_KEPT;
-use aktis_protocol::tables::{Change, Table};
+use aktis_protocol::tables::{Change, Event, EventKind, Table};
 use aktis_protocol::{ProcessSlot, ProgramId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The lowest bits of a job's number tell its node, so that two nodes do not give the same.
 const NODE_BITS: u32 = 12;
+/// As much of a driver's command as the audit log has.
+const COMMAND_BYTES_NOTED: usize = 256;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -43,6 +45,7 @@ impl ControlClient {
             state: JobState::Running,
         };
         jobs.running.insert(process, row.clone());
+        self.note_job(EventKind::Attached, unix_microseconds, &row);
         self.put_job(row);
     }
 
@@ -52,10 +55,19 @@ impl ControlClient {
         jobs.ended.push_back(row.job);
         let oldest = if jobs.ended.len() > JOBS_KEPT { jobs.ended.pop_front() } else { None };
         let ended_unix_milliseconds = Some(unix_milliseconds);
+        self.note_job(EventKind::Detached, unix_milliseconds * 1000, &row);
         self.put_job(JobRow { ended_unix_milliseconds, state: JobState::Ended, ..row });
         if let Some(job) = oldest {
             self.records.add(Change::RowDeleted { table: Table::Jobs, key: job_key(job) });
         }
+    }
+
+    /// For the audit log, in which a driver is its process and the beginning of its command.
+    fn note_job(&mut self, kind: EventKind, at_microseconds: u64, row: &JobRow) {
+        let command = &row.command[..row.command.floor_char_boundary(COMMAND_BYTES_NOTED)];
+        let text = format!("job {:016x}, process {}: {command}", row.job, row.pid);
+        let subject = self.me().into();
+        self.records.add(Change::EventNoted(Event { at_microseconds, subject, kind, text }));
     }
 
     fn put_job(&mut self, row: JobRow) {

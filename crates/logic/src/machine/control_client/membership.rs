@@ -139,6 +139,7 @@ impl ControlClient {
         match message {
             FromControl::Welcome { epoch, nodes } => self.on_welcome(now, link, epoch, nodes, out),
             FromControl::Expelled { epoch } => self.on_expelled(link, epoch, out),
+            FromControl::Dismissed { why } => out.push(ControlClientEffect::End { why }),
             FromControl::NameClaimed { name, actor, granted } => {
                 self.on_name_claimed(name, actor, granted, out);
             }

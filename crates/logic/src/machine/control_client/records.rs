@@ -18,7 +18,7 @@ use aktis_protocol::{NodeId, ObjectId, TaskId, limits};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-/// Most bytes of changes that wait while the control process is away; records of tasks beyond it are not kept there.
+/// Most bytes of changes that wait while the control process is away; records of tasks and events beyond it are not kept there.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Most bytes of one batch.
@@ -73,7 +73,9 @@ impl Records {
                 return;
             }
         }
-        if matches!(change, Change::TaskRecorded { .. }) && self.bytes > WAITING_BYTES_MAX {
+        if matches!(change, Change::TaskRecorded { .. } | Change::EventNoted(_))
+            && self.bytes > WAITING_BYTES_MAX
+        {
             return;
         }
         let place = self.next;

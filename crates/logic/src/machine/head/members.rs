@@ -9,7 +9,7 @@ use super::{Head, HeadEffect, records_go};
 use crate::LinkId;
 use crate::machine::placer::PlacerInput;
 use crate::{Effects, Time};
-use aktis_protocol::member::{Departure, FromControl, NamedActor};
+use aktis_protocol::member::{Departure, FromControl, NamedActor, PublicKey};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::Sender;
 use aktis_protocol::{Epoch, NodeId};
@@ -52,6 +52,11 @@ impl Members {
         waiting.map(|(node, member)| (*node, member.epoch)).collect()
     }
 
+    /// The link over which a node has joined.
+    pub(super) fn link_of(&self, node: NodeId) -> Option<LinkId> {
+        self.linked.get(&node).map(|member| member.link)
+    }
+
     /// The link of a node that was welcomed over it.
     pub(super) fn welcome_link(&self, node: NodeId) -> Option<LinkId> {
         self.linked.get(&node).filter(|member| member.is_welcome).map(|member| member.link)
@@ -79,12 +84,15 @@ impl Head {
     pub(super) fn on_joined(
         &mut self,
         now: Time,
-        (node, link): (NodeId, LinkId),
+        (node, key, link): (NodeId, PublicKey, LinkId),
         held: Option<Epoch>,
         info_with: impl FnOnce(Epoch) -> NodeInfo,
         names: Vec<NamedActor>,
         out: &mut Effects<HeadEffect>,
     ) {
+        if self.is_dismissed(now, (node, key), link, out) {
+            return;
+        }
         let epoch = match held.filter(|held| self.membership.on_heartbeat(now, node, *held).is_ok()) {
             Some(held) => held,
             None => match self.membership.on_joined(now, node) {
@@ -96,7 +104,9 @@ impl Head {
         let is_published = self.members.published.get(&node) == Some(&info);
         if !is_published {
             let next_epoch = self.membership.next_epoch();
-            out.push(HeadEffect::Write(HeadWrite::NodeJoined { info, next_epoch }));
+            let is_member = |node| self.membership.epoch(node).is_some();
+            let key_forgotten = self.trust.on_joined((node, key, epoch), is_member);
+            out.push(HeadEffect::Write(HeadWrite::NodeJoined { info, next_epoch, key, key_forgotten }));
         }
         self.members.linked.insert(node, LinkedMember { epoch, link, is_welcome: false });
         self.on_names_told(node, link, names, out);
@@ -189,7 +199,7 @@ impl Head {
             out.push(HeadEffect::Write(HeadWrite::NodeDied { info: info.clone(), why }));
         }
         let sender = Sender { node, epoch: epoch.0 };
-        out.push(HeadEffect::Write(HeadWrite::NodeLeft { sender }));
+        out.push(HeadEffect::Write(HeadWrite::NodeLeft { sender, why }));
         let members = self.membership.members().map(|(node, _)| node).collect();
         *self.members.ending.entry(node).or_default() += 1;
         out.push(HeadEffect::EndPrograms { left: [node].into(), members });

@@ -81,8 +81,9 @@ impl Head {
             }
             Question::Names => return out.push(answered(link, number, Reply::Names(self.names.all()))),
             Question::Key(question) => self.key_request(from, number, question),
-            Question::Change(changes) if changes.iter().any(is_reserved) => {
-                let why = "nodes do not write the tables of nodes, actors and groups".to_owned();
+            Question::Change(changes) if changes.iter().any(|change| is_reserved(from, change)) => {
+                let why =
+                    "nodes do not write the tables of nodes, actors and groups, nor of others".to_owned();
                 return out.push(HeadEffect::Close { link, why });
             }
             Question::Change(changes) => self.batch(from, number, changes).map(TableRequest::Change),
@@ -148,8 +149,11 @@ fn refusal_text(why: RefusalKind) -> String {
     }
 }
 
-/// Whether only the control process itself makes such changes.
-fn is_reserved(change: &Change) -> bool {
+/// Whether only the control process itself makes such changes, or another node.
+fn is_reserved(from: NodeId, change: &Change) -> bool {
+    if let Change::EventNoted(event) = change {
+        return event.subject != from.into() || !event.kind.is_of_nodes();
+    }
     let (Change::RowPut { table, .. } | Change::RowDeleted { table, .. }) = change else { return false };
     matches!(table, Table::Nodes | Table::Actors | Table::Groups)
 }

@@ -1,5 +1,7 @@
 //! The head, told by members that say whatever they like.
 
+mod trust;
+
 use super::*;
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::limits::NODE_LEASE_MICROSECONDS;
@@ -75,8 +77,14 @@ impl Scene {
             HeadWrite::NodeJoined { info, .. } => {
                 Some(HeadInput::NodeWritten { node: info.node, info: Some(info) })
             }
-            HeadWrite::NodeLeft { sender } => Some(HeadInput::NodeWritten { node: sender.node, info: None }),
+            HeadWrite::NodeLeft { sender, .. } => {
+                Some(HeadInput::NodeWritten { node: sender.node, info: None })
+            }
             HeadWrite::Name { claim, .. } => Some(HeadInput::NameWritten { claim, is_kept: !self.is_full }),
+            HeadWrite::Token { .. }
+            | HeadWrite::PutOut { .. }
+            | HeadWrite::TrustForgotten { .. }
+            | HeadWrite::Noted { .. } => None,
             HeadWrite::Group { group, write, .. } => {
                 Some(HeadInput::GroupWritten { group, write, outcome: Ok(()) })
             }
@@ -199,8 +207,12 @@ fn a_certificate_is_renewed_for_the_key_of_the_link_only() {
     scene.others.clear();
     scene.say(1, 1, ToControl::CertificateWanted { public_key: OTHER });
     assert!(matches!(&scene.others[..], [HeadEffect::Close { link: LinkId(1), .. }]), "{:?}", scene.others);
-    assert_eq!(scene.head.check_return(KEY, KEY), Ok(()));
-    assert!(scene.head.check_return(KEY, OTHER).is_err());
+    let back = |shown, wanted| {
+        let address = "127.0.0.1:1".to_owned();
+        Returning { before: node(1), shown, wanted, node: node(9), address }
+    };
+    assert_eq!(scene.head.on_returned(back(KEY, KEY), &mut Vec::new()), Ok(()));
+    assert!(scene.head.on_returned(back(KEY, OTHER), &mut Vec::new()).is_err());
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Who is let in, and who is put out: real daemons, and commands on the head's machine.
+
+use crate::add;
+use crate::machines::{Cluster, Machine, PATIENCE, run, until};
+
+/// A command on the head's machine that must succeed, and what it prints as JSON.
+fn order(cluster: &Cluster, line: &str) -> serde_json::Value {
+    let words: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+    cluster.head().json(&words)
+}
+
+fn text(value: &serde_json::Value) -> &str {
+    value.as_str().expect("text")
+}
+
+/// Why a machine with this token does not get in.
+fn refusal(cluster: &Cluster, (address, token): (&str, &str)) -> String {
+    let path = cluster.directory.path().join("stranger");
+    let output = run(&path, &["start", "--address", address, "--token", token]);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).expect("text")
+}
+
+/// What the audit log has of this kind: what each is about, and what happened.
+fn audited(cluster: &Cluster, kind: &str) -> Vec<(String, String)> {
+    let log = order(cluster, "audit");
+    let events = log["events"].as_array().expect("a list");
+    let of_kind = events.iter().filter(|event| event["kind"] == kind);
+    of_kind.map(|event| (text(&event["subject"]).to_owned(), text(&event["text"]).to_owned())).collect()
+}
+
+#[test]
+fn a_token_lets_in_as_many_machines_as_it_says_and_none_after_it_is_revoked() {
+    let mut cluster = Cluster::new(1, &[]);
+    let once = order(&cluster, "token --ttl 10m --uses 1");
+    let (address, token) = (text(&once["address"]).to_owned(), text(&once["token"]).to_owned());
+    let joined = ["--address", &address, "--token", &token, "--cpus", "1"];
+    let path = cluster.directory.path().join("once");
+    cluster.machines.push(Machine::start(path, &joined));
+    cluster.wait_for_links();
+    let told = refusal(&cluster, (&address, &token));
+    assert!(told.contains("used up") && told.contains("hint: "), "{told}");
+
+    let often = order(&cluster, "token --uses 5");
+    order(&cluster, &format!("token revoke {}", text(&often["id"])));
+    // A control process that is killed has forgotten neither.
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    let told = refusal(&cluster, (&address, text(&often["token"])));
+    assert!(told.contains("revoked"), "{told}");
+    let told = refusal(&cluster, (&address, &token));
+    assert!(told.contains("used up"), "{told}");
+
+    let listed = order(&cluster, "token list");
+    let state = |id: &serde_json::Value| {
+        let all = listed["tokens"].as_array().expect("a list");
+        let row = all.iter().find(|row| row["id"] == *id).expect("it is listed");
+        (text(&row["state"]).to_owned(), row["uses"].as_u64())
+    };
+    assert_eq!(state(&once["id"]), ("used up".to_owned(), Some(1)));
+    assert_eq!(state(&often["id"]), ("revoked".to_owned(), Some(0)));
+    let subject = |id: &serde_json::Value| format!("token {}", text(id));
+    assert!(audited(&cluster, "token used").iter().any(|(about, _)| *about == subject(&once["id"])));
+    assert_eq!(audited(&cluster, "token revoked")[0].0, subject(&often["id"]));
+    let refused = audited(&cluster, "refused");
+    assert!(
+        refused.iter().any(|(_, what)| what.contains("127.0.0.1") && what.contains("used up")),
+        "{refused:?}"
+    );
+    assert_eq!(audited(&cluster, "started").len(), 2, "both lives of the control process");
+
+    let (_, good) = cluster.invitation();
+    order(&cluster, "token rotate");
+    let told = refusal(&cluster, (&address, &good));
+    assert!(told.contains("wrong token"), "{told}");
+    cluster.join(1);
+    cluster.wait_for_links();
+}
+
+#[test]
+fn nodes_that_are_put_out_end_and_come_back_by_a_token_only() {
+    let mut cluster = Cluster::new(1, &[1, 1]);
+    cluster.wait_for_links();
+    let (address, token) = cluster.invitation();
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    for kind in ["expel", "revoke"] {
+        let mut put_out = cluster.machines.pop().expect("a member");
+        let own = put_out.json(&["status", "--json"]);
+        let node = text(&own["node"]).to_owned();
+        order(&cluster, &format!("nodes {kind} {node}"));
+        until("its daemon ends", || put_out.has_ended());
+        until("it is no member", || cluster.head().members() == cluster.machines.len());
+        let path = put_out.path.clone();
+        drop(put_out);
+        let output = run(&path, &["start", "--address", &address]);
+        let told = String::from_utf8(output.stderr).expect("text");
+        let word = if kind == "expel" { "expelled" } else { "revoked" };
+        assert!(told.contains(&format!("node {node} was {word}")) && told.contains("hint: "), "{told}");
+        assert_eq!(audited(&cluster, word)[0].0, node);
+        let left = audited(&cluster, "left");
+        assert!(left.iter().any(|(about, what)| *about == node && what.contains(word)), "{left:?}");
+        assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3, "service goes on");
+    }
+    let path = cluster.next_path();
+    let again = ["--address", &address, "--token", &token, "--cpus", "1"];
+    cluster.machines.push(Machine::start(path, &again));
+    cluster.wait_for_links();
+}
+
+#[test]
+fn the_audit_log_tells_of_drivers_and_survives_the_control_process() {
+    let mut cluster = Cluster::new(1, &[]);
+    let session = cluster.head().session();
+    let this = format!("process {}", std::process::id());
+    let is_told =
+        |cluster: &Cluster, kind| audited(cluster, kind).iter().any(|(_, what)| what.contains(&this));
+    until("it is told that this driver has attached", || is_told(&cluster, "attached"));
+    session.shutdown();
+    until("it is told that this driver has left", || is_told(&cluster, "detached"));
+    let before = audited(&cluster, "joined");
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    assert_eq!(audited(&cluster, "joined")[..before.len()], before);
+    assert!(is_told(&cluster, "attached") && is_told(&cluster, "detached"));
+    let none = order(&cluster, "audit --since 2100-01-01T00:00Z");
+    assert_eq!(none["events"].as_array().map(Vec::len), Some(0));
+}
