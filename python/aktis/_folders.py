@@ -128,16 +128,19 @@ def pack(path: str, excluded: Iterable[str]) -> bytes:
     try:
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for name, full in _files(path, excluded):
-                _add(archive, name, full, path)
+                _add(archive, name, full, path, ARCHIVE_BYTES_MAX - buffer.tell())
                 if buffer.tell() > ARCHIVE_BYTES_MAX:
-                    raise FolderError(
-                        f"{path!r} has more than {ARCHIVE_BYTES_MAX >> 20} MiB, too much to be sent to other "
-                        "nodes\n"
-                        "hint: leave large files out with runtime_env['excludes'], or put() them"
-                    )
+                    raise _too_large(path)
     except OSError as error:
         raise FolderError(f"{path!r} cannot be sent to other nodes: {error}") from error
     return buffer.getvalue()
+
+
+def _too_large(path: str) -> FolderError:
+    return FolderError(
+        f"{path!r} has more than {ARCHIVE_BYTES_MAX >> 20} MiB, too much to be sent to other nodes\n"
+        "hint: leave large files out with runtime_env['excludes'], or put() them"
+    )
 
 
 def _files(path: str, excluded: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -166,8 +169,10 @@ def _files(path: str, excluded: Iterable[str]) -> Iterator[tuple[str, str]]:
                 yield os.path.join(here, name), os.path.join(folder, name)
 
 
-def _add(archive: Any, name: str, full: str, root: str) -> None:
-    """Adds one file, folder or link. A link that leads out of the archive becomes what it leads to."""
+def _add(archive: Any, name: str, full: str, root: str, bytes_max: int) -> None:
+    """Adds one file, folder or link. A link that leads out of the archive becomes what it leads to.
+
+    A file that is larger than what may be added is refused before it is read."""
     import tarfile
 
     member = archive.gettarinfo(full, arcname=name)
@@ -189,6 +194,8 @@ def _add(archive: Any, name: str, full: str, root: str) -> None:
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     if member.isreg():
+        if member.size > bytes_max:
+            raise _too_large(root)
         with open(full, "rb") as file:
             archive.addfile(member, file)
     else:

@@ -221,3 +221,14 @@ def test_archives_that_lead_out_are_refused_without_filters(
     with pytest.raises(_folders.FolderError):
         _folders._unpack(buffer.getvalue(), str(place))
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["place"], "nothing outside of it"
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """It is sparse: reading it would take more memory than the test may have."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    with open(folder / "weights.bin", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(_folders.FolderError, match="more than 512 MiB"):
+        _folders.pack(str(folder), ())
+    _folders.pack(str(folder), ("*.bin",))
