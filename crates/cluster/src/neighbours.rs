@@ -597,7 +597,9 @@ impl LinkEvents for PeerLink {
                 Ok(Frame::Asked { question, what }) => inquiries.on_asked(&self.link, question, what),
                 Ok(Frame::Told { question, answer }) => inquiries.on_told(self.node, question, answer),
                 Ok(Frame::Listening { programs }) => printing.on_listening(self.node, programs),
-                Ok(Frame::Printed { program, lines, missed }) => printing.on_printed(program, &lines, missed),
+                Ok(Frame::Printed { program, lines, missed }) => {
+                    printing.on_printed_there(self.node, program, lines, missed);
+                }
                 Ok(frame) => decoded.push(frame),
                 Err(problem) => {
                     self.link.close(&format!("a message was refused: {problem}"));

@@ -104,8 +104,19 @@ impl Printing {
         self.wanted.lock().there.insert(from, programs.into_iter().take(PROGRAMS_MAX).collect());
     }
 
-    /// Workers of another node have printed something for drivers here.
-    pub(crate) fn on_printed(&self, program: ProgramId, lines: &[LogLine], missed: u64) {
+    /// Workers of another node have printed something for drivers here. A node speaks for its own workers only.
+    pub(crate) fn on_printed_there(
+        &self,
+        from: NodeId,
+        program: ProgramId,
+        mut lines: Vec<LogLine>,
+        missed: u64,
+    ) {
+        lines.retain(|line| line.node == from);
+        self.on_printed(program, &lines, missed);
+    }
+
+    fn on_printed(&self, program: ProgramId, lines: &[LogLine], missed: u64) {
         if let Some(host) = self.host.upgrade() {
             host.print_to_drivers(program, lines, missed);
         }
