@@ -171,7 +171,14 @@ impl Holder {
 pub struct Directory {
     path: PathBuf,
     /// Locked for as long as it is open.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // The number of a process that has ended may be another's soon. If that fails, the lock is free all the same.
+        let _ = self.lock.set_len(0);
+    }
 }
 
 impl Directory {
@@ -197,7 +204,7 @@ impl Directory {
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(system("write to", &lock_path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     /// Where it is.

@@ -62,8 +62,12 @@ impl Machine {
 
     /// The process of its node.
     pub(crate) fn pid(&self) -> u32 {
-        let text = std::fs::read_to_string(self.path.join("lock")).expect("it runs");
-        text.trim().parse().expect("a number")
+        self.holder().expect("it runs")
+    }
+
+    /// The same, unless it has just ended.
+    fn holder(&self) -> Option<u32> {
+        std::fs::read_to_string(self.path.join("lock")).ok()?.trim().parse().ok()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -86,7 +90,9 @@ impl Machine {
         // It has the lock for as long as it lives.
         let lock = std::fs::File::open(self.path.join("lock")).expect("it has run");
         while lock.try_lock().is_err() {
-            let _ = Pid::from_raw(self.pid() as i32).map(|pid| kill_process(pid, Signal::KILL));
+            if let Some(pid) = self.holder().and_then(|pid| Pid::from_raw(pid as i32)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -99,7 +105,12 @@ impl Machine {
 
     /// Starts the control process again.
     pub(crate) fn start_control(&mut self) {
-        self.child = spawn(&mut aktis(&self.path), &["--head"]);
+        self.start_again(&["--head"]);
+    }
+
+    /// Starts what has ended again, in the same directory.
+    pub(crate) fn start_again(&mut self, arguments: &[&str]) {
+        self.child = spawn(&mut aktis(&self.path), arguments);
         self.wait_until_ready();
     }
 
