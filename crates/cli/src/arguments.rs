@@ -5,11 +5,11 @@ use crate::kv::Kv;
 use crate::trust::{Audit, Nodes, Token};
 use crate::values;
 use aktis_protocol::admin::{
-    IdPrefix, JobRow, JobState, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState, ObjectPlace,
-    OnNode, ProgramRow, TaskRow, TaskState,
+    IdPrefix, JobRow, JobState, KillOrder, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState,
+    ObjectPlace, OnNode, ProgramRow, TaskRow, TaskState,
 };
-use aktis_protocol::state::{ActorRow, ActorState, ObjectRow, WorkerRow, WorkerState};
-use aktis_protocol::{Amount, limits};
+use aktis_protocol::state::{ActorRow, ActorState, GroupRow, ObjectRow, WorkerRow, WorkerState};
+use aktis_protocol::{Amount, GroupState, limits};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     List(List),
     /// Say why something stands as it does: what a task waits for, where an actor is, what has failed
     Explain {
-        /// A task, actor, object, worker or node: its id, or the first digits of it
+        /// A task, actor, object, placement group or node: its id, or the first digits of it
         #[arg(value_parser = values::id)]
         id: IdPrefix,
         #[command(flatten)]
@@ -59,6 +59,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     Token(Token),
     Nodes(Nodes),
     Audit(Audit),
+    Kill(Kill),
     /// End the node of this machine, with all that runs there, and wait until it is gone
     Stop {
         /// End all other nodes of the cluster as well
@@ -67,6 +68,25 @@ Nodes that have left or died are shown, and change nothing about the exit code."
         /// How long to wait
         #[arg(long = "timeout", value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
         patience: Duration,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Write what the control process of this machine has into one file: members, names, keys and the cluster's authority
+    #[command(after_help = "\
+It may run meanwhile. The file is a tar archive, new, and readable for its owner alone: with it, one can be the cluster.
+Put it back with `aktis restore`, in a directory in which no cluster was begun, and `aktis start --head` there.")]
+    Backup {
+        /// The new file
+        file: PathBuf,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Put a backup of a control process into the directory, from which `aktis start --head` goes on
+    Restore {
+        /// What `aktis backup` has written
+        file: PathBuf,
+        #[command(flatten)]
+        form: Form,
     },
     /// Print a script that completes these commands in a shell
     #[command(
@@ -88,7 +108,10 @@ pub(crate) struct Form {
 
 /// Start the daemon of this machine, which begins a cluster or joins one
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("role").required(true), after_help = "\
+#[command(group = ArgGroup::new("role").required(true), override_usage = "\
+  aktis start --head [OPTIONS]
+       aktis start --address <HOST:PORT> [--token <TOKEN>] [OPTIONS]
+       aktis start --config <FILE> [OPTIONS]", after_help = "\
 The daemon runs in the foreground until Ctrl-C, or in the background with --detach. One daemon
 serves all programs of one user on a machine. Sizes are numbers with a unit: 512MiB, 4GiB, 1.5GB.
 
@@ -96,7 +119,8 @@ Examples:
   aktis start --head                                   a cluster of this machine alone
   aktis start --head --listen 10.0.0.1:6380 --detach   others can join
   aktis start --address 10.0.0.1:6380 --token TOKEN --gpus 2 --label zone=a
-  ssh head aktis token | aktis start --address 10.0.0.1:6380 --token -")]
+  ssh head aktis token | aktis start --address 10.0.0.1:6380 --token -
+  aktis start --config /etc/aktis/aktis.conf")]
 pub(crate) struct Start {
     /// Begin a cluster: this machine is its head
     #[arg(long, group = "role")]
@@ -144,15 +168,21 @@ pub(crate) struct Start {
     /// How many bytes of them there may be; 0 keeps all objects in memory [default: as many as the disk takes]
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none)]
     pub(crate) spill_bytes: Option<u64>,
+    /// Take options from this file too: one in a line, such as `cpus = 4`, without dashes; `#` begins a comment. Options on the
+    /// command line go before
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Run in the background: return when the daemon is ready, and leave it running
     #[arg(long)]
     pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
     /// This is the process in the background, and its standard output belongs to the command that waits for it
     #[arg(long, hide = true)]
     pub(crate) background: bool,
 }
 
-/// Show what there is: tasks, actors, objects, nodes, workers, jobs or programs
+/// Show what there is: tasks, actors, objects, nodes, workers, jobs, programs or placement groups
 #[derive(Args, Debug)]
 #[command(after_help = "\
 What there is, and its states:
@@ -162,7 +192,8 @@ What there is, and its states:
   objects  objects in the stores of the nodes: writing, memory, disk, elsewhere
   nodes    nodes of the cluster: joining, alive, silent, dead
   workers  worker processes: starting, idle, busy, leaving
-  jobs     programs that use the cluster, or have: running, ended, lost (with their node)")]
+  jobs     programs that use the cluster, or have: running, ended, lost (with their node)
+  groups   placement groups: pending (for resources), ready, removed")]
 pub(crate) struct List {
     /// What to show
     pub(crate) what: What,
@@ -195,6 +226,7 @@ pub(crate) enum What {
     Workers,
     Jobs,
     Programs,
+    Groups,
 }
 
 impl What {
@@ -208,6 +240,7 @@ impl What {
             Self::Workers => ("workers", ListKind::Workers, WorkerState::WORDS),
             Self::Jobs => ("jobs", ListKind::Jobs, JobState::WORDS),
             Self::Programs => ("programs", ListKind::Programs, &["served"]),
+            Self::Groups => ("groups", ListKind::Groups, GroupState::WORDS),
         }
     }
 
@@ -221,6 +254,7 @@ impl What {
             Self::Workers => OnNode::<WorkerRow>::FIELDS,
             Self::Jobs => OnNode::<JobRow>::FIELDS,
             Self::Programs => OnNode::<ProgramRow>::FIELDS,
+            Self::Groups => OnNode::<GroupRow>::FIELDS,
         }
     }
 }
@@ -241,6 +275,34 @@ impl List {
         }
         let Self { limit, node, state, name, filters, .. } = self;
         Ok(ListQuery { what, limit, node, state, name, filters })
+    }
+}
+
+/// End a task, an actor or a job, on whichever node it is
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A task or call that has not ended is cancelled, with all that it has submitted. An actor ends at once, also one that
+is detached. A job is the process of a driver: it gets SIGTERM, and its actors end with it, but for detached ones.
+`aktis list` shows the ids.")]
+pub(crate) struct Kill {
+    /// A task, actor or job: its id, or the first digits of it
+    #[arg(value_parser = values::id)]
+    id: IdPrefix,
+    /// An actor may start again, if it has restarts left
+    #[arg(long)]
+    restart: bool,
+    /// End the worker process in which a task runs too, and a job by SIGKILL
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+impl Kill {
+    /// The order to the daemon.
+    pub(crate) fn order(self) -> KillOrder {
+        let Self { id, restart, force, form: _ } = self;
+        KillOrder { id, restart, force }
     }
 }
 

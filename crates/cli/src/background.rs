@@ -8,6 +8,7 @@
 //! 5. The log does not grow beyond its bound, however long the daemon runs.
 
 use crate::failed::Failed;
+use crate::greeting::Greeting;
 use crate::{Restart, start, terminal};
 use aktis_cluster::journal;
 use aktis_cluster::{DaemonConfig, Role, directory};
@@ -34,14 +35,14 @@ pub(crate) fn start(
     config: &DaemonConfig,
     arguments: &[&OsStr],
     restart: &Restart,
-) -> Result<(String, Child), Failed> {
+) -> Result<(Greeting, Child), Failed> {
     let system = |what| move |source| Failed::System { what, source };
     directory::prepare(&config.directory)?;
     let log = directory::open_log(&config.directory)?;
     let log_path = config.directory.join(directory::LOG_NAME);
     let mut command = Command::new(&restart.program);
     // It does not stay where this process is: paths are given to it whole.
-    let given = without(arguments, &[], &["--token", "--directory", "--spill-directory"]);
+    let given = without(arguments, &["--json"], &["--token", "--directory", "--spill-directory"]);
     command.args(&restart.arguments).args(given).arg("--background");
     command.arg("--directory").arg(&config.directory);
     if let Some(spill_directory) = &config.spill_directory {
@@ -67,7 +68,7 @@ pub(crate) fn start(
     let report = child.stdout.take().expect("it is a pipe").take(REPORT_BYTES_MAX);
     let (first_line, words) = read(BufReader::new(report)).map_err(system("to read what the daemon says"))?;
     if first_line == READY {
-        return Ok((words, child));
+        return Ok((Greeting::from_line(&words)?, child));
     }
     let status = child.wait().map_err(system("to wait for the daemon"))?;
     match first_line.as_str() {
@@ -116,11 +117,11 @@ pub(crate) fn without<'a>(
 /// Runs `run` in this process, which is the one in the background; it is given what tells the command that waits.
 pub(crate) fn run(
     directory: &Path,
-    run: impl FnOnce(fn(&str) -> io::Result<()>) -> Result<(), Failed>,
+    run: impl FnOnce(fn(&Greeting) -> io::Result<()>) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
     let outcome = leave_terminal(directory)
         .and_then(|()| watch(directory))
-        .and_then(|()| run(|words| report(READY, words)));
+        .and_then(|()| run(|greeting| report(READY, &greeting.to_line())));
     if let Err(failed) = &outcome {
         // After it was ready, this goes into the log as well.
         let _ = report(FAILED, &failed.to_string());

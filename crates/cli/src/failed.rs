@@ -26,6 +26,24 @@ pub(crate) enum Failed {
     NoSuchState { what: &'static str, word: String, words: &'static [&'static str] },
     #[error("{what} have no field `{field}`\nhint: they have {}", fields.join(", "))]
     NoSuchField { what: &'static str, field: String, fields: &'static [&'static str] },
+    #[error("{}, line {line}: {what}", file.display())]
+    Settings { file: PathBuf, line: u32, what: String },
+    #[error("cannot read {}: {source}\nhint: --config names a file with options of `aktis start`", file.display())]
+    SettingsFile { file: PathBuf, source: io::Error },
+    #[error(
+        "no control process was ever started in {}\nhint: run this on the head's machine, with its --directory",
+        .0.display()
+    )]
+    NoControl(PathBuf),
+    #[error("cannot write the backup {}: {source}\nhint: name a file that does not exist, with room for it", file.display())]
+    Backup { file: PathBuf, source: io::Error },
+    #[error("cannot restore from {}: {source}\nhint: name a file that `aktis backup` has written", file.display())]
+    Restore { file: PathBuf, source: io::Error },
+    #[error(
+        "there is something in {} already\nhint: name another --directory; a cluster that is there would be lost",
+        .0.display()
+    )]
+    NotEmpty(PathBuf),
     #[error("{option} names {name} more than once\nhint: give it once, with the value that you mean")]
     Repeated { option: &'static str, name: String },
     #[error("there is no key {0}\nhint: `aktis kv list` shows which there are")]
@@ -64,6 +82,8 @@ impl Failed {
             | Self::NoSuchState { .. }
             | Self::NoSuchField { .. }
             | Self::Repeated { .. }
+            | Self::Settings { .. }
+            | Self::SettingsFile { .. }
             | Self::Unconfirmed
             | Self::NoToken => 2,
             Self::Unwell(_) => 3,

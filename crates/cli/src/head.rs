@@ -6,13 +6,13 @@
 //! 3. If the control process runs, and the node does not, this process is the node.
 
 use crate::failed::Failed;
-use crate::{Restart, background, rows, start};
+use crate::greeting::{self, Greeting};
+use crate::{Restart, background, notify, start};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::Directory;
 use aktis_cluster::journal;
 use aktis_cluster::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
-use aktis_protocol::NodeId;
 use aktis_protocol::admin::{ClusterStatus, JoinToken, StopScope};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -42,7 +42,7 @@ pub(crate) fn run(
     node_timeout: Option<Duration>,
     given: &[OsString],
     restart: &Restart,
-    on_ready: impl FnOnce(&str) -> io::Result<()>,
+    on_ready: impl FnOnce(&Greeting) -> io::Result<()>,
     notice: fn(&str),
 ) -> Result<(), Failed> {
     let directory = &config.directory;
@@ -71,9 +71,10 @@ pub(crate) fn run(
     let stopper = control.stopper();
     start::on_termination(move || stopper.stop())?;
     let token = control.token(FIRST_TOKEN, None)?.to_string();
-    let (words, is_new) = node(config, node_port, &control, given, restart)?;
+    let (mut greeting, is_new) = node(config, node_port, &control, given, restart)?;
     let own = Node::find(directory)?.id();
-    if let Err(error) = on_ready(&greeting(&words, &control, &token)) {
+    greeting.control = Some(greeting::Head { address: control.address(), token, token_seconds: FIRST_TOKEN.as_secs() });
+    if let Err(error) = on_ready(&greeting) {
         // Nobody knows of what was started.
         if is_new {
             stop_node(directory)?;
@@ -82,11 +83,10 @@ pub(crate) fn run(
     }
     control.wait()?;
     journal::info("it ends");
+    notify::tell("STOPPING=1");
     stop_node(directory)?;
     // Else the next control process finds a member that does not answer.
-    if let Some(own) = own {
-        control.wait_until_left(own, DEPARTURE_PATIENCE);
-    }
+    control.wait_until_left(greeting.node, DEPARTURE_PATIENCE);
     drop(control);
     Ok(())
 }
@@ -141,36 +141,28 @@ impl Node {
             Err(error) => Err(error.into()),
         }
     }
-
-    fn id(&self) -> Option<NodeId> {
-        match self {
-            Self::Runs(status) => Some(status.node),
-            Self::None | Self::Silent => None,
-        }
-    }
 }
 
-/// Finds the node of this machine, or starts it; gives what is to be said about it, and whether it is new.
+/// Finds the node of this machine, or starts it; gives what it says, and whether it is new.
 fn node(
     config: &DaemonConfig,
     node_port: u16,
     control: &Control,
     given: &[OsString],
     restart: &Restart,
-) -> Result<(String, bool), Failed> {
+) -> Result<(Greeting, bool), Failed> {
     let directory = &config.directory;
     let deadline = Instant::now() + NODE_PATIENCE;
     loop {
         match Node::find(directory)? {
             Node::Runs(status) => {
-                let id = rows::short(status.node);
-                let words = format!("node {id} runs in {}, and has gone on\n", directory.display());
-                return Ok((words, false));
+                let (node, directory) = (status.node, directory.clone());
+                return Ok((Greeting { node, directory, address: None, control: None }, false));
             }
             Node::None => match start_node(config, node_port, control, given, restart) {
-                Ok((words, child)) => {
+                Ok((greeting, child)) => {
                     bury(child)?;
-                    return Ok((words, true));
+                    return Ok((greeting, true));
                 }
                 // One that an earlier control process has started was faster.
                 Err(_) if matches!(Node::find(directory), Ok(Node::Silent | Node::Runs(_))) => {}
@@ -190,7 +182,7 @@ fn start_node(
     control: &Control,
     given: &[OsString],
     restart: &Restart,
-) -> Result<(String, Child), Failed> {
+) -> Result<(Greeting, Child), Failed> {
     let token = control.token(OWN_TOKEN, None)?.to_string();
     let config = as_member(config, node_port, control.address(), token);
     let mut arguments =
@@ -223,16 +215,6 @@ fn bury(mut child: Child) -> Result<(), Failed> {
     };
     let thread = std::thread::Builder::new().name("aktis-node".to_owned()).spawn(wait);
     thread.map(|_| ()).map_err(|source| Failed::System { what: "a thread", source })
-}
-
-fn greeting(words: &str, control: &Control, token: &str) -> String {
-    let address = control.address();
-    let reach = if address.ip().is_loopback() { ", which only this machine can reach" } else { "" };
-    format!(
-        "{words}the control process listens on {address}{reach}\n\
-         to add machines within {} hours, run there:\n  aktis start --address {address} --token {token}\n",
-        FIRST_TOKEN.as_secs() / 3600
-    )
 }
 
 #[cfg(test)]

@@ -7,14 +7,19 @@
 //! 2. The exit code is 0 if it was done, 1 if it failed, 2 if the command line makes no sense.
 //! 3. Every error says what to do about it, where anything can be done.
 
+mod archive;
 mod arguments;
 mod background;
+mod backup;
 mod confirm;
 mod failed;
+mod greeting;
 mod head;
 mod kv;
+mod notify;
 mod record;
 mod rows;
+mod settings;
 mod show;
 mod start;
 mod status;
@@ -51,8 +56,15 @@ impl Restart {
 
 /// Does what the arguments say, of which the first is the name of the program; gives the exit code.
 pub fn run(arguments: Vec<OsString>, restart: &Restart) -> u8 {
-    let given = arguments.get(1..).unwrap_or_default().to_vec();
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let (program, given) = arguments.split_at(arguments.len().min(1));
+    let given = match settings::expand(given) {
+        Ok(given) => given,
+        Err(failed) => {
+            terminal::note(&format!("error: {failed}"));
+            return failed.exit_code();
+        }
+    };
+    let arguments = match Arguments::try_parse_from(program.iter().chain(&given)) {
         Ok(arguments) => arguments,
         Err(usage) => {
             // Help goes to standard output, mistakes to standard error; if that is closed, nobody wants to know.
@@ -107,7 +119,15 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
         Command::Token(arguments) => trust::token(&mut output, connect_to_control()?, arguments)?,
         Command::Nodes(arguments) => trust::nodes(&mut output, connect_to_control()?, arguments.command)?,
         Command::Audit(arguments) => trust::audit(&mut output, connect_to_control()?, arguments)?,
-        Command::Stop { cluster, patience } => show::stop(&mut output, &directory, cluster, patience)?,
+        Command::Kill(arguments) => {
+            let form = arguments.form;
+            show::killed(&mut output, &connect()?.kill(arguments.order())?, form)?;
+        }
+        Command::Stop { cluster, patience, form } => {
+            show::stop(&mut output, &directory, cluster, patience, form)?;
+        }
+        Command::Backup { file, form } => backup::backup(&mut output, &directory, &absolute(file)?, form)?,
+        Command::Restore { file, form } => backup::restore(&mut output, &directory, &absolute(file)?, form)?,
         Command::Completions { shell } => {
             // Not to the screen, which has no tabs: nothing in it comes from others.
             let mut script = Vec::new();

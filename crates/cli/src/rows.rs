@@ -2,9 +2,10 @@
 
 use crate::record::Record;
 use aktis_protocol::admin::{JobRow, LogLine, LogStream, NodeRow, OnNode, ProgramRow, Rows, TaskRow};
-use aktis_protocol::state::{ActorRow, ObjectRow, ResourceRow, StoreRow, WorkerRow};
+use aktis_protocol::state::{ActorRow, GroupRow, ObjectRow, ResourceRow, StoreRow, WorkerRow};
 use aktis_protocol::{Amount, NodeId, Resources, resources};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// Digits of a node's id in a table: few nodes have the same ones.
 const NODE_DIGITS: usize = 12;
@@ -27,6 +28,7 @@ pub(crate) fn records(rows: &Rows) -> (&'static str, Vec<Record>) {
         Rows::Workers(rows) => ("workers", rows.iter().map(worker).collect()),
         Rows::Jobs(rows) => ("jobs", rows.iter().map(job).collect()),
         Rows::Programs(rows) => ("programs", rows.iter().map(program).collect()),
+        Rows::Groups(rows) => ("groups", rows.iter().map(group).collect()),
     }
 }
 
@@ -112,6 +114,24 @@ fn program(OnNode { node, row }: &OnNode<ProgramRow>) -> Record {
         .field("came_unix_milliseconds", row.came_unix_milliseconds)
 }
 
+fn group(OnNode { node, row }: &OnNode<GroupRow>) -> Record {
+    let bundles: Vec<Value> = row.bundles.iter().map(|bundle| amounts(bundle).into()).collect();
+    let bundles_text: Vec<String> = row.bundles.iter().map(resources_text).collect();
+    let on: Vec<String> = row.nodes.iter().map(ToString::to_string).collect();
+    let on_short: BTreeSet<String> = row.nodes.iter().copied().map(short).collect();
+    Record::default()
+        .both("id", "ID", row.group.to_string())
+        .both("name", "NAME", row.name.as_deref())
+        .both("state", "STATE", row.state.word())
+        .both("strategy", "STRATEGY", row.strategy.word())
+        .field("bundles", bundles)
+        .column("BUNDLES", bundles_text.join(" | "))
+        .field("node", node.to_string())
+        .field("nodes", on)
+        .column("NODES", on_short.into_iter().collect::<Vec<_>>().join(","))
+        .both("reason", "REASON", row.state.reason())
+}
+
 /// A node.
 pub(crate) fn node(row: &NodeRow) -> Record {
     let used = |name: &str| {
@@ -133,6 +153,7 @@ pub(crate) fn node(row: &NodeRow) -> Record {
         .both("host", "HOST", row.host.as_str())
         .both("address", "ADDRESS", row.address.as_str())
         .field("pid", row.pid)
+        .both("version", "VERSION", row.version.as_str())
         .column("CPU", used(resources::CPU))
         .column("GPU", used(resources::GPU))
         .field("resources", resources.collect::<Map<_, _>>())

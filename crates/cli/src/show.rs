@@ -8,7 +8,7 @@ use crate::{rows, table};
 use aktis_cluster::admin::{Client, ClientError};
 use aktis_cluster::control::control_directory;
 use aktis_cluster::directory::{Holder, LOG_NAME, wait_until_free};
-use aktis_protocol::admin::{IdPrefix, Listing, LogLine, LogQuery, StopScope};
+use aktis_protocol::admin::{IdPrefix, Killed, Listing, LogLine, LogQuery, StopScope};
 use aktis_protocol::text;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -84,12 +84,24 @@ fn log_line(
     output.printed_line(&text, for_terminal)
 }
 
+/// What was told to end.
+pub(crate) fn killed(output: &mut dyn Write, killed: &Killed, form: Form) -> Result<(), Failed> {
+    let Killed { kind, id, node } = killed;
+    if form.json {
+        let record = Record::default().field("kind", kind.word()).field("id", id.as_str());
+        return json(output, &record.field("node", node.to_string()));
+    }
+    writeln!(output, "{} {id} was told to end, on node {}", kind.word(), rows::short(*node))
+        .map_err(Failed::Output)
+}
+
 /// Ends a daemon, and says so when it is gone.
 pub(crate) fn stop(
     output: &mut dyn Write,
     directory: &Path,
     cluster: bool,
     patience: Duration,
+    form: Form,
 ) -> Result<(), Failed> {
     // Nodes end each other; a control process ends the node of its machine.
     let (client, scope) = match cluster {
@@ -105,6 +117,9 @@ pub(crate) fn stop(
     if !ended || !is_free(directory) || !is_free(&control_directory(directory)) {
         let log = directory.join(LOG_NAME);
         return Err(Failed::StillThere { seconds: patience.as_secs(), log });
+    }
+    if form.json {
+        return json(output, &Record::default().field("ended", if cluster { "cluster" } else { "node" }));
     }
     let what = if cluster { "the cluster" } else { "the node of this machine" };
     writeln!(output, "{what} has ended").map_err(Failed::Output)

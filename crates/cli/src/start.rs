@@ -2,14 +2,14 @@
 
 use crate::arguments::Start;
 use crate::failed::Failed;
-use crate::{Restart, background, head, rows};
+use crate::greeting::Greeting;
+use crate::{Restart, background, head, notify, show};
 use aktis_cluster::journal;
 use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -27,26 +27,37 @@ pub(crate) fn start(
     given: &[OsString],
     restart: &Restart,
 ) -> Result<(), Failed> {
-    let (detach, in_background) = (arguments.detach, arguments.background);
+    let (detach, in_background, form) = (arguments.detach, arguments.background, arguments.form);
     let (node_port, node_timeout) = (arguments.node_port.unwrap_or(0), arguments.node_timeout);
     let config = config(arguments, directory)?;
     let directory = config.directory.clone();
     if detach && !in_background {
         let arguments: Vec<&OsStr> = given.iter().map(AsRef::as_ref).collect();
-        let (words, child) = background::start(&config, &arguments, restart)?;
+        let (greeting, child) = background::start(&config, &arguments, restart)?;
         let (pid, log) = (child.id(), directory.join(aktis_cluster::directory::LOG_NAME));
+        if form.json {
+            return show::json(output, &greeting.record(pid));
+        }
         let where_to = format!("it runs in the background as process {pid}; its log is {}\n", log.display());
-        return write!(output, "{words}{where_to}").map_err(Failed::Output);
+        return write!(output, "{}{where_to}", greeting.text()).map_err(Failed::Output);
     }
     let notice: fn(&str) = if in_background { background::notice } else { |words| journal::warn(words) };
-    let run = |on_ready: &mut dyn FnMut(&str) -> io::Result<()>| match config.role {
+    let run = |on_ready: &mut dyn FnMut(&Greeting) -> io::Result<()>| match config.role {
         Role::Head => head::run(&config, node_port, node_timeout, given, restart, on_ready, notice),
         Role::Member { .. } | Role::Returning { .. } => run(config, on_ready, notice),
     };
     match in_background {
         true => background::run(&directory, |mut report| run(&mut report)),
-        false => run(&mut |words| {
-            write!(output, "{words}\nit runs until Ctrl-C or `aktis stop`\n").and_then(|()| output.flush())
+        false => run(&mut |greeting| {
+            if form.json {
+                let record = greeting.record(std::process::id());
+                show::json(output, &record).map_err(io::Error::other)?;
+            } else {
+                write!(output, "{}\nit runs until Ctrl-C or `aktis stop`\n", greeting.text())?;
+            }
+            output.flush()?;
+            notify::tell("READY=1");
+            Ok(())
         }),
     }
 }
@@ -54,7 +65,7 @@ pub(crate) fn start(
 /// Runs a daemon until it is stopped; `on_ready` is told what to print, and `notice` what it waits for before.
 pub(crate) fn run(
     config: DaemonConfig,
-    on_ready: impl FnOnce(&str) -> io::Result<()>,
+    on_ready: impl FnOnce(&Greeting) -> io::Result<()>,
     notice: fn(&str),
 ) -> Result<(), Failed> {
     journal::begin("node");
@@ -70,9 +81,11 @@ pub(crate) fn run(
     let _ = stopper.set(daemon.stopper());
     daemon.keep_journal();
     journal::info(format_args!("{} started, version {}", daemon.node(), env!("CARGO_PKG_VERSION")));
-    on_ready(&greeting(&daemon, &directory)).map_err(Failed::Output)?;
+    let (node, address) = (daemon.node(), daemon.address());
+    on_ready(&Greeting { node, directory, address, control: None }).map_err(Failed::Output)?;
     daemon.wait();
     journal::info("it ends");
+    notify::tell("STOPPING=1");
     drop(daemon);
     Ok(())
 }
@@ -90,15 +103,6 @@ pub(crate) fn on_termination(ask: impl FnOnce() + Send + 'static) -> Result<(), 
     };
     let thread = std::thread::Builder::new().name("aktis-signals".to_owned()).spawn(wait);
     thread.map(|_| ()).map_err(system("a thread"))
-}
-
-fn greeting(daemon: &Daemon, directory: &std::path::Path) -> String {
-    let mut words = format!("node {} runs in {}\n", rows::short(daemon.node()), directory.display());
-    if let Some(address) = daemon.address() {
-        let reach = if address.ip().is_loopback() { ", which only this machine can reach" } else { "" };
-        let _ = writeln!(words, "it listens on {address}{reach}");
-    }
-    words
 }
 
 fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> {

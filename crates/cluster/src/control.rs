@@ -25,6 +25,7 @@
 mod answers;
 mod clock;
 mod files;
+pub(crate) mod last_words;
 mod renewal;
 mod shell;
 mod tables;
@@ -180,6 +181,7 @@ impl Control {
         // One for each node, and its connections for strangers.
         crate::files::raise_limit_of_control()?;
         let files = Files::claim(&config.directory)?;
+        last_words::prepare(&control_directory(&config.directory))?;
         let mut authority = files.authority()?;
         if let Some(lifetime) = config.certificate_lifetime {
             authority = authority.with_lifetime(lifetime);
@@ -256,7 +258,13 @@ impl Control {
 
     /// Waits until somebody has it stopped ([`Self::stopper`], or a command), or it cannot go on.
     pub fn wait(&self) -> Result<(), ControlError> {
-        self.shared.clock.wait_for_end()
+        let ended = self.shared.clock.wait_for_end();
+        if let Err(error) = &ended
+            && let Err(unkept) = last_words::keep(self.directory.path(), &error.to_string())
+        {
+            journal::warn(format_args!("the reason of the end cannot be kept: {unkept}"));
+        }
+        ended
     }
 
     /// Waits until a node is no member any more, at most for `patience`: its farewell may still be on its way when its

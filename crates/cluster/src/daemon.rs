@@ -6,6 +6,7 @@
 mod answers;
 mod control_lines;
 mod keys;
+mod kills;
 mod merge;
 mod own;
 

@@ -5,8 +5,8 @@ use aktis_cluster::admin::{
 };
 use aktis_cluster::{Daemon, DaemonConfig, DaemonError, Directory, DirectoryError, Role};
 use aktis_protocol::admin::{
-    ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, ListKind, ListQuery, Listing,
-    LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
+    ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, KillOrder, Killed, ListKind,
+    ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
 };
 use aktis_protocol::trust::{TokenId, TrustReply, TrustRequest};
 use aktis_protocol::{Amount, NodeId, limits};
@@ -78,6 +78,10 @@ impl Admin for Fixed {
 
     fn keys(&self, _: KeyRequest) -> Result<KeyReply, Refusal> {
         Err(Refusal::new("no keys"))
+    }
+
+    fn kill(&self, _: &KillOrder) -> Result<Killed, Refusal> {
+        Err(Refusal::new("nothing to end"))
     }
 
     fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {

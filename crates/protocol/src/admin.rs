@@ -11,12 +11,14 @@
 
 mod between;
 mod keys;
+mod kills;
 mod prefix;
 mod rows;
 
 pub use crate::state::DemandRow;
 pub use between::{Account, AccountKind, LogPart, NodeAnswer, NodeQuestion, NodeStatus};
 pub use keys::{KeyReply, KeyRequest, KeyRow};
+pub use kills::{KillOrder, KillTarget, Killed};
 pub use prefix::IdPrefix;
 pub use rows::{
     ClusterStatus, JobRow, JobState, Known, Language, NodeRow, NodeState, ObjectPlace, OnNode, ProgramRow,
@@ -49,6 +51,8 @@ pub enum AdminRequest {
     Trust(TrustRequest),
     /// Something about keys. Answer: [`AdminReply::Keys`].
     Keys(KeyRequest),
+    /// That a task, an actor or a job ends. Answer: [`AdminReply::Killed`].
+    Kill(KillOrder),
 }
 
 /// What the daemon answers.
@@ -75,6 +79,8 @@ pub enum AdminReply {
     Trust(TrustReply),
     /// About keys.
     Keys(KeyReply),
+    /// It was told to end.
+    Killed(Killed),
     /// It was not done.
     Refused {
         /// Why not: lower case, concrete.
@@ -110,6 +116,8 @@ pub enum ListKind {
     Jobs,
     /// Programs whose tasks and actors nodes can run.
     Programs,
+    /// Placement groups.
+    Groups,
 }
 
 /// Which rows are asked for. All conditions must hold.

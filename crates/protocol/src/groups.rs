@@ -28,6 +28,18 @@ pub enum GroupStrategy {
     StrictSpread,
 }
 
+impl GroupStrategy {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pack => "pack",
+            Self::Spread => "spread",
+            Self::StrictPack => "strict-pack",
+            Self::StrictSpread => "strict-spread",
+        }
+    }
+}
+
 /// A group to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSpec {
@@ -77,4 +89,26 @@ pub enum GroupState {
     Ready,
     /// It is gone, or was never made; the text says why.
     Removed(String),
+}
+
+impl GroupState {
+    /// The words for all of them.
+    pub const WORDS: &[&str] = &["pending", "ready", "removed"];
+
+    /// The word for it.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Pending(_) => "pending",
+            Self::Ready => "ready",
+            Self::Removed(_) => "removed",
+        }
+    }
+
+    /// Why it is not ready.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Pending(reason) | Self::Removed(reason) => reason,
+            Self::Ready => "",
+        }
+    }
 }

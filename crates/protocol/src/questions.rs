@@ -18,6 +18,13 @@ pub enum ProcessQuestion {
     },
     /// What do you know about the task with this id, or the one that makes the object with it?
     Explain(IdPrefix),
+    /// End this task or call, and what it has submitted, if you have submitted it and it has not ended.
+    Cancel {
+        /// The task.
+        task: TaskId,
+        /// Its worker process ends too, if it runs.
+        force: bool,
+    },
 }
 
 /// What one process answers.
@@ -29,6 +36,8 @@ pub struct ProcessAnswer {
     pub left_out: u64,
     /// What is known about tasks that were asked for by their ids.
     pub accounts: Vec<TaskAccount>,
+    /// Whether it has begun to end the task that was to be cancelled.
+    pub cancelled: bool,
 }
 
 /// What a process knows about a task that it has submitted.

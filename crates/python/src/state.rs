@@ -133,7 +133,7 @@ fn cluster_rows<'py>(
             add(list, here, |row| object(py, row.node.to_words()[0], &row.row))?;
         }
         Rows::Jobs(rows) => add(list, rows.iter(), |row| job(py, row))?,
-        Rows::Programs(_) => return Ok(false),
+        Rows::Programs(_) | Rows::Groups(_) => return Ok(false),
         Rows::Nodes(rows) if stores => add(list, rows.iter(), |row| {
             let known = store(py, &row.store)?;
             known.set_item("node", node_id(py, row.node.to_words()[0]))?;

@@ -396,18 +396,23 @@ impl Inner {
 
     /// A borrower in another process cancels the task that makes an object of this one.
     pub(crate) fn cancel_maker_of(self: &Arc<Self>, cancel: ObjectCancel) {
+        self.cancel_task(cancel.object.task(), cancel.force, cancel.recursive);
+    }
+
+    /// Cancels a task of this process; false if none with this id is unfinished.
+    pub(crate) fn cancel_task(self: &Arc<Self>, task: TaskId, force: bool, recursive: bool) -> bool {
         let mut found = None;
         for shard in self.submitter.all() {
             let shell = shard.lock();
             let mut unfinished =
                 shell.machine.records().filter(|(_, record)| record.stage() != Stage::Finished);
-            found = found
-                .or(unfinished.find(|(_, record)| record.task() == cancel.object.task()).map(|(key, _)| key));
+            found = found.or(unfinished.find(|(_, record)| record.task() == task).map(|(key, _)| key));
         }
         self.run_deferred();
         if let Some(key) = found {
-            self.cancel(key, cancel.force, cancel.recursive);
+            self.cancel(key, force, recursive);
         }
+        found.is_some()
     }
 
     /// Ends those of these tasks that have this shape and that nobody has begun; gives which.

@@ -103,7 +103,12 @@ impl Inner {
                 };
                 let (rows, more) = self.task_rows((*limit).min(limits::LISTED_ROWS_MAX) as usize, means);
                 let (tasks, left_out) = state::page(rows.into_iter(), |row| row);
-                ProcessAnswer { tasks, left_out: left_out + more, accounts: Vec::new() }
+                ProcessAnswer { tasks, left_out: left_out + more, ..ProcessAnswer::default() }
+            }
+            ProcessQuestion::Cancel { task, force } => {
+                // What stands for another node has submitted the tasks of that node, which cancels them itself.
+                let cancelled = self.bridge.get().is_none() && self.cancel_task(*task, *force, true);
+                ProcessAnswer { cancelled, ..ProcessAnswer::default() }
             }
             ProcessQuestion::Explain(id) => {
                 ProcessAnswer { accounts: self.accounts(id), ..ProcessAnswer::default() }

@@ -2,6 +2,7 @@
 //!
 //! The daemons are processes of the program `aktis`; the driver is the test itself, unless it has to die.
 
+mod actions;
 mod control;
 mod heirs;
 mod lineage;

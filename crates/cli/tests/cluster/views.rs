@@ -16,12 +16,12 @@ fn say(words: String) -> u32 {
     std::process::id()
 }
 
-fn rows(machine: &Machine, arguments: &[&str]) -> Vec<Value> {
+pub(super) fn rows(machine: &Machine, arguments: &[&str]) -> Vec<Value> {
     let all = machine.json(&[&["list"], arguments, &["--json"]].concat());
     all[arguments[0]].as_array().expect("a list").clone()
 }
 
-fn explanation(machine: &Machine, id: &str) -> String {
+pub(super) fn explanation(machine: &Machine, id: &str) -> String {
     machine.json(&["explain", id, "--json"])["explanation"].as_str().expect("text").to_owned()
 }
 

@@ -3,17 +3,18 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest, KeyRow, Language, ListKind,
-    ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, NodeState, OnNode, ProgramRow, Rows,
-    StopScope, TaskKind, TaskRow, TaskState,
+    AccountKind, ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest,
+    KeyRow, KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,
+    NodeState, OnNode, ProgramRow, Rows, StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{
-    ActorRow, ActorState, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
+    ActorRow, ActorState, GroupRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
 };
 use aktis_protocol::tables::Counts;
 use aktis_protocol::trust::{TrustReply, TrustRequest};
 use aktis_protocol::{
-    ActorId, Amount, EntryRef, NodeId, ObjectId, ProcessSlot, ProgramId, Resources, TaskId,
+    ActorId, Amount, EntryRef, GroupId, GroupState, GroupStrategy, NodeId, ObjectId, ProcessSlot, ProgramId,
+    Resources, TaskId,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -131,6 +132,7 @@ impl Admin for Fixed {
             ListKind::Workers => wrap(query.select(workers()), Rows::Workers),
             ListKind::Jobs => wrap(query.select(jobs()), Rows::Jobs),
             ListKind::Programs => wrap(query.select(programs()), Rows::Programs),
+            ListKind::Groups => wrap(query.select(groups()), Rows::Groups),
         };
         if let Self::Hostile(text) = self {
             crate::hostile::spoil_rows(&mut rows, text);
@@ -171,6 +173,13 @@ impl Admin for Fixed {
             KeyRequest::Get { key: asked } => KeyReply::Value((asked == key).then_some(value)),
             KeyRequest::Delete { key: asked } => KeyReply::Deleted(asked == key),
         })
+    }
+
+    fn kill(&self, order: &KillOrder) -> Result<Killed, Refusal> {
+        self.answer()?;
+        let id = tasks().remove(0).row.task;
+        let told = Killed { kind: AccountKind::Task, id: id.to_string(), node: MEMBER };
+        order.id.is_start_of(&id).then_some(told).ok_or_else(|| Refusal::new("nothing has such an id"))
     }
 
     fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {
@@ -226,6 +235,29 @@ fn programs() -> Vec<OnNode<ProgramRow>> {
     ]
 }
 
+fn groups() -> Vec<OnNode<GroupRow>> {
+    let cpus = |count| Resources::none().with("CPU", Amount::units(count));
+    let ready = GroupRow {
+        group: GroupId::from_words([0x6060_6060_6060_6060, 0x6060_6060_0000_0000]),
+        name: Some("trainers".into()),
+        strategy: GroupStrategy::StrictSpread,
+        state: GroupState::Ready,
+        bundles: vec![cpus(4), cpus(4).with("GPU", Amount::ONE)],
+        available: vec![cpus(1)],
+        nodes: vec![HEAD, MEMBER],
+    };
+    let pending = GroupRow {
+        group: GroupId::from_words([0x6161_6161_6161_6161, 0]),
+        name: None,
+        strategy: GroupStrategy::Pack,
+        state: GroupState::Pending("it waits for 100 CPU".into()),
+        bundles: vec![cpus(100)],
+        available: Vec::new(),
+        nodes: Vec::new(),
+    };
+    [ready, pending].map(|row| OnNode { node: HEAD, row }).into()
+}
+
 fn nodes() -> Vec<NodeRow> {
     let resource = |name: &str, total, available| ResourceRow { name: name.into(), total, available };
     let memory = |gib: u64| Amount::units(gib << 30);
@@ -243,6 +275,7 @@ fn nodes() -> Vec<NodeRow> {
         ],
         store: StoreRow { capacity: 4 << 30, used: 1_300_000_000, objects: 17, ..StoreRow::default() },
         workers: 9,
+        version: "0.1.0".into(),
         drivers: vec![4100],
         died_unix_milliseconds: None,
         reason: None,
@@ -269,6 +302,7 @@ fn nodes() -> Vec<NodeRow> {
         address: "10.0.0.3:41235".into(),
         labels: BTreeMap::new(),
         workers: 0,
+        version: String::new(),
         died_unix_milliseconds: Some(1_700_000_010_000),
         reason: Some("it was stopped".into()),
         ..member.clone()

@@ -4,7 +4,7 @@ use crate::fixed::Fixed;
 use crate::snapshot::Transcript;
 use aktis_protocol::admin::{ClusterStatus, Rows};
 use aktis_protocol::text::is_order;
-use aktis_protocol::{Amount, Resources};
+use aktis_protocol::{Amount, GroupState, Resources};
 
 /// What each would do, raw: set the title, clear the screen, overwrite the line, ring, turn letters around, begin a row.
 const HOSTILE: &[&str] = &[
@@ -27,6 +27,7 @@ const COMMANDS: &[&str] = &[
     "list workers",
     "list jobs",
     "list programs",
+    "list groups",
     "explain 5a5a",
     "logs",
     "audit",
@@ -36,7 +37,7 @@ pub(crate) fn spoil_status(status: &mut ClusterStatus, text: &str) {
     status.address = Some(text.into());
     status.head_lost = Some(text.into());
     for node in status.nodes.iter_mut().chain(&mut status.dead) {
-        (node.host, node.address) = (text.into(), text.into());
+        (node.host, node.address, node.version) = (text.into(), text.into(), text.into());
         node.labels = [(text.to_owned(), text.to_owned())].into();
         node.resources.iter_mut().for_each(|resource| resource.name = text.into());
         node.reason = node.reason.as_ref().map(|_| text.into());
@@ -61,6 +62,10 @@ pub(crate) fn spoil_rows(rows: &mut Rows, text: &str) {
         Rows::Jobs(rows) => rows.iter_mut().for_each(|job| job.row.command = text.into()),
         Rows::Programs(rows) => rows.iter_mut().for_each(|program| {
             (program.row.version, program.row.architecture) = (Some(text.into()), text.into());
+        }),
+        Rows::Groups(rows) => rows.iter_mut().for_each(|group| {
+            (group.row.name, group.row.state) = (Some(text.into()), GroupState::Pending(text.into()));
+            group.row.bundles = vec![Resources::none().with(text, Amount::ONE)];
         }),
         // Their rows have no text of their own, or come spoilt with the status.
         Rows::Objects(_) | Rows::Nodes(_) => {}

@@ -267,3 +267,95 @@ fn the_node_of_a_head_listens_at_the_port_that_is_named() {
     assert_eq!(status["nodes"][0]["address"], format!("127.0.0.1:{port}"));
     assert_eq!(run(&path, &["stop"]).2, 0);
 }
+
+fn json(directory: &Path, arguments: &[&str]) -> serde_json::Value {
+    let (printed, errors, code) = run(directory, arguments);
+    assert_eq!(code, 0, "{arguments:?}: {errors}");
+    serde_json::from_str(&printed).expect("JSON")
+}
+
+#[test]
+fn a_head_goes_on_in_another_directory_from_a_backup() {
+    let (parent, path) = directory();
+    let (_, errors, code) = run(&path, &["backup", "no.tar"]);
+    assert!(code == 1 && errors.contains("no control process was ever started"), "{errors}");
+    let started = json(&path, &["start", "--head", "--cpus", "1", "--detach", "--json"]);
+    assert_eq!(json(&path, &["status", "--json"])["node"], started["node"]);
+    assert!(started["token"].as_str().is_some_and(|token| token.starts_with("aktis1.")), "{started}");
+    let file = parent.path().join("cluster.tar");
+    let told = json(&path, &["backup", &file.display().to_string(), "--json"]);
+    assert!(told["files"].as_u64().is_some_and(|files| files > 3), "{told}");
+    let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("a file"));
+    assert_eq!(mode & 0o777, 0o600, "it has the keys of the cluster");
+    let (_, errors, code) = run(&path, &["backup", &file.display().to_string()]);
+    assert!(code == 1 && errors.contains("hint: name a file that does not exist"), "{errors}");
+    let (_, errors, code) = run(&path, &["restore", &file.display().to_string()]);
+    assert!(code == 1 && errors.contains("there is something in"), "{errors}");
+    assert_eq!(json(&path, &["stop", "--json"])["ended"], "node");
+
+    let second = parent.path().join("second");
+    json(&second, &["restore", &file.display().to_string(), "--json"]);
+    let authority =
+        |directory: &Path| std::fs::read(directory.join("control/authority/authority.key")).unwrap();
+    assert_eq!(authority(&second), authority(&path), "it is the same cluster");
+    json(&second, &["start", "--head", "--cpus", "1", "--detach", "--json"]);
+    until("the node of the first directory is told of as dead", || {
+        let dead = json(&second, &["list", "nodes", "--state", "dead", "--json"]);
+        dead["nodes"].as_array().is_some_and(|rows| rows.iter().any(|row| row["id"] == started["node"]))
+    });
+    assert_eq!(run(&second, &["stop"]).2, 0);
+}
+
+#[test]
+fn a_service_is_configured_by_a_file_and_tells_systemd_when_it_is_ready() {
+    let (parent, path) = directory();
+    let settings = parent.path().join("aktis.conf");
+    std::fs::write(&settings, "# a head\nhead = true\ncpus = 3\nlabel = zone=a\n").expect("written");
+    let place = parent.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&place).expect("bound");
+    manager.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut child = aktis(&path)
+        .args(["start", "--config", &settings.display().to_string(), "--cpus", "2", "--json"])
+        .env("NOTIFY_SOCKET", &place)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let told = |state: &str| {
+        let mut datagram = [0; 64];
+        let length = manager.recv(&mut datagram).expect("told in time");
+        assert_eq!(&datagram[..length], state.as_bytes());
+    };
+    told("READY=1");
+    let status = json(&path, &["status", "--json"]);
+    assert_eq!(status["resources"]["CPU"]["total"], 2, "the command line goes before the file");
+    assert_eq!(status["nodes"][0]["labels"]["zone"], "a");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
+    told("STOPPING=1");
+    assert!(child.wait().expect("ended").success());
+    let greeting: serde_json::Value =
+        serde_json::from_reader(child.stdout.take().expect("a pipe")).expect("JSON, and nothing else");
+    assert_eq!(greeting["node"], status["node"]);
+}
+
+/// Units are checked by systemd itself, where it is installed.
+#[test]
+fn systemd_accepts_the_units() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(units).expect("units") {
+        let entry = entry.expect("a unit");
+        let text = std::fs::read_to_string(entry.path()).expect("text");
+        let text = text.replace("/usr/local/bin/aktis", env!("CARGO_BIN_EXE_aktis"));
+        files.push(folder.path().join(entry.file_name()));
+        std::fs::write(files.last().expect("one"), text).expect("written");
+    }
+    assert_eq!(files.len(), 2);
+    match Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&files).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        output => {
+            let (printed, errors, code) = told(output.expect("it runs"));
+            assert_eq!((code, printed.as_str(), errors.as_str()), (0, "", ""));
+        }
+    }
+}

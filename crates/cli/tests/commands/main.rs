@@ -13,8 +13,21 @@ use aktis_protocol::state::{ActorState, WorkerState};
 use fixed::Fixed;
 use snapshot::Transcript;
 
-const COMMANDS: &[&str] =
-    &["start", "status", "explain", "logs", "kv", "token", "nodes", "audit", "stop", "completions"];
+const COMMANDS: &[&str] = &[
+    "start",
+    "status",
+    "explain",
+    "logs",
+    "kv",
+    "kill",
+    "token",
+    "nodes",
+    "audit",
+    "stop",
+    "backup",
+    "restore",
+    "completions",
+];
 
 #[test]
 fn help() {
@@ -88,6 +101,8 @@ fn command_lines_that_make_no_sense() {
         "kv delete",
         "stop --timeout soon",
         "completions tcsh",
+        "kill xyz",
+        "start --config /no/such/file",
     ] {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
@@ -98,7 +113,7 @@ fn command_lines_that_make_no_sense() {
 #[test]
 fn without_a_daemon() {
     let mut transcript = Transcript::without_daemon();
-    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "token", "audit", "stop"] {
+    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "kill abcd", "token", "audit", "stop"] {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");
@@ -124,7 +139,10 @@ fn tables_for_people() {
         "list programs",
         "list programs --filter language=python",
         "list jobs --state running",
+        "list groups",
+        "list groups --state ready",
         "explain 5a5a",
+        "kill 5a5a",
         "kv list",
         "kv list aktis/",
         "kv get user/4/shop/best%20price",
@@ -163,6 +181,8 @@ fn json_for_programs() {
         "list workers --json",
         "list jobs --json",
         "list programs --json",
+        "list groups --json",
+        "kill 5a5a --force --json",
         "explain 5a5a --json",
         "kv list --json",
         "kv get user/4/shop/best%20price --json",
@@ -193,6 +213,7 @@ fn a_daemon_that_refuses() {
         "explain abcd",
         "logs",
         "kv list",
+        "kill abcd",
         "token",
         "audit",
         "stop",
@@ -209,7 +230,7 @@ fn a_node_that_has_lost_its_head() {
     let mut transcript = Transcript::with(Fixed::alone());
     transcript.run(&["status"]);
     transcript.run(&["list", "actors"]);
-    transcript.run(&["stop", "--timeout", "1s"]);
+    transcript.run(&["stop", "--timeout", "1s", "--json"]);
     transcript.compare("alone");
 }
 

@@ -6,7 +6,7 @@ use crate::control::control_directory;
 use crate::directory::Holder;
 use aktis_protocol::admin::{
     ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest,
-    KeyRow, ListQuery, Listing, LogLine, LogQuery, StopScope,
+    KeyRow, KillOrder, Killed, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
 use aktis_protocol::tables::Event;
 use aktis_protocol::trust::{PutOutKind, TokenId, TokenRow, TrustReply, TrustRequest};
@@ -271,6 +271,14 @@ impl Client {
     pub fn delete_key(&mut self, key: &[u8]) -> Result<bool, ClientError> {
         match self.ask(&AdminRequest::Keys(KeyRequest::Delete { key: key.to_vec() }))? {
             AdminReply::Keys(KeyReply::Deleted(existed)) => Ok(existed),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Has a task, an actor or a job end, and does not wait for it.
+    pub fn kill(&mut self, order: KillOrder) -> Result<Killed, ClientError> {
+        match self.ask(&AdminRequest::Kill(order))? {
+            AdminReply::Killed(killed) => Ok(killed),
             _ => Err(self.error(nonsense())),
         }
     }

@@ -2,10 +2,12 @@
 
 use super::{Parts, merge};
 use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
+use crate::control::{control_directory, last_words};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, ListKind, ListQuery, Listing,
-    LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows, StopScope,
+    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed,
+    ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState,
+    NodeStatus, Rows, StopScope,
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
@@ -27,21 +29,21 @@ const STOP_AGAIN: Duration = Duration::from_millis(20);
 /// How long the control process may take to say how much it keeps, or which nodes are dead.
 const COUNTS_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to say which programs there are.
-const TABLES_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TABLES_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers from the parts of a daemon.
 pub(super) struct Answers(pub(super) Arc<Parts>);
 
 /// What nodes have said to one question.
-struct Told {
-    answers: BTreeMap<NodeId, NodeAnswer>,
+pub(super) struct Told {
+    pub(super) answers: BTreeMap<NodeId, NodeAnswer>,
     /// Those who are members, and have not said anything.
-    silent: Vec<NodeId>,
+    pub(super) silent: Vec<NodeId>,
 }
 
 impl Parts {
     /// Asks all other members.
-    fn ask(&self, question: &NodeQuestion) -> Told {
+    pub(super) fn ask(&self, question: &NodeQuestion) -> Told {
         let members: Vec<NodeId> = self.others().iter().map(|info| info.node).collect();
         let links: Vec<_> = self.links_of(&members);
         let answers = self.inquiries.ask(&links, |_| question.clone());
@@ -49,7 +51,7 @@ impl Parts {
         Told { answers, silent }
     }
 
-    fn links_of(&self, nodes: &[NodeId]) -> Vec<(NodeId, Link)> {
+    pub(super) fn links_of(&self, nodes: &[NodeId]) -> Vec<(NodeId, Link)> {
         self.neighbours.links().into_iter().filter(|(node, _)| nodes.contains(node)).collect()
     }
 
@@ -158,8 +160,10 @@ impl Admin for Answers {
     fn status(&self) -> Result<ClusterStatus, Refusal> {
         let parts = &self.0;
         let head_lost = parts.client.away().map(|away| {
+            let last_words = last_words::read(&control_directory(&parts.directory));
+            let last_words = last_words.map_or(String::new(), |words| format!("; its last words: {words}"));
             format!(
-                "it has been away for {} s; work goes on, but no node can join, and no name or key be given",
+                "it has been away for {} s; work goes on, but no node can join, and no name or key be given{last_words}",
                 away.as_secs()
             )
         });
@@ -273,6 +277,10 @@ impl Admin for Answers {
         self.0.keys(request)
     }
 
+    fn kill(&self, order: &KillOrder) -> Result<Killed, Refusal> {
+        self.carry_out(order)
+    }
+
     fn trust(&self, _: TrustRequest) -> Result<TrustReply, Refusal> {
         let (what, hint) = match self.0.is_head {
             true => (
@@ -309,19 +317,19 @@ fn log_page(
     LogPage { lines, missed, next: position, is_last }
 }
 
-fn accounts_of(answers: BTreeMap<NodeId, NodeAnswer>) -> impl Iterator<Item = Account> {
+pub(super) fn accounts_of(answers: BTreeMap<NodeId, NodeAnswer>) -> impl Iterator<Item = Account> {
     answers.into_values().flat_map(|answer| match answer {
         NodeAnswer::Accounts(accounts) => accounts,
         _ => Vec::new(),
     })
 }
 
-fn unclear(id: &IdPrefix, others: &[String], silent: &[NodeId]) -> Refusal {
+pub(super) fn unclear(id: &IdPrefix, others: &[String], silent: &[NodeId]) -> Refusal {
     if others.is_empty() {
         let silent: String = silent.iter().map(|node| format!("; node {node} has not answered")).collect();
         let message = format!("nothing with an id that begins with {id} is known{silent}");
         return Refusal::new(message)
-            .with_hint("`aktis list tasks` (or actors, objects, nodes) shows what is there");
+            .with_hint("`aktis list tasks` (or actors, objects, groups, jobs, nodes) shows what is there");
     }
     let message = format!("{} things have ids that begin with {id}: {}", others.len(), others.join(", "));
     Refusal::new(message).with_hint("give more digits")

@@ -1,15 +1,15 @@
 //! Rows of many nodes as rows of the cluster: what several nodes know is told once, by the one that knows best.
 
 use aktis_protocol::admin::{Account, ListKind, ListQuery, Listing, OnNode, Rows, TaskRow, TaskState};
-use aktis_protocol::state::{ActorRow, ActorState, DemandRow};
-use aktis_protocol::{ActorId, NodeId, Resources, TaskId};
+use aktis_protocol::state::{ActorRow, ActorState, DemandRow, GroupRow};
+use aktis_protocol::{ActorId, GroupId, GroupState, NodeId, Resources, TaskId};
 use std::collections::BTreeMap;
 
 /// One listing of those of all nodes. Each has been selected by the same query.
 pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeId>) -> Listing {
     let mut left_out = parts.iter().map(|part| part.left_out).sum();
     let (mut tasks, mut actors, mut objects, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut workers, mut jobs, mut programs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut workers, mut jobs, mut programs, mut groups) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for part in parts {
         match part.rows {
             Rows::Tasks(rows) => tasks.extend(rows),
@@ -19,6 +19,7 @@ pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeI
             Rows::Workers(rows) => workers.extend(rows),
             Rows::Jobs(rows) => jobs.extend(rows),
             Rows::Programs(rows) => programs.extend(rows),
+            Rows::Groups(rows) => groups.extend(rows),
         }
     }
     let (rows, more) = match query.what {
@@ -29,6 +30,7 @@ pub(super) fn listings(query: &ListQuery, parts: Vec<Listing>, silent: Vec<NodeI
         ListKind::Workers => wrap(query.select(workers), Rows::Workers),
         ListKind::Jobs => wrap(query.select(jobs), Rows::Jobs),
         ListKind::Programs => wrap(query.select(programs), Rows::Programs),
+        ListKind::Groups => wrap(query.select(best_groups(groups)), Rows::Groups),
     };
     left_out += more;
     Listing { rows, left_out, silent }
@@ -86,6 +88,23 @@ fn best_actors(rows: Vec<OnNode<ActorRow>>) -> Vec<OnNode<ActorRow>> {
         known.name = known.name.take().or(other.name);
         known.restarts = known.restarts.max(other.restarts);
         known.detached |= other.detached;
+    }
+    best.into_values().collect()
+}
+
+/// A group is known where it was asked for, and where it has bundles: the node that knows of more tells of it.
+fn best_groups(rows: Vec<OnNode<GroupRow>>) -> Vec<OnNode<GroupRow>> {
+    let rank = |row: &GroupRow| match row.state {
+        GroupState::Removed(_) => 3,
+        GroupState::Ready => 2,
+        GroupState::Pending(_) => 1,
+    };
+    let mut best = BTreeMap::<GroupId, OnNode<GroupRow>>::new();
+    for row in rows {
+        let known = best.entry(row.row.group).or_insert_with(|| row.clone());
+        if rank(&known.row) < rank(&row.row) {
+            *known = row;
+        }
     }
     best.into_values().collect()
 }

@@ -2,13 +2,16 @@
 
 use super::Parts;
 use crate::admin::Refusal;
+use aktis_protocol::GroupState;
 use aktis_protocol::admin::{
     Account, AccountKind, IdPrefix, ListKind, ListQuery, Listing, LogLine, LogPart, LogQuery, NodeAnswer,
     NodeQuestion, NodeRow, NodeState, NodeStatus, OnNode, Rows, TaskRow,
 };
 use aktis_protocol::limits::LISTED_ROWS_MAX;
 use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
-use aktis_protocol::state::{ActorRow, ActorState, DemandRow, ObjectRow, StateKind, StateRows, StoreRow};
+use aktis_protocol::state::{
+    ActorRow, ActorState, DemandRow, GroupRow, ObjectRow, StateKind, StateRows, StoreRow,
+};
 use aktis_protocol::text::one_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,6 +28,7 @@ impl Parts {
             NodeQuestion::List(query) => self.own_list(&query).map_or_else(refused, NodeAnswer::Listing),
             NodeQuestion::Explain(id) => self.own_accounts(&id).map_or_else(refused, NodeAnswer::Accounts),
             NodeQuestion::Logs { query, position } => NodeAnswer::Logs(self.own_logs(&query, position)),
+            NodeQuestion::Kill(target) => NodeAnswer::Killed(self.kill(&target)),
             NodeQuestion::Stop => {
                 self.stop_machine();
                 NodeAnswer::Stopping
@@ -65,6 +69,7 @@ impl Parts {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             address: self.about.address.to_string(),
             pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             labels: self.about.labels.clone(),
             resources: self.host.resources(),
             store,
@@ -97,6 +102,13 @@ impl Parts {
                 let (rows, left_out) = query.select(self.client.own_programs());
                 (Rows::Programs(rows), left_out)
             }
+            ListKind::Groups => {
+                let (rows, more) = self.groups()?;
+                // How far a group is, the node that asked for it knows best: others may have parts of it.
+                let every_state = ListQuery { state: None, ..for_others(query) };
+                let (rows, left_out) = every_state.select(self.on_this_node(rows));
+                (Rows::Groups(rows), left_out + more)
+            }
             ListKind::Actors => {
                 let (rows, more) = self.actors()?;
                 let (rows, left_out) = for_others(query).select(self.on_this_node(rows));
@@ -124,7 +136,7 @@ impl Parts {
         rows.into_iter().map(move |row| OnNode { node, row })
     }
 
-    fn state(&self, kind: StateKind) -> Result<(StateRows, u64), Refusal> {
+    pub(super) fn state(&self, kind: StateKind) -> Result<(StateRows, u64), Refusal> {
         self.host.own().state(kind).map_err(|error| Refusal::new(error.to_string()))
     }
 
@@ -137,6 +149,13 @@ impl Parts {
             (row.pid, row.process) = (0, None);
         }
         Ok((rows, more))
+    }
+
+    fn groups(&self) -> Result<(Vec<GroupRow>, u64), Refusal> {
+        match self.state(StateKind::Groups)? {
+            (StateRows::Groups(rows), more) => Ok((rows, more)),
+            _ => Err(confused()),
+        }
     }
 
     fn objects(&self) -> Result<(Vec<ObjectRow>, u64), Refusal> {
@@ -158,7 +177,7 @@ impl Parts {
         (answers.into_iter().flat_map(|answer| answer.tasks).collect(), left_out)
     }
 
-    fn ask_processes(&self, question: &ProcessQuestion) -> Vec<ProcessAnswer> {
+    pub(super) fn ask_processes(&self, question: &ProcessQuestion) -> Vec<ProcessAnswer> {
         let mut answers: Vec<_> =
             self.neighbours.runtimes().iter().map(|runtime| runtime.answer(question)).collect();
         let told = self.host.host().ask_processes(question, PROCESS_PATIENCE);
@@ -180,6 +199,9 @@ impl Parts {
         }
         for row in self.actors()?.0.iter().filter(|row| id.is_start_of_words(row.actor.to_words())) {
             accounts.push(account(AccountKind::Actor, row.actor.to_string(), actor_text(row)));
+        }
+        for row in self.groups()?.0.iter().filter(|row| id.is_start_of_words(row.group.to_words())) {
+            accounts.push(account(AccountKind::Group, row.group.to_string(), group_text(row)));
         }
         for row in self.objects()?.0.iter().filter(|row| id.is_start_of_words(row.object.to_words())) {
             accounts.push(account(AccountKind::Object, row.object.to_string(), object_text(row)));
@@ -225,10 +247,10 @@ impl Parts {
 
 /// What one node can select by of what several know: how far it is. Its name, for instance, is known where it was
 /// submitted, and its process where it runs; so the rest is for whoever puts the rows together.
+///
+/// Its limit is for the rows that are left when those of all nodes are one: several nodes know the same task.
 fn for_others(query: &ListQuery) -> ListQuery {
-    let by_more = query.name.is_some() || query.node.is_some() || !query.filters.is_empty();
-    let limit = if by_more { LISTED_ROWS_MAX } else { query.limit };
-    ListQuery { limit, node: None, name: None, filters: Vec::new(), ..query.clone() }
+    ListQuery { limit: LISTED_ROWS_MAX, node: None, name: None, filters: Vec::new(), ..query.clone() }
 }
 
 fn actor_text(row: &ActorRow) -> String {
@@ -248,10 +270,30 @@ fn actor_text(row: &ActorRow) -> String {
     format!("{}{name}: {text}{restarts}", one_line(&row.type_name))
 }
 
+fn group_text(row: &GroupRow) -> String {
+    let name = row.name.as_ref().map_or(String::new(), |name| format!(" `{}`", one_line(name)));
+    let bundles: Vec<String> = row.bundles.iter().map(|bundle| format!("{{{bundle}}}")).collect();
+    let bundles = format!("{} bundles ({}): {}", bundles.len(), row.strategy.word(), bundles.join(", "));
+    let text = match &row.state {
+        GroupState::Pending(reason) => format!("it waits: {reason}"),
+        GroupState::Removed(reason) => format!("it is removed: {reason}"),
+        GroupState::Ready => {
+            let nodes: BTreeSet<String> =
+                row.nodes.iter().map(|node| node.to_string()[..12].to_owned()).collect();
+            format!("it is ready, on {}", nodes.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("placement group{name} of {bundles}; {text}")
+}
+
 fn object_text(row: &ObjectRow) -> String {
     let pinned = if row.pinned { ", which somebody reads" } else { "" };
     let place = row.place().word();
-    format!("{} bytes ({place}){pinned}, held by {} processes", row.bytes, row.holders.len())
+    let holders = match row.holders.len() {
+        1 => "1 process".to_owned(),
+        holders => format!("{holders} processes"),
+    };
+    format!("{} bytes ({place}){pinned}, held by {holders}", row.bytes)
 }
 
 fn confused() -> Refusal {

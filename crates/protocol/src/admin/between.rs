@@ -1,7 +1,7 @@
 //! What daemons ask each other so that one of them can answer for the whole cluster.
 
 use super::rows::NodeRow;
-use super::{IdPrefix, ListQuery, Listing, LogLine, LogQuery};
+use super::{IdPrefix, KillTarget, ListQuery, Listing, LogLine, LogQuery};
 use crate::ids::NodeId;
 use crate::state::DemandRow;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub enum NodeQuestion {
     },
     /// End. Answer: [`NodeAnswer::Stopping`].
     Stop,
+    /// End this. Answer: [`NodeAnswer::Killed`].
+    Kill(KillTarget),
 }
 
 /// What it answers.
@@ -39,6 +41,8 @@ pub enum NodeAnswer {
     Logs(LogPart),
     /// It ends.
     Stopping,
+    /// Whether there was something to end.
+    Killed(bool),
     /// It cannot say.
     Refused(String),
 }
@@ -57,7 +61,7 @@ pub struct NodeStatus {
 /// What one node knows about something that people have asked for by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// What it is: a task, an actor, an object, a worker or a node.
+    /// What it is.
     pub kind: AccountKind,
     /// Its whole id.
     pub id: String,
@@ -78,6 +82,10 @@ pub enum AccountKind {
     Object,
     /// A node.
     Node,
+    /// A placement group.
+    Group,
+    /// A program that uses the cluster, or has.
+    Job,
 }
 
 impl AccountKind {
@@ -88,6 +96,8 @@ impl AccountKind {
             Self::Actor => "actor",
             Self::Object => "object",
             Self::Node => "node",
+            Self::Group => "placement group",
+            Self::Job => "job",
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::ids::{ActorId, NodeId, ProgramId, TaskId};
 use crate::state::{
-    ActorRow, ActorState, DemandRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow, WorkerState,
+    ActorRow, ActorState, DemandRow, GroupRow, ObjectRow, ResourceRow, StoreRow, WorkerRole, WorkerRow,
+    WorkerState,
 };
 use crate::tables::Counts;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub enum Rows {
     Jobs(Vec<OnNode<JobRow>>),
     /// Programs whose tasks and actors nodes can run.
     Programs(Vec<OnNode<ProgramRow>>),
+    /// Placement groups.
+    Groups(Vec<OnNode<GroupRow>>),
 }
 
 /// A row that a node gave about itself.
@@ -90,6 +93,8 @@ pub struct NodeRow {
     pub address: String,
     /// The id of its daemon's process.
     pub pid: u32,
+    /// The release of its daemon; empty if it does not answer.
+    pub version: String,
     /// What users say about it.
     pub labels: BTreeMap<String, String>,
     /// What it has, and what is free of it.
@@ -310,7 +315,7 @@ words!(ActorState { Pending = "pending", Alive = "alive", Restarting = "restarti
 words!(WorkerState { Starting = "starting", Idle = "idle", Busy = "busy", Leaving = "leaving" });
 
 impl Known for NodeRow {
-    const FIELDS: &'static [&'static str] = &["id", "state", "role", "host", "address", "pid"];
+    const FIELDS: &'static [&'static str] = &["id", "state", "role", "host", "address", "pid", "version"];
 
     fn node(&self) -> NodeId {
         self.node
@@ -332,6 +337,7 @@ impl Known for NodeRow {
             "host" => self.host.clone(),
             "address" => self.address.clone(),
             "pid" => self.pid.to_string(),
+            "version" => self.version.clone(),
             _ => return None,
         })
     }
@@ -408,6 +414,11 @@ known!(ProgramRow, |row| "served", None, {
     "language" = text(row.language.word()),
     "version" = row.version.clone(),
     "architecture" = text(&row.architecture),
+});
+known!(GroupRow, |row| row.state.word(), row.name.as_deref(), {
+    "id" = text(row.group),
+    "name" = row.name.clone(),
+    "strategy" = text(row.strategy.word()),
 });
 known!(WorkerRow, |row| row.state.word(), None, {
     "process" = text(row.process.0),

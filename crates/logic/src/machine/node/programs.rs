@@ -125,7 +125,7 @@ impl Programs {
 pub(super) fn unknown(program: ProgramId) -> String {
     format!(
         "this node does not know the program {program}, or serves {} others already\n\
-         hint: attach a driver of it here, or end drivers of other programs",
+         hint: attach a driver of it here, or end drivers of other programs and actors that they have left (`aktis kill`)",
         limits::PROGRAMS_MAX
     )
 }
