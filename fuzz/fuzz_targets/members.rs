@@ -1,4 +1,4 @@
-//! All that members of a cluster and command lines can send: `cargo +nightly fuzz run members` from the root.
+//! All that members of a cluster can send: `cargo +nightly fuzz run members` from the root.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | tidy | python | compat | chaos | bench`.
+//! The project's own commands: `cargo xtask test | tidy | fuzz | python | compat | chaos | bench`.
 //!
 //! Exit codes: 0 if all is well, 1 if a check failed, 2 if the command line makes no sense.
 
@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod command;
 mod compat;
+mod fuzz;
 mod python;
 mod tally;
 mod test;
@@ -22,6 +23,7 @@ usage: cargo xtask COMMAND [OPTIONS]
 commands:
   test     run everything that continuous integration runs
   tidy     check the rules that the compiler does not know
+  fuzz     give changed inputs to the parsers of what others send
   python   build and install the Python package for development
   compat   compare programs with Aktis and with Ray
   chaos    kill and stop processes of a cluster under a workload with known answers
@@ -57,6 +59,7 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     match command.as_str() {
         "test" => test::run(root, rest),
         "tidy" => tidy::run(root, rest),
+        "fuzz" => fuzz::run(root, rest),
         "python" => python::run(root, rest),
         "compat" => compat::run(root, rest),
         "chaos" => chaos::run(root, rest),
@@ -66,7 +69,7 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
             Ok(())
         }
         other => Err(Failed::Usage(format!(
-            "unknown command `{other}`\nhint: the commands are test, tidy, python, compat, chaos and bench; see `cargo xtask --help`"
+            "unknown command `{other}`\nhint: the commands are test, tidy, fuzz, python, compat, chaos and bench; see `cargo xtask --help`"
         ))),
     }
 }
@@ -104,7 +107,7 @@ mod tests {
     #[test]
     fn every_command_explains_itself() {
         assert_eq!(dispatch_words(&["--help"]), Ok(()));
-        for command in ["test", "tidy", "python", "compat", "chaos", "bench"] {
+        for command in ["test", "tidy", "fuzz", "python", "compat", "chaos", "bench"] {
             assert_eq!(dispatch_words(&[command, "--help"]), Ok(()));
         }
     }
@@ -118,6 +121,7 @@ mod tests {
             &["tidy", "src"],
             &["python", "3"],
             &["compat", "--fast"],
+            &["fuzz", "--fast"],
             &["bench"],
             &["bench", "gpu"],
         ] {

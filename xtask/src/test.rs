@@ -12,7 +12,7 @@ Run everything that continuous integration runs, in order, and stop at the first
 
 usage: cargo xtask test
 
-steps: format, tidy, clippy, tests (cargo-nextest if it is installed, else cargo test), documentation
+steps: format, tidy, advisories (if cargo-audit is installed), clippy, tests (cargo-nextest if it is installed, else cargo test), documentation
 tests, documentation, examples, quickstart; and for Python: environment, Python format, Python lint, types,
 package, Python tests, Python tests on two nodes, Python quickstart. Nothing is installed outside of
 `target`; see `cargo xtask python --help` about the environment in there.
@@ -33,6 +33,9 @@ const ON_TWO_NODES: &[&str] = &[
     "python/tests/test_generators.py",
     "python/tests/test_wait_get.py",
 ];
+
+/// What is known of the versions that are used: the database is fetched from the network.
+const ADVISORIES: &str = "advisories";
 
 /// One step, under the name that its heading shows.
 struct Step {
@@ -65,10 +68,10 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
     if only_help("test", HELP, arguments)? {
         return Ok(());
     }
-    run_steps(root, &steps(has_nextest(root)))
+    run_steps(root, &steps(has(root, "nextest"), has(root, "audit")))
 }
 
-fn steps(nextest: bool) -> Vec<Step> {
+fn steps(nextest: bool, audit: bool) -> Vec<Step> {
     use Work::{Cargo, Documentation, Environment, Package, Python, PythonTests, Tests, Tidy};
     let tests = if nextest {
         Tests(Runner::Nextest, &["nextest", "run", "--workspace", "--no-fail-fast"])
@@ -77,9 +80,10 @@ fn steps(nextest: bool) -> Vec<Step> {
     };
     let documentation_tests = Tests(Runner::Cargo, &["test", "--workspace", "--doc", "--no-fail-fast"]);
     let documentation = Documentation(&["doc", "--workspace", "--no-deps", "--exclude", "xtask"]);
-    [
+    let all = [
         ("format", Cargo(&["fmt", "--all", "--check"])),
         ("tidy", Tidy),
+        (ADVISORIES, Cargo(&["audit"])),
         ("clippy", Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
         ("tests", tests),
         ("documentation tests", documentation_tests),
@@ -94,14 +98,14 @@ fn steps(nextest: bool) -> Vec<Step> {
         ("Python tests", PythonTests(&["-m", "pytest", "--quiet"])),
         ("Python tests on two nodes", PythonTests(ON_TWO_NODES)),
         ("Python quickstart", Python(&["examples/python/quickstart.py"])),
-    ]
-    .into_iter()
-    .map(|(name, work)| Step { name, work })
-    .collect()
+    ];
+    let wanted = all.into_iter().filter(|(name, _)| audit || *name != ADVISORIES);
+    wanted.map(|(name, work)| Step { name, work }).collect()
 }
 
-fn has_nextest(root: &Path) -> bool {
-    let mut question = cargo(root, &["nextest", "--version"]);
+/// Whether a command of cargo is installed.
+fn has(root: &Path, command: &str) -> bool {
+    let mut question = cargo(root, &[command, "--version"]);
     question.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
@@ -184,9 +188,9 @@ mod tests {
 
     #[test]
     fn the_steps_are_those_that_the_help_names() {
-        for nextest in [true, false] {
+        for installed in [true, false] {
             let mut rest = HELP.split_once("steps: ").expect("the help lists the steps").1.replace('\n', " ");
-            for step in steps(nextest) {
+            for step in steps(installed, installed) {
                 let place =
                     rest.find(step.name).unwrap_or_else(|| panic!("{} is missing or late", step.name));
                 rest.drain(..place + step.name.len());

@@ -9,6 +9,7 @@ mod links;
 mod purity;
 mod python;
 mod source;
+mod supply;
 mod text;
 
 use crate::command::cargo;
@@ -28,6 +29,7 @@ usage: cargo xtask tidy
   - no unfinished code, no ignored test, no file that is too long
   - every Rust and Python file says in its first line what it is for
   - only `_engine.py`, and one file of a library with a part in Rust, import the native module
+  - dependencies come from crates.io with a checksum, under licences that go together with Apache-2.0
   - no path of somebody's own machine, no space at the end of a line
   - links between the documents lead somewhere";
 
@@ -84,9 +86,13 @@ fn find_problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
     let files = source::read_tree(root).map_err(|error| format!("could not read the tree: {error}"))?;
     let architecture = files.iter().find(|file| file.path == "ARCHITECTURE.md");
     let architecture = architecture.ok_or("there is no ARCHITECTURE.md")?;
-    let tree = dependency_tree(root)?;
+    let tree = graph::Dependencies::parse(&cargo_says(root, graph::CARGO_TREE)?);
+    let lock = std::fs::read_to_string(root.join("Cargo.lock"));
+    let lock = lock.map_err(|error| format!("could not read Cargo.lock: {error}"))?;
 
     let mut problems = graph::check(&tree, &architecture.text);
+    problems.extend(supply::check_licences(&cargo_says(root, supply::CARGO_LICENCES)?));
+    problems.extend(supply::check_sources(&lock));
     problems.extend(code::check_allowances(&files));
     for file in &files {
         problems.extend(text::check(file));
@@ -99,12 +105,12 @@ fn find_problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
     Ok((files.len(), problems))
 }
 
-/// What depends on what, also outside the workspace, as `cargo tree` prints it.
-fn dependency_tree(root: &Path) -> Result<graph::Dependencies, String> {
-    let mut command = cargo(root, graph::CARGO_TREE);
-    let output = command.output().map_err(|error| format!("could not start cargo: {error}"))?;
+/// What cargo prints.
+fn cargo_says(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output =
+        cargo(root, arguments).output().map_err(|error| format!("could not start cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!("cargo tree failed:\n{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("cargo {} failed:\n{}", arguments[0], String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(graph::Dependencies::parse(&String::from_utf8_lossy(&output.stdout)))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
