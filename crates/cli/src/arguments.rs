@@ -56,10 +56,10 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     /// Print what tasks, actors, daemons and the control process have printed, on all nodes, with times in UTC
     Logs(Logs),
     Kv(Kv),
+    Kill(Kill),
     Token(Token),
     Nodes(Nodes),
     Audit(Audit),
-    Kill(Kill),
     /// End the node of this machine, with all that runs there, and wait until it is gone
     Stop {
         /// End all other nodes of the cluster as well

@@ -88,7 +88,11 @@ mod tests {
             node: NodeId::from_words([1, 2]),
             directory: "/run/a b".into(),
             address: None,
-            control: Some(Head { address: "10.0.0.1:6388".parse().unwrap(), token: "t".into() }),
+            control: Some(Head {
+                address: "10.0.0.1:6388".parse().unwrap(),
+                token: "t".into(),
+                token_seconds: 3600,
+            }),
         };
         let line = greeting.to_line();
         assert_eq!(line.lines().count(), 1);

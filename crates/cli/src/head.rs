@@ -72,8 +72,8 @@ pub(crate) fn run(
     start::on_termination(move || stopper.stop())?;
     let token = control.token(FIRST_TOKEN, None)?.to_string();
     let (mut greeting, is_new) = node(config, node_port, &control, given, restart)?;
-    let own = Node::find(directory)?.id();
-    greeting.control = Some(greeting::Head { address: control.address(), token, token_seconds: FIRST_TOKEN.as_secs() });
+    greeting.control =
+        Some(greeting::Head { address: control.address(), token, token_seconds: FIRST_TOKEN.as_secs() });
     if let Err(error) = on_ready(&greeting) {
         // Nobody knows of what was started.
         if is_new {

@@ -20,8 +20,8 @@ pub use wire::{SOCKET_NAME, WireError, read_message, write_message};
 use aktis_daemon::admin_wire as wire;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    AdminReply, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery,
-    Listing, LogLine, LogQuery, StopScope,
+    AdminReply, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing,
+    LogLine, LogQuery, StopScope,
 };
 use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::collections::BTreeMap;

@@ -99,7 +99,9 @@ fn a_certificate_alone_gives_neither_links_nor_objects() {
     let refused = loop {
         let events = client.audit(None, 100).expect("the audit log");
         let refused = events.into_iter().filter(|event| event.kind == EventKind::Refused);
-        let refused: Vec<String> = refused.map(|event| event.text).collect();
+        // Other tests may dial the port of a node that they had before.
+        let refused: Vec<String> =
+            refused.map(|event| event.text).filter(|text| is_refusal(text, node)).collect();
         if !refused.is_empty() {
             break refused;
         }
@@ -107,7 +109,6 @@ fn a_certificate_alone_gives_neither_links_nor_objects() {
         std::thread::sleep(Duration::from_millis(5));
     };
     assert_eq!(refused.len(), 1, "once for the address and the kind: {refused:?}");
-    assert!(is_refusal(&refused[0], node), "{refused:?}");
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Cluster {
 
     /// The machine whose daemon has started these processes.
     pub(crate) fn machine_of(&self, ancestors: &[u32]) -> usize {
-        let is_it = |machine: &Machine| ancestors.contains(&machine.pid());
+        let is_it = |machine: &Machine| machine.holder().is_some_and(|pid| ancestors.contains(&pid));
         self.machines.iter().position(is_it).expect("one of the machines")
     }
 

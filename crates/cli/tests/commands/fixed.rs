@@ -3,8 +3,8 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    AccountKind, ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest,
-    KeyRow, KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,
+    AccountKind, ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest, KeyRow,
+    KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,
     NodeState, OnNode, ProgramRow, Rows, StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{

@@ -113,7 +113,9 @@ fn command_lines_that_make_no_sense() {
 #[test]
 fn without_a_daemon() {
     let mut transcript = Transcript::without_daemon();
-    for line in ["status", "list nodes", "explain abcd", "logs", "kv list", "kill abcd", "token", "audit", "stop"] {
+    for line in
+        ["status", "list nodes", "explain abcd", "logs", "kv list", "kill abcd", "token", "audit", "stop"]
+    {
         transcript.run(&line.split_whitespace().collect::<Vec<_>>());
     }
     assert!(transcript.exit_codes().iter().all(|code| *code == 1), "it failed");

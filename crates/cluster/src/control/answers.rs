@@ -6,8 +6,8 @@ use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use crate::log::Log;
 use aktis_io::Authority;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing, LogPart,
-    LogQuery, StopScope,
+    ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing, LogPart, LogQuery,
+    StopScope,
 };
 use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::net::SocketAddr;

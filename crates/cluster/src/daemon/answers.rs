@@ -5,9 +5,9 @@ use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use crate::control::{control_directory, last_words};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed,
-    ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState,
-    NodeStatus, Rows, StopScope,
+    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListKind,
+    ListQuery, Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows,
+    StopScope,
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
