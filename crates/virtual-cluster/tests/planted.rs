@@ -66,7 +66,7 @@ fn planted_bugs_of_leases_are_found() {
 #[test]
 fn planted_bugs_of_names_and_links_are_found() {
     let bugs = [HeadBug::StaleLink, HeadBug::OvertakenClaim, HeadBug::KeptNames];
-    assert_found(&bugs, 80, |seed, bug| head::run_with(seed, 4, false, Some(bug)));
+    assert_found(&bugs, 300, |seed, bug| head::run_with(seed, 4, false, Some(bug)));
 }
 
 #[test]
