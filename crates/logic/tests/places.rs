@@ -6,7 +6,7 @@ use aktis_logic::lease_pool::LeasePool;
 use aktis_logic::machine::node::{
     NodeEffect, NodeInput, PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS,
 };
-use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::actors::{ActorPlace, ActorSpec};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::placement::{FromPlacer, QueueRow, ToPlacer};
 use aktis_protocol::resources::CPU;
@@ -418,6 +418,24 @@ fn an_actor_that_another_node_has_sent_goes_back_to_it_if_there_is_no_room() {
     assert!(is_handed_back(story.step(NodeInput::Ticked)));
     story.scene.now += WELCOME_MICROSECONDS;
     assert!(!is_handed_back(story.step(NodeInput::Ticked)), "it is not here any more");
+}
+
+#[test]
+fn an_actor_that_is_released_before_it_has_its_place_is_forgotten() {
+    let mut story = Story::begin();
+    let actor = |number| ActorId::created_by(TaskId::root(SessionId(1)).child(number));
+    let spec = |number, strategy| {
+        let (actor, resources) = (actor(number), cpus(2));
+        Box::new(ActorSpec { actor, resources, strategy, concurrency: 1, ..ActorSpec::default() })
+    };
+    story.hear(DRIVER, ToNode::ActorWanted { spec: spec(1, Strategy::Default) });
+    story.hear(DRIVER, ToNode::ActorWanted { spec: spec(2, Strategy::Spread) });
+    let placed = NodeInput::ActorPlaced { actor: actor(2), verdict: Verdict::Here };
+    story.step(placed);
+    let place = story.scene.node.actor_place(actor(2));
+    assert!(matches!(place, Some(ActorPlace::Pending(_))), "the first actor has all CPUs: {place:?}");
+    story.hear(DRIVER, ToNode::ActorReleased { actor: actor(2) });
+    assert_eq!(story.scene.node.actors(), 1);
 }
 
 #[test]

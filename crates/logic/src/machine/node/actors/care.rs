@@ -29,6 +29,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         self.actors.free_name(actor);
+        self.forget_place(actor);
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
         let Care::ForPeer(peer) = known.care else {
             let failure = Failure::new(FailureKind::ActorDied, why);

@@ -126,6 +126,7 @@ impl Node {
         match &mut known.life {
             Life::Dead(_) | Life::Waiting { .. } => {
                 self.actors.table.remove(&actor);
+                self.forget_place(actor);
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));
                 self.serve(now, out);
             }
