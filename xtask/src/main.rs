@@ -1,9 +1,10 @@
-//! The project's own commands: `cargo xtask test | tidy | fuzz | python | compat | chaos | bench`.
+//! The project's own commands: `cargo xtask test | tidy | fuzz | python | compat | clients | chaos | bench`.
 //!
 //! Exit codes: 0 if all is well, 1 if a check failed, 2 if the command line makes no sense.
 
 mod bench;
 mod chaos;
+mod clients;
 mod command;
 mod compat;
 mod fuzz;
@@ -26,6 +27,7 @@ commands:
   fuzz     give changed inputs to the parsers of what others send
   python   build and install the Python package for development
   compat   compare programs with Aktis and with Ray
+  clients  run libraries that use Ray with Aktis
   chaos    kill and stop processes of a cluster under a workload with known answers
   bench    measure the engine, a cluster, the control store, or the Python package, beside their limits or peers
 
@@ -62,6 +64,7 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
         "fuzz" => fuzz::run(root, rest),
         "python" => python::run(root, rest),
         "compat" => compat::run(root, rest),
+        "clients" => clients::run(root, rest),
         "chaos" => chaos::run(root, rest),
         "bench" => bench::run(root, rest),
         "help" | "--help" | "-h" => {
@@ -69,7 +72,7 @@ fn dispatch(root: &Path, arguments: &[String]) -> Result<(), Failed> {
             Ok(())
         }
         other => Err(Failed::Usage(format!(
-            "unknown command `{other}`\nhint: the commands are test, tidy, fuzz, python, compat, chaos and bench; see `cargo xtask --help`"
+            "unknown command `{other}`\nhint: the commands are test, tidy, fuzz, python, compat, clients, chaos and bench; see `cargo xtask --help`"
         ))),
     }
 }
@@ -107,7 +110,7 @@ mod tests {
     #[test]
     fn every_command_explains_itself() {
         assert_eq!(dispatch_words(&["--help"]), Ok(()));
-        for command in ["test", "tidy", "fuzz", "python", "compat", "chaos", "bench"] {
+        for command in ["test", "tidy", "fuzz", "python", "compat", "clients", "chaos", "bench"] {
             assert_eq!(dispatch_words(&[command, "--help"]), Ok(()));
         }
     }
