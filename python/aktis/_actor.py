@@ -1,5 +1,6 @@
 """Actor classes: what `@remote` makes of a class; and actors by their names."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from aktis import _checkpoint, _options, _runtime_env, _signature
 from aktis._description import METHOD_OPTIONS, Description, describe, traits
-from aktis._engine import ActorCaller, Export, Signature, native
+from aktis._engine import Actor, ActorCaller, Export, ObjectRef, Signature, native
 from aktis._handle import ActorHandle, ActorMethod, handle_again, signature
 from aktis._remote_function import captured
 from aktis._signature import short_name
@@ -16,6 +17,21 @@ __all__ = ["ActorClass", "ActorHandle", "ActorMethod", "exit_actor", "get_actor"
 
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _placed_when_ready(actor: Actor, unready: "list[ObjectRef[Any]]") -> Actor:
+    """The actor, which takes its resources once all of these are ready: the tasks that make them may need the
+    same ones."""
+    left = [*unready]
+
+    def on_ready(ref: "ObjectRef[Any]") -> None:
+        left.remove(ref)
+        if not left:
+            actor.begin()
+
+    for ref in unready:
+        ref.add_done_callback(on_ready)
+    return actor
 
 
 class ActorClass(Generic[C]):
@@ -52,7 +68,8 @@ class ActorClass(Generic[C]):
             return self._named(args, kwargs)
         if self._caller is None:
             self._caller = self._make_caller(None)
-        return ActorHandle(self._caller(*args, **kwargs), self._description, self._packed())
+        actor = _placed_when_ready(*self._caller(*args, **kwargs))
+        return ActorHandle(actor, self._description, self._packed())
 
     def _remote(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
@@ -86,7 +103,7 @@ class ActorClass(Generic[C]):
             if found is not None:
                 return ActorHandle(found[0], Description.unpack(found[1]), found[1])
             try:
-                actor = self._make_caller(full)(*args, **kwargs)
+                actor = _placed_when_ready(*self._make_caller(full)(*args, **kwargs))
             except ValueError as error:
                 if not existing or runtime.find_actor(full) is None:
                     raise _name_taken(error, self._options) from None
@@ -143,6 +160,7 @@ class ActorClass(Generic[C]):
             placement=placement,
             environment=_runtime_env.text(options.get("runtime_env"), options.get("num_cpus"), more),
             detached=options.get("lifetime") == "detached",
+            ends_with_creator=os.environ.get("AKTIS_COMPAT") == "1",
             max_restarts=options.get("max_restarts", 0),
             max_task_retries=options.get("max_task_retries", 0),
             max_concurrency=options.get("max_concurrency", default),

@@ -38,11 +38,12 @@ def _look_at_programs() -> None:
     if not asks or "AKTIS_DIRECTORY" in os.environ:
         return
     from aktis import _running
+    from aktis._engine import native
 
     found = _running.find("auto")
     if (
         found is not None
-        and _running.is_younger(found, _running.daemon_directory())
+        and _running.is_younger(found, native.default_directory())
         and os.path.exists(os.path.join(found.directory, "node"))
     ):
         os.environ["AKTIS_DIRECTORY"] = found.directory

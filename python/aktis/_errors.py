@@ -322,6 +322,8 @@ def _actor_died(known: type[exceptions.ActorDiedError], failure: "Failure", text
         phrase = _KILLED_PHRASE
     elif "its actor exited" in message:
         phrase = _EXITED
+    elif "the process that created the actor is gone" in message:
+        phrase = "The actor is dead because its owner has died"
     elif init_failed and _LOST in text:
         reason = " (LINEAGE_DISABLED)" if _lineage_is_off() else ""
         phrase = f"The actor is dead because the arguments of its constructor are lost: {_LOST}Error{reason}"

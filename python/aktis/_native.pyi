@@ -5,6 +5,7 @@ Only `aktis._engine` imports this module; everything else imports from there.
 
 import asyncio
 import concurrent.futures
+import os
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar, final
 
@@ -108,6 +109,9 @@ class Runtime:
         """A reference that is resolved when all bundles of the group are reserved."""
     def remove_group(self, group: bytes) -> None: ...
 
+def default_directory() -> os.PathLike[str]:
+    """Where nodes of this user listen, unless told otherwise."""
+
 def current() -> Runtime | None:
     """The session of the calling thread, else of the process."""
 
@@ -145,6 +149,9 @@ class ObjectRef(Generic[T_co]):
 def put(value: T) -> ObjectRef[T]: ...
 def get(refs: ObjectRef[T] | list[ObjectRef[T]], timeout: float | None) -> Any:
     """Values, in order. Raises what `hooks.to_exception` makes of a failure, and GetTimeoutError."""
+
+def fetch(refs: list[ObjectRef[Any]]) -> None:
+    """Has the values of those that are ready brought to this node; does not wait for them."""
 
 def wait(
     refs: list[ObjectRef[Any]], num_returns: int, timeout: float | None, fetch: bool
@@ -245,6 +252,8 @@ class Actor:
     def binary(self) -> bytes: ...
     def hex(self) -> str: ...
     def kill(self, restart: bool) -> None: ...
+    def begin(self) -> None:
+        """What the actor waits for before it has a place is ready."""
 
 @final
 class ActorCaller:
@@ -262,6 +271,7 @@ class ActorCaller:
         placement: dict[str, float],
         environment: str,
         detached: bool,
+        ends_with_creator: bool,
         max_restarts: int,
         max_task_retries: int,
         max_concurrency: int,
@@ -273,7 +283,8 @@ class ActorCaller:
         checkpoint: tuple[int, int, str] | None = None,
     ) -> None:
         """`checkpoint` is the number of calls, the milliseconds, and the directory."""
-    def __call__(self, *args: Any, **kwargs: Any) -> Actor: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Actor, list[ObjectRef[Any]]]:
+        """The actor, and the references that it waits for: `begin` says that they are ready."""
 
 @final
 class MethodCaller:

@@ -39,15 +39,6 @@ class Announcement:
             os.unlink(self._path)
 
 
-def daemon_directory() -> str:
-    """Where the daemon of this user listens, unless told otherwise."""
-    if directory := os.environ.get("AKTIS_DIRECTORY"):
-        return directory
-    if folder := os.environ.get("XDG_RUNTIME_DIR"):
-        return os.path.join(folder, "aktis")
-    return f"/tmp/aktis-{os.geteuid()}"
-
-
 def find(address: str) -> Entry | None:
     """The youngest node of a running program that this address means: "auto" is any, "host:port" one. Where
     there can be no files, there is none."""
@@ -58,7 +49,7 @@ def find(address: str) -> Entry | None:
     return max(found, default=None)
 
 
-def is_younger(entry: Entry, directory: str) -> bool:
+def is_younger(entry: Entry, directory: os.PathLike[str]) -> bool:
     """Whether it came after the daemon of that directory, if one runs there."""
     with contextlib.suppress(OSError):
         return entry.began > os.stat(os.path.join(directory, "lock")).st_mtime
@@ -87,7 +78,9 @@ def _entries() -> list[Entry]:
 
 def _home() -> str:
     """The directory of the files, beside that of the user's daemon; refused if others may write into it."""
-    path = f"{daemon_directory()}-programs"
+    from aktis._engine import native
+
+    path = f"{native.default_directory()}-programs"
     about = os.lstat(path)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
         raise PermissionError(
@@ -97,6 +90,8 @@ def _home() -> str:
 
 
 def _make_home() -> str:
+    from aktis._engine import native
+
     with contextlib.suppress(FileExistsError):
-        os.mkdir(f"{daemon_directory()}-programs", 0o700)
+        os.mkdir(f"{native.default_directory()}-programs", 0o700)
     return _home()

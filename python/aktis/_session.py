@@ -628,7 +628,7 @@ def _of_program(address: str) -> str:
     if "/" in address or (address != "auto" and ":" not in address):
         return address
     found = _running.find(address)
-    if found is None or (address == "auto" and not _running.is_younger(found, _running.daemon_directory())):
+    if found is None or (address == "auto" and not _running.is_younger(found, native.default_directory())):
         return address
     return found.directory
 

@@ -39,6 +39,8 @@ class Settings:
         if os.environ.get("AKTIS_COMPAT") == "1":
             # As in Ray, a task that is cancelled while it runs may go on and give a value after all.
             self.tuning["cancel_asks"] = 1
+            # And the value of a finished task that was cancelled is not made again if it is lost.
+            self.tuning["cancel_forgets"] = 1
         if not _switch(given, "locality_aware_leasing_enabled"):
             self.tuning["locality"] = 0
         if not _switch(given, "lineage_pinning_enabled"):

@@ -10,7 +10,8 @@ import pytest
 
 import aktis
 from aktis import exceptions
-from support import Caller, get, wait_until
+from aktis.util import debug
+from support import PATIENCE_SECONDS, Caller, Latch, get, wait_until
 
 
 class Hiding:
@@ -306,3 +307,41 @@ def test_names_that_are_missing_or_taken(shared_session: Any) -> None:
     with pytest.raises(ValueError, match=r"The name somebody \(namespace=.*\) is already taken"):
         Leaver.options(name="somebody").remote()
     assert get(keep.ok.remote()) == 1
+
+
+def test_an_actor_and_the_task_that_makes_its_argument_share_a_resource() -> None:
+    with aktis.Session(num_cpus=2, resources={"unit": 1}) as session:
+
+        @aktis.remote(num_cpus=0, resources={"unit": 1})
+        def make(latch: Latch) -> int:
+            latch.wait()
+            return 7
+
+        @aktis.remote(num_cpus=0, resources={"unit": 1})
+        class Keeper:
+            def __init__(self, value: int, name: str = "") -> None:
+                self.value = value
+
+            def get(self) -> int:
+                return self.value
+
+        latch = Latch()
+        keeper = Keeper.remote(make.remote(latch))
+        value = keeper.get.remote()
+        assert "arguments of its constructor" in aktis.explain(keeper)
+        latch.open()
+        assert session.get(value, timeout=PATIENCE_SECONDS) == 7
+
+
+def test_arguments_of_a_killed_actor_are_freed_though_the_handle_is_held() -> None:
+    with aktis.Session(num_cpus=1):
+
+        @aktis.remote(resources={"absent": 1})
+        class Waits:
+            def __init__(self, values: list[Any]) -> None:
+                pass
+
+        waits = Waits.remote([aktis.put(bytes(1_000_000))])
+        assert debug.store_stats()["all_objects"] == 1
+        aktis.kill(waits)
+        wait_until(lambda: debug.store_stats()["all_objects"] == 0, what="the argument to be freed")

@@ -113,7 +113,7 @@ def all_is_well() -> None:
     """All workers work, and nothing is left of what was done before."""
     assert get([square.remote(number) for number in range(50)]) == [number**2 for number in range(50)]
     wait_until(lambda: get(two_cpus.remote()) == 2, what="both CPUs to be free")
-    wait_until(lambda: debug.store_stats()["used_objects"] == 0, what="the store to be empty")
+    wait_until(lambda: debug.store_stats()["all_objects"] == 0, what="the store to be empty")
     assert not [row for row in state("tasks") if row["state"] not in ("FINISHED", "FAILED")]
 
 
@@ -197,7 +197,7 @@ def test_a_worker_dies_with_references_of_others() -> None:
         with pytest.raises(exceptions.ActorDiedError):
             get(keeper.keep.remote([]))
     del keeper
-    wait_until(lambda: debug.store_stats()["used_objects"] == 1, what="all but one object to be freed")
+    wait_until(lambda: debug.store_stats()["all_objects"] == 1, what="all but one object to be freed")
     assert get(kept) == bytes(LARGE)
     del kept
     all_is_well()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import aktis
+from support import Latch, get, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_session")
 
@@ -44,3 +45,43 @@ def test_too_many_combinations_at_a_time_are_refused() -> None:
     again = wants.options(resources={"another": 1}).remote()
     aktis.cancel(again)
     aktis.get(wants.options(num_cpus=0.5).remote(), timeout=20)
+
+
+def test_what_fits_now_does_not_wait_for_what_does_not() -> None:
+    """Nobody knows how long actors and tasks keep what others wait for; smaller ones go on meanwhile."""
+    with aktis.Session(num_cpus=2, resources={"unit": 3}):
+
+        @aktis.remote(num_cpus=0)
+        class Holder:
+            def get(self) -> int:
+                return 1
+
+        def holder(units: float) -> Any:
+            return Holder.options(resources={"unit": units}).remote()
+
+        held = holder(2.7)
+        get(held.get.remote())
+        waits = holder(0.7)
+        wait_until(lambda: "free" in aktis.explain(waits), what="the second one to wait")
+        small = holder(0.3)
+        assert get(small.get.remote()) == 1
+
+        @aktis.remote
+        def long(latch: Latch) -> None:
+            latch.wait()
+
+        @aktis.remote(num_cpus=2)
+        def wide() -> int:
+            return 2
+
+        @aktis.remote
+        def one() -> int:
+            return 1
+
+        latch = Latch()
+        running = long.remote(latch)
+        latch.wait_for_arrivals(1)
+        wide_one = wide.remote()
+        assert get(one.remote()) == 1
+        latch.open()
+        assert get([running, wide_one]) == [None, 2]

@@ -55,7 +55,7 @@ def get(refs: Any) -> Any:
 
 
 def all_is_freed() -> None:
-    wait_until(lambda: debug.store_stats()["used_objects"] == 0, what="the store to be empty")
+    wait_until(lambda: debug.store_stats()["all_objects"] == 0, what="the store to be empty")
     wait_until(lambda: not runtime_rows("objects"), what="the node to forget all objects")
 
 

@@ -4,11 +4,11 @@ use crate::arguments::Form;
 use crate::failed::Failed;
 use crate::record::Record;
 use crate::{rows, show, table};
-use aktis_protocol::Amount;
 use aktis_protocol::admin::{ClusterStatus, DemandRow, NodeRow, NodeState};
 use aktis_protocol::state::ResourceRow;
 use aktis_protocol::tables::Counts;
 use aktis_protocol::text::{one_line, rfc3339};
+use aktis_protocol::{Amount, Resources};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -106,7 +106,22 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
         let (wanted, reason) = (one_line(&wanted), one_line(&row.reason));
         writeln!(output, "  {} {who} {wanted}: {infeasible}{reason}", row.waiting)?;
     }
+    // Programs that were written for Ray look for this form.
+    if std::env::var_os("AKTIS_COMPAT").is_some_and(|value| value == "1") {
+        for row in &status.demand {
+            writeln!(output, " {}: {}+ pending tasks/actors", dictionary(&row.resources), row.waiting)?;
+        }
+    }
     Ok(())
+}
+
+/// Resources as Python prints a dictionary of them.
+fn dictionary(resources: &Resources) -> String {
+    let items: Vec<_> = resources
+        .iter()
+        .map(|(name, amount)| format!("'{}': {:?}", one_line(name), amount.to_f64()))
+        .collect();
+    format!("{{{}}}", items.join(", "))
 }
 
 /// The last nodes that have left or died, the latest first.

@@ -70,6 +70,10 @@ pub struct ActorSpec {
     pub isolated: bool,
     /// Whether it lives until the session ends, even without handles.
     pub detached: bool,
+    /// Whether it ends with the process that created it, whoever else holds a handle.
+    pub ends_with_creator: bool,
+    /// Whether it is not to be placed before its creator says that the arguments of the constructor are ready.
+    pub awaits_arguments: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
     /// How often it lived before, as far as its creator knows.

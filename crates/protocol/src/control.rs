@@ -204,7 +204,6 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
-
     /// Which references are inside the value of `object`? Answer: [`FromNode::Contents`].
     ContentsWanted {
         /// Matches the answer.
@@ -212,7 +211,6 @@ pub enum ToNode {
         /// The object.
         object: ObjectId,
     },
-
     /// Which node is to say the value of `object`, or has it? Answer: [`FromNode::Origin`].
     OriginWanted {
         /// Matches the answer.
@@ -226,6 +224,8 @@ pub enum ToNode {
         /// What to start.
         spec: Box<ActorSpec>,
     },
+    /// The arguments of the constructor are ready, of an actor that the sender created to wait for them.
+    ActorArgumentsReady(ActorId),
     /// The sender has constructed the actor that [`FromNode::HostActor`] asked for.
     ActorStarted {
         /// The actor.

@@ -191,6 +191,8 @@ pub struct StoreRow {
     pub used: u64,
     /// Objects, in memory and on disk.
     pub objects: u64,
+    /// Those of them that are in memory.
+    pub objects_in_memory: u64,
     /// Bytes that are on disk now.
     pub on_disk: u64,
     /// Objects that were ever written to disk, and their bytes.

@@ -28,6 +28,11 @@ impl Actor {
         detached(py, || self.handle.kill(restart)).map_err(|error| failure::to_exception(py, error))
     }
 
+    /// What the actor waits for before it has a place is ready.
+    fn begin(&self) {
+        self.handle.on_arguments_ready();
+    }
+
     fn __hash__(&self) -> u64 {
         self.handle.id().to_words()[1]
     }

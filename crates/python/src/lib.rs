@@ -66,14 +66,14 @@ mod _native {
     use crate::hooks::set_hooks;
     #[pymodule_export]
     use crate::object_ref::{
-        ObjectRef, cancel, explain, get, load_ref, object_from_id, put, reference_counts, wait,
+        ObjectRef, cancel, explain, fetch, get, load_ref, object_from_id, put, reference_counts, wait,
     };
     #[pymodule_export]
     use crate::output::output_mark;
     #[pymodule_export]
     use crate::rest::Rest;
     #[pymodule_export]
-    use crate::session::{Runtime, current, version};
+    use crate::session::{Runtime, current, default_directory, version};
     #[pymodule_export]
     use crate::simulate::{Rollouts, SimulatedBatch, builtin_environments, evaluate_population};
     #[pymodule_export]

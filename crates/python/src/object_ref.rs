@@ -356,6 +356,17 @@ pub(crate) fn wait<'py>(
     Ok((ready, rest.into_any()))
 }
 
+/// Has the values of those references that are ready brought to this node. Nobody waits for that.
+#[pyfunction]
+pub(crate) fn fetch(refs: &Bound<'_, PyList>) -> PyResult<()> {
+    for item in refs.iter() {
+        if let Ok(reference) = item.cast_exact::<ObjectRef>() {
+            reference.get().handle().fetch();
+        }
+    }
+    Ok(())
+}
+
 /// The list of references that the last `wait` returned: all of its elements were looked at then. A program that waits for one
 /// after the other of a long list passes it on as it is, and only its first elements have to be looked at.
 struct CheckedList;

@@ -50,6 +50,7 @@ pub(crate) fn tuning_from(wanted: &BTreeMap<String, u64>) -> PyResult<Tuning> {
             "queued_tasks_max" => tuning.queued_tasks_max = amount,
             "locality" => tuning.locality = number != 0,
             "cancel_asks" => tuning.cancel_asks = number != 0,
+            "cancel_forgets" => tuning.cancel_forgets = number != 0,
             "retry_doubles" => tuning.retry_doubles = number != 0,
             "retry_delay_milliseconds" => tuning.retry_delay = Duration::from_millis(number),
             other => return Err(PyValueError::new_err(format!("{other:?} cannot be tuned"))),
@@ -339,4 +340,10 @@ pub(crate) fn current_or_start(py: Python<'_>) -> PyResult<aktis_runtime::Runtim
 #[pyfunction]
 pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
+}
+
+/// Where nodes of this user listen, unless told otherwise.
+#[pyfunction]
+pub(crate) fn default_directory() -> PathBuf {
+    aktis_runtime::default_directory()
 }

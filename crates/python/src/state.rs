@@ -338,7 +338,8 @@ fn store<'py>(py: Python<'py>, store: &StoreRow) -> PyResult<Bound<'py, PyDict>>
     let row = PyDict::new(py);
     row.set_item("used_bytes", store.used)?;
     row.set_item("capacity_bytes", store.capacity)?;
-    row.set_item("used_objects", store.objects)?;
+    row.set_item("used_objects", store.objects_in_memory)?;
+    row.set_item("all_objects", store.objects)?;
     row.set_item("on_disk_bytes", store.on_disk)?;
     row.set_item("spilled_bytes", store.spilled_bytes)?;
     row.set_item("spilled_objects", store.spilled_objects)?;

@@ -77,6 +77,9 @@ const DRIVERS_CHILDREN_MAX: u64 = 1 << 20;
 /// Attempts of a task whose children are looked for; see `ATTEMPT_SHIFT` of the runtime.
 const ATTEMPTS: u64 = 3;
 const ATTEMPT_SHIFT: u64 = 40;
+/// What a task's threads submit has numbers from here on, and so many of them are looked for.
+const THREADS_CHILDREN: u64 = 1 << 63;
+const CHILDREN_OF_THREADS_MAX: u64 = 256;
 
 /// Which of these tasks submitted which: child to parent. Ids of children follow from those of their parents, so that nobody
 /// has to write down who submitted what. What the calling process itself submitted has it as parent.
@@ -105,6 +108,8 @@ pub(crate) fn parents(py: Python<'_>, tasks: Vec<[u8; 16]>) -> PyResult<HashMap<
             for attempt in 0..ATTEMPTS {
                 let first = attempt << ATTEMPT_SHIFT;
                 look(parent, first + 1..=first + CHILDREN_MAX);
+                let threads = THREADS_CHILDREN | first;
+                look(parent, threads + 1..=threads + CHILDREN_OF_THREADS_MAX);
             }
         }
         if let Some(root) = root {

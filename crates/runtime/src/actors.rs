@@ -4,6 +4,8 @@
 //! same channel as its calls. It becomes *managed*, known to the node, when it has a name, a resource,
 //! restarts or a process of its own, or when a handle of it travels inside a value.
 
+mod places;
+
 use crate::codec::Arguments;
 use crate::entry::{Entry, Later};
 use crate::error::Error;
@@ -16,12 +18,12 @@ use crate::submit::{ActorSlot, Shell};
 use aktis_logic::machine::remote_node::LocalEvent;
 use aktis_logic::machine::submitter::{ActorIndex, Place, Record, Route, Stage, Submitter};
 use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
-use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::hot::{CallHeader, Message, MessageKind};
 use aktis_protocol::{
     ActorId, DeathCause, Failure, FailureKind, FunctionId, ProcessSlot, Strategy, TaskId, TaskKey, limits,
 };
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -39,8 +41,8 @@ pub(crate) struct ActorEntry {
     managed: AtomicBool,
     /// The order to create it, if this process gives that.
     creation: Option<TaskKey>,
-    /// What the constructor was given, kept alive: a restart needs it again.
-    _kept: Option<Box<Arguments>>,
+    /// What the constructor was given, kept alive until the actor is dead: a restart needs it again.
+    kept: Mutex<Option<Box<Arguments>>>,
 }
 
 impl Drop for ActorEntry {
@@ -123,6 +125,8 @@ impl Inner {
             resources: options.resources.clone(),
             isolated: options.isolated,
             detached: options.detached,
+            ends_with_creator: options.ends_with_creator,
+            awaits_arguments: options.awaits_arguments,
             restarts_max: options.restarts,
             lives: 0,
             group: options.group,
@@ -182,7 +186,7 @@ impl Inner {
             call_retries,
             managed,
             creation,
-            _kept: kept.map(Box::new),
+            kept: Mutex::new(kept.map(Box::new)),
         })
     }
 
@@ -545,6 +549,7 @@ impl Inner {
             queue.push(LocalEvent::ActorChanged { actor, place: place.clone() });
             queue.wake();
         }
+        let is_dead = matches!(place, ActorPlace::Dead(_));
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
         let Some(&index) = shell.actor_index.get(&actor) else {
@@ -579,6 +584,12 @@ impl Inner {
         }
         drop(shell);
         later.run(self);
+        if is_dead {
+            // Nothing constructs it again: what its arguments refer to need not stay for the handles' sake.
+            let entry = self.actors.lock().get(&actor).and_then(Weak::upgrade);
+            let kept = entry.as_ref().and_then(|entry| entry.kept.lock().take());
+            drop((kept, entry));
+        }
     }
 
     /// A process died: the actors in it are gone, or wait for the node to start them again.
@@ -601,47 +612,6 @@ impl Inner {
                     machine.on_actor_dead(index, &failure, out);
                 }
             });
-        }
-    }
-
-    /// Where an actor is, as far as this process knows.
-    pub(crate) fn place_of(self: &Arc<Self>, actor: &ActorEntry) -> ActorPlace {
-        let shell = self.submitter.lock();
-        let place = match shell.machine.actor_place(actor.index) {
-            Place::Pending => ActorPlace::Pending(String::new()),
-            Place::Alive(process) => {
-                ActorPlace::Alive { process: *process, incarnation: 0, remembers: false }
-            }
-            Place::Dead(failure) => ActorPlace::Dead((**failure).clone()),
-        };
-        drop(shell);
-        self.run_deferred();
-        place
-    }
-
-    /// Says where an actor is.
-    pub(crate) fn explain_actor(self: &Arc<Self>, actor: &ActorEntry) -> String {
-        let shell = self.submitter.lock();
-        let place = shell.machine.actor_place(actor.index).clone();
-        let pending = shell.actors[actor.index.0 as usize].pending.clone();
-        drop(shell);
-        self.run_deferred();
-        match place {
-            Place::Pending => {
-                let reason = pending.as_deref().unwrap_or("its process is being started");
-                format!("actor {} is not running: {reason}", actor.id)
-            }
-            Place::Alive(process) if self.is_elsewhere(process) => {
-                let id = IdPrefix::of(actor.id.to_words());
-                let told = self.request(|request| ToNode::ExplainWanted { request, id });
-                let told =
-                    if let Ok(FromNode::ShapeExplained { text, .. }) = told { text } else { String::new() };
-                format!("actor {} lives on another node: {told}", actor.id)
-            }
-            Place::Alive(process) => {
-                format!("actor {} lives in process {}", actor.id, self.control.pid(process))
-            }
-            Place::Dead(failure) => format!("actor {} is dead: {failure}", actor.id),
         }
     }
 }

@@ -172,6 +172,9 @@ impl Handle {
         let Some(runtime) = self.entry.runtime() else { return Ok(()) };
         runtime.check_usable()?;
         if self.entry.outcome().is_some() && !runtime.is_gone(&self.entry) {
+            if let Some(key) = self.entry.key().filter(|_| runtime.tuning.cancel_forgets) {
+                runtime.forget_lineage(key);
+            }
             return Ok(());
         }
         match self.entry.key() {
@@ -311,6 +314,11 @@ impl ActorHandle {
         self.entry.runtime.check_usable()?;
         self.entry.runtime.kill_actor(&self.entry, restart);
         Ok(())
+    }
+
+    /// To be called once the arguments of the constructor are ready, if the actor was created to wait for them.
+    pub fn on_arguments_ready(&self) {
+        self.entry.runtime.send_to_node(ToNode::ActorArgumentsReady(self.entry.id));
     }
 
     /// Says where the actor is, or why it is not.

@@ -438,6 +438,15 @@ impl Inner {
         withdrawn
     }
 
+    /// A finished task is not run again, whatever becomes of its values.
+    pub(crate) fn forget_lineage(self: &Arc<Self>, key: TaskKey) {
+        let mut later = Later::default();
+        let mut shell = self.submitter.of(key).lock();
+        shell.step(self, &mut later, |machine, out| machine.forget_lineage(key, out));
+        drop(shell);
+        later.run(self);
+    }
+
     /// Asks for a task to end, wherever it is, and for what it has submitted if `recursive`. Gives who was not told,
     /// since it did not get on with what came before.
     pub(crate) fn cancel(

@@ -37,7 +37,10 @@ mod submit;
 mod wait;
 mod worker;
 
-pub use aktis_daemon::directory::{LOCAL, find_local};
+pub use aktis_daemon::{
+    default_directory,
+    directory::{LOCAL, find_local},
+};
 pub use codec::{Arguments, Buffer, Encoded, Value};
 pub use completions::Completions;
 pub use error::Error;

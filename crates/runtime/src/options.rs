@@ -77,6 +77,10 @@ pub struct ActorOptions {
     pub name: Option<String>,
     /// Whether it lives until the session ends, even without handles.
     pub detached: bool,
+    /// Whether it has no place before [`ActorHandle::on_arguments_ready`](crate::ActorHandle::on_arguments_ready).
+    pub awaits_arguments: bool,
+    /// Whether it ends with this process, whoever else holds a handle.
+    pub ends_with_creator: bool,
     /// How often it may be started again after its process died.
     pub restarts: u32,
     /// How often a call is tried again when its actor died under it.
@@ -122,6 +126,8 @@ pub struct Tuning {
     pub retry_doubles: bool,
     /// Whether a running task that is cancelled is only told, so that it may go on and give a value after all.
     pub cancel_asks: bool,
+    /// Whether a cancel of a finished task means that it is not run again if its value is lost.
+    pub cancel_forgets: bool,
     /// Whether tasks go where most of what they read lies.
     pub locality: bool,
 }
@@ -135,6 +141,7 @@ impl Default for Tuning {
             retry_delay: Duration::ZERO,
             retry_doubles: false,
             cancel_asks: false,
+            cancel_forgets: false,
             locality: true,
         }
     }

@@ -183,6 +183,7 @@ impl Inner {
     /// The id of the next task or object that the calling code makes.
     pub(crate) fn next_task(&self) -> TaskId {
         TaskContext::next_child(self)
+            .or_else(|| self.executor.as_ref().and_then(|_| TaskContext::next_child_of_threads()))
             .unwrap_or_else(|| self.root.child(self.root_counter.fetch_add(1, Ordering::Relaxed)))
     }
 

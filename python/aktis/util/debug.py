@@ -34,6 +34,7 @@ _STORE_STATS = (
     "used_bytes",
     "capacity_bytes",
     "used_objects",
+    "all_objects",
     "spilled_bytes",
     "spilled_objects",
     "restored_bytes",
@@ -83,7 +84,7 @@ def memory_summary() -> str:
 
 def store_stats() -> dict[str, int]:
     """The object store in numbers: `used_bytes`, `capacity_bytes`, `spilled_bytes`, `restored_bytes`, and
-    the objects likewise, added up over all nodes."""
+    the objects likewise, added up over all nodes. `all_objects` counts those on disk, too."""
     total = dict.fromkeys(_STORE_STATS, 0)
     for row in state("store"):
         for name, value in row.items():

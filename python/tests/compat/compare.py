@@ -29,10 +29,9 @@ _ITERABLE = "any iterable can be streamed, and can be taken apart for several re
 _DELEGATES = "`yield from` an iterator works in actors; with Ray it raises AttributeError"
 _FIRST_ITEM = "a generator is not a value: only streams and several returns take it apart"
 _WHOLE = "the exception arrives with its fields, and is a RayTaskError as all are"
-_HOLDERS = "an actor lives while somebody holds a handle of it, however it was got and whoever created it"
+_HOLDERS = "an actor lives while somebody holds a handle of it, however it was got"
 _DEAD_NAME = "the name of a dead actor is free at once"
 _INSIDE = "init() without an address starts a node that this program alone uses"
-_THREADS = "the parent of what a thread submits is not known"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("actors_calls", "a group that is not there"): _EARLY,
     (
@@ -44,28 +43,13 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("sessions_more", "task: in a thread"): "a thread of a task is told what its task is",
     ("sessions_more", "task: name in a thread"): "a thread of a task is told what its task is",
     ("actors_owners", "only handles of get_actor are left"): _HOLDERS,
-    ("actors_owners", "the creator is killed"): _HOLDERS,
-    ("actors_owners", "calls after the creator"): _HOLDERS,
     ("actors_owners", "the name of one that died"): _DEAD_NAME,
     ("actors_owners", "the name of one that exited"): _DEAD_NAME,
     ("attaching", "its address"): _INSIDE,
     ("attaching", "a second driver"): _INSIDE,
     ("attaching", "what the second added"): _INSIDE,
     ("attaching", "the detached actor of the second"): _INSIDE,
-    (
-        "losses",
-        "cancelled after it was done",
-    ): "cancel() of a finished task does nothing, so it can be reconstructed",
     ("losses", "of an actor that restarts"): "results of actors' calls are not reconstructed",
-    ("parents", "a task"): _THREADS,
-    ("parents", "a method"): _THREADS,
-    ("parents", "of a threaded actor"): _THREADS,
-    ("parents", "of an async actor"): _THREADS,
-    ("stores", "wait fetches all"): "wait() fetches what it gives back as ready; the rest stays where it is",
-    (
-        "waits_for_resources",
-        "killed before it was placed",
-    ): "arguments of a constructor live as long as the handle",
     ("waits_for_resources", "OMP_NUM_THREADS in one process"): "set before libraries read it: other workers",
     ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
     ("actors_named", "other namespace"): "the exception has a class of its own, which is a RayError too",

@@ -93,6 +93,8 @@ pub struct Node {
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
     /// Who waits for resources or for a process, the oldest first.
     claims: VecDeque<supply::Claim>,
+    /// Since when claims lack resources, of those that have got nothing since.
+    starving_since: BTreeMap<supply::Claim, Time>,
     /// Whether free CPUs may be handed out as default leases without demand.
     warm_due: bool,
     memory: memory::Memory,
@@ -127,6 +129,7 @@ impl Node {
             leases: leases::Leases::default(),
             channels: BTreeSet::new(),
             claims: VecDeque::new(),
+            starving_since: BTreeMap::new(),
             warm_due: false,
             directory: Directory::default(),
             orphans: BTreeMap::new(),
@@ -223,6 +226,7 @@ impl Node {
             }
 
             ToNode::ActorWanted { spec } => self.on_actor_wanted(now, from, *spec, out),
+            ToNode::ActorArgumentsReady(actor) => self.on_actor_arguments_ready(now, actor, out),
             ToNode::ActorStarted { actor, incarnation } => {
                 self.on_actor_started(from, actor, incarnation, out);
             }

@@ -3,7 +3,9 @@
 use crate::error::Error;
 use crate::objects::Pinned;
 use crate::runtime::{Context, Inner};
+use crate::worker::executor::Executor;
 use aktis_protocol::{ActorId, TaskId};
+use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +42,12 @@ thread_local! {
     static SUBMISSIONS: Cell<u32> = const { Cell::new(0) };
 }
 
+/// The task that threads work for which user code has started, and how much they have submitted for it. In an actor that runs
+/// several calls at a time, that is the task that has created it.
+static OWNER: Mutex<Option<Family>> = Mutex::new(None);
+
+/// What the threads of a task submit has numbers of its own.
+const THREADS_CHILDREN: u64 = 1 << 63;
 /// The numbers of a task's children begin anew, this far on, at each attempt.
 const ATTEMPT_SHIFT: u32 = 40;
 /// Completions are taken in once every so many submissions of a thread.
@@ -76,8 +84,31 @@ impl TaskContext {
     }
 
     /// Makes this the context of the thread; gives what was there before.
-    pub(crate) fn enter(self) -> Option<Self> {
+    pub(crate) fn enter(self, executor: Option<&Executor>) -> Option<Self> {
+        let creates = self.actor.is_some_and(|actor| actor.to_words() == self.task.to_words());
+        if executor
+            .is_some_and(|executor| executor.runs_one_call_at_a_time() || creates && !executor.hosts_actors())
+        {
+            self.own_threads();
+        }
         CURRENT.replace(Some(self))
+    }
+
+    /// From now on threads without a context work for this task.
+    fn own_threads(&self) {
+        let mut owner = OWNER.lock();
+        if owner.is_none_or(|owner| owner.task != self.task) {
+            let children = THREADS_CHILDREN | u64::from(self.attempt) << ATTEMPT_SHIFT;
+            *owner = Some(Family { task: self.task, children });
+        }
+    }
+
+    /// The next task that a thread submits which user code has started in a worker.
+    pub(crate) fn next_child_of_threads() -> Option<TaskId> {
+        let mut owner = OWNER.lock();
+        let family = owner.as_mut()?;
+        family.children += 1;
+        Some(family.task.child(family.children))
     }
 
     /// Ends what `enter` began; gives the context back.

@@ -175,6 +175,11 @@ impl Executor {
         }
     }
 
+    /// Whether a thread that user code starts can only be the work of the call that runs.
+    pub(crate) fn runs_one_call_at_a_time(&self) -> bool {
+        self.main_only.load(Ordering::Acquire) && !self.is_looped()
+    }
+
     /// The process ends when the task that runs now has been answered.
     pub(crate) fn end_after_this(&self) {
         self.ending.store(true, Ordering::Release);

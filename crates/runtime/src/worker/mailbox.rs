@@ -660,6 +660,6 @@ impl CallContext<'_> {
             self.gpus.clone(),
             cancelled,
         )
-        .enter()
+        .enter(self.runtime.executor.as_ref())
     }
 }

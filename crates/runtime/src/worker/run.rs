@@ -142,7 +142,7 @@ pub(crate) fn call(
 ) -> (Option<TaskContext>, Outcome) {
     let context =
         TaskContext::new(runtime, header.task, function.name, None, header.attempt, gpus, cancelled);
-    let before = context.enter();
+    let before = context.enter(runtime.executor.as_ref());
     let mut call = Call::new(ArgumentReader::new(payload.as_slice(), &runner.runtime));
     let outcome = match function.body {
         FunctionBody::Task(body) => Outcome::One(catch(|| start::check().and_then(|()| body(&mut call)))),

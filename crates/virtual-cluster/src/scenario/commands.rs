@@ -49,10 +49,9 @@ impl Stage {
             }
             "group" | "watch-group" | "remove-group" => self.perform_on_group(line, by),
             "lane" | "give-up" | "queue" | "return" | "block" | "unblock" => self.perform_on_lane(line, by),
-            "actor" | "constructed" | "ended" | "find" | "hold-actor" | "release-actor" | "kill-actor"
-            | "escape-actor" | "orphan-actor" | "actor-away" | "actor-back" => {
-                self.perform_on_actor(line, by)
-            }
+            "actor" | "arguments-ready" | "constructed" | "ended" | "find" | "hold-actor"
+            | "release-actor" | "kill-actor" | "escape-actor" | "orphan-actor" | "actor-away"
+            | "actor-back" => self.perform_on_actor(line, by),
             _ => self.perform_on_object(line, by),
         }
     }
@@ -213,6 +212,7 @@ impl Stage {
                 let spec = ActorSpec { program: self.program_for(line, by)?, ..actor_spec(line, name)? };
                 ToNode::ActorWanted { spec: Box::new(spec) }
             }
+            "arguments-ready" => ToNode::ActorArgumentsReady(actor),
             "constructed" => {
                 let incarnation = self.hosted_incarnation(by, name)?;
                 ToNode::ActorStarted { actor, incarnation }
@@ -369,6 +369,8 @@ fn actor_spec(line: &Line, name: &str) -> Result<ActorSpec, String> {
         environment: environment(line),
         isolated: line.says("isolated"),
         detached: line.says("detached"),
+        ends_with_creator: line.says("ends-with-creator"),
+        awaits_arguments: line.says("awaits-arguments"),
         restarts_max: line.number("restarts", 0)? as u32,
         lives: line.number("lives", 0)? as u32,
         group: group_place(line)?,

@@ -10,8 +10,8 @@
 
 use super::leases::Removal;
 use super::parts::{Claimed, Part};
-use super::stock::{Lack, Want};
-use super::supply::{Claim, Served};
+use super::stock::Want;
+use super::supply::{Claim, KeptBack, Served};
 use super::{Node, NodeEffect};
 use crate::ledger::{Allocation, Source};
 use crate::{Effects, Time};
@@ -188,7 +188,7 @@ impl Node {
         &mut self,
         now: Time,
         group: GroupId,
-        kept_back: &BTreeSet<Lack>,
+        kept_back: &KeptBack,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let Some(known) = self.groups.table.get(&group) else { return Served::Satisfied };
@@ -198,17 +198,18 @@ impl Node {
         if let Some(text) = self.part_refusal(&known.spec, &bundles, &want) {
             return match self.places.is_clustered() {
                 true => self.refuse_part(group, text, out),
-                false => self.put_group_off(group, text, Vec::new(), out),
+                false => self.put_group_off(group, text, out),
             };
         }
-        let reserved = match want.takes_any(kept_back) {
+        let reserved = match kept_back.forbids(&want) {
             true => None,
             false => self.stock.set_aside(&bundles),
         };
         let Some(reserved) = reserved else {
             let lacking = self.stock.lacking(&want);
             self.ask_back_for(now, Claim::Group(group), &want, &lacking, out);
-            return self.put_group_off(group, self.lacking_text(&want), want.lacks(lacking), out);
+            self.put_group_off(group, self.lacking_text(&want), out);
+            return Served::Lacks(want);
         };
         let reserved = claimed.bundles.iter().map(|(bundle, _)| *bundle).zip(reserved).collect();
         self.on_part_set_aside(group, claimed.attempt, reserved, out);
@@ -239,13 +240,7 @@ impl Node {
     }
 
     /// The group waits; those who watch it learn for what, if that is news and nobody else says it.
-    fn put_group_off(
-        &mut self,
-        group: GroupId,
-        text: String,
-        lacking: Vec<Lack>,
-        out: &mut Effects<NodeEffect>,
-    ) -> Served {
+    fn put_group_off(&mut self, group: GroupId, text: String, out: &mut Effects<NodeEffect>) -> Served {
         let known = self.groups.table.get_mut(&group).map(|known| &mut known.stage);
         if let Some(Stage::Waiting { told }) = known
             && *told != text
@@ -254,7 +249,7 @@ impl Node {
             *told = text;
             self.tell_group(group, out);
         }
-        Served::Waits(lacking)
+        Served::Waits
     }
 
     /// Why nothing new may use this place, if so.

@@ -62,12 +62,16 @@ struct Asked {
     since: Time,
     /// The youngest lease when the holder was last asked: younger ones may be idle, though the holder does not answer.
     youngest: LeaseId,
-    /// Whether claims have been looked at again because the answer did not come at once.
-    overdue: bool,
+    /// When claims are worth another look because the answer has not come by then.
+    next_look: Option<Time>,
 }
 
 /// A holder that has an idle lease returns it at once; one that has not done so by then has something to do.
 pub const ANSWER_MICROSECONDS_MAX: u64 = 2_000;
+
+/// After so long, a lease that was asked for is not counted on any more, even if that means to ask a shape that
+/// has work for another one, or to let others take what is free meanwhile.
+pub(super) const LONG_TASK_MICROSECONDS_MIN: u64 = 50_000;
 
 /// A worker for one shape that has no lease at the moment.
 #[derive(Debug)]
@@ -386,7 +390,8 @@ impl Leases {
 
     pub(super) fn ask_back(&mut self, now: Time, holder: ProcessSlot, shape: ShapeId) {
         let youngest = LeaseId(self.next_lease);
-        let new = Asked { count: 0, since: now, youngest, overdue: false };
+        let next_look = Some(Time(now.0 + ANSWER_MICROSECONDS_MAX));
+        let new = Asked { count: 0, since: now, youngest, next_look };
         let asked = self.asked_back.entry((holder, shape)).or_insert(new);
         asked.count += 1;
         asked.youngest = youngest;
@@ -406,16 +411,18 @@ impl Leases {
         asked.is_some_and(|asked| now.0 >= asked.since.0 + microseconds)
     }
 
-    /// When holders that were asked should have answered, if they had nothing to do.
+    /// When holders that were asked should have answered, first if they had nothing to do, then if their tasks were short.
     pub(super) fn answer_deadlines(&self) -> impl Iterator<Item = Time> {
-        let waited_for = self.asked_back.values().filter(|asked| !asked.overdue);
-        waited_for.map(|asked| Time(asked.since.0 + ANSWER_MICROSECONDS_MAX))
+        self.asked_back.values().filter_map(|asked| asked.next_look)
     }
 
-    /// Answers that are due by now are not waited for any more.
+    /// Answers that are due by now are waited for longer, or not any more.
     pub(super) fn on_answers_due(&mut self, now: Time) {
         for asked in self.asked_back.values_mut() {
-            asked.overdue |= now.0 >= asked.since.0 + ANSWER_MICROSECONDS_MAX;
+            let long = Time(asked.since.0 + LONG_TASK_MICROSECONDS_MIN);
+            if asked.next_look.is_some_and(|due| due <= now) {
+                asked.next_look = (now < long).then_some(long);
+            }
         }
     }
 

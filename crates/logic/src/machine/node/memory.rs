@@ -149,6 +149,7 @@ impl Memory {
             capacity: self.arena.size(),
             used: self.arena.used(),
             objects: self.copies.len() as u64,
+            objects_in_memory: self.copies.iter().filter(|copy| copy.arena_offset().is_some()).count() as u64,
             on_disk: self.spilled_bytes(),
             spilled_objects: self.spilled.objects,
             spilled_bytes: self.spilled.bytes,

@@ -156,6 +156,7 @@ impl Node {
             self.on_namer_died(now, node, named, out);
         }
         self.on_host_died(now, dead, cause, out);
+        self.on_creator_died(now, dead, role, cause, out);
         self.remove_orphaned_groups(now, orphaned_groups, cause, out);
         match role {
             Role::Shared(program) => self.on_shared_died(now, program, starting, cause, out),

@@ -174,7 +174,9 @@ impl Node {
                 self.may_use(job, *container) && self.may_meet(job, *holder)
             }
 
-            ToNode::ActorHeld { actor } | ToNode::ActorKilled { actor, .. } => self.may_call(job, *actor),
+            ToNode::ActorHeld { actor } | ToNode::ActorKilled { actor, .. } | ToNode::ActorArgumentsReady(actor) => {
+                self.may_call(job, *actor)
+            }
             ToNode::ActorEscaped { actor, host } => {
                 // No job makes actors in the process that stands for a node.
                 self.speaker(*host) != Speaker::Node

@@ -1,14 +1,16 @@
 //! Who gets what is free, and who is asked to give something back.
 //!
 //! Claims (of a shape for leases, of an actor for a place to live, of a group for resources) wait in one queue. Those of the
-//! highest priority come first, of these those who have the least, and of those the oldest; the others may only take what nobody
-//! before them lacks. So a wide task is not overtaken for ever by small ones, and a shape with endless work starves nobody of its
-//! own priority. Below that, it does: that is what priorities are for.
+//! highest priority come first, of these those who have the least, and of those the oldest. A claim takes nothing that a claim
+//! of a higher priority lacks. Of its own priority, it leaves what another claim lacks and will have soon, because the leases that
+//! it lacks come back, or because it has starved for long. So a wide task is not overtaken for ever by small ones, and small ones do
+//! not wait for a wide task that waits for a long one. A shape with endless work starves nobody of its own priority, but those of
+//! lower ones: that is what priorities are for.
 //! What is given out is asked back, when that helps: first from shapes that have nothing to do, then from those of a lower
 //! priority, then from those that have the most; and never from a shape of a higher priority that has work. The node does not know which holder is idle: if one does not return its lease
 //! at once, it is left to do so in its own time, and the next one is asked as well.
 
-use super::leases::{ANSWER_MICROSECONDS_MAX, IdleWorker};
+use super::leases::{ANSWER_MICROSECONDS_MAX, IdleWorker, LONG_TASK_MICROSECONDS_MIN};
 use super::roster::{Role, Stage};
 use super::stock::{Lack, Prospect, Want};
 use super::{Node, NodeEffect, WorkerKind};
@@ -18,18 +20,17 @@ use aktis_protocol::control::FromNode;
 use aktis_protocol::resources::GPU;
 use aktis_protocol::{ActorId, Amount, GroupId, LeaseId, ProcessSlot, ProgramId, Resources, Shape, ShapeId};
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A lease for which there is work is left with its shape for so long before another shape may want it,
 /// so that shapes that share a CPU take turns by the time and not by the task.
 pub const TENURE_MICROSECONDS_MIN: u64 = 10_000;
 
-/// After so long, a lease that was asked for is not counted on any more, even if that means to ask a shape that
-/// has work for another one.
-const LONG_TASK_MICROSECONDS_MIN: u64 = 50_000;
+/// A claim that others have overtaken for so long is overtaken no longer.
+const STARVED_MICROSECONDS_MIN: u64 = 2_000_000;
 
 /// Somebody who waits for resources or for a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Claim {
     /// Tasks of this shape are queued.
     Shape(ShapeId),
@@ -59,14 +60,39 @@ pub(super) enum Served {
     Granted,
     /// It wants nothing (any more).
     Satisfied,
-    /// It lacks these resources; none are named if it waits for something else.
-    Waits(Vec<Lack>),
+    /// It waits for something else than resources, or leaves what is free to others.
+    Waits,
+    /// It lacks some of what it wants.
+    Lacks(Want),
+}
+
+/// What is left to claims that come first.
+#[derive(Debug, Default)]
+pub(super) struct KeptBack {
+    /// What nobody else may take.
+    from_all: BTreeSet<Lack>,
+    /// What claims of the same priority may take.
+    from_less_urgent: Vec<Lack>,
+    /// Since when claims lack something; of those that got nothing meanwhile.
+    starving_since: BTreeMap<Claim, Time>,
+}
+
+impl KeptBack {
+    /// Whether this wants something that is left to others.
+    pub(super) fn forbids(&self, want: &Want) -> bool {
+        want.takes_any(&self.from_all)
+    }
+
+    /// Claims of a lower priority are next.
+    fn on_lower_priority(&mut self) {
+        self.from_all.extend(self.from_less_urgent.drain(..));
+    }
 }
 
 impl Node {
     /// Gives out what is free. Each claim gets one thing at a time, so that all of a priority get something.
     pub(super) fn serve(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
-        let mut lacking = BTreeSet::new();
+        let mut kept_back = KeptBack::default();
         let claims = std::mem::take(&mut self.claims);
         let mut round: VecDeque<_> = claims.into_iter().map(|claim| (self.priority(claim), claim)).collect();
         // Stable: equals stay in the order of their age.
@@ -74,36 +100,80 @@ impl Node {
             Claim::Shape(shape) => (Reverse(priority), self.share_of_shape(shape)),
             Claim::Actor(_) | Claim::Group(_) => (Reverse(priority), 0),
         });
+        let mut last_priority = i32::MAX;
         while let Some((priority, claim)) = round.pop_front() {
+            if priority < last_priority {
+                kept_back.on_lower_priority();
+            }
+            last_priority = priority;
             let served = match claim {
-                Claim::Shape(shape) => self.serve_shape(now, shape, &lacking, out),
-                Claim::Actor(actor) => self.serve_actor(now, actor, &lacking, out),
-                Claim::Group(group) => self.serve_group(now, group, &lacking, out),
+                Claim::Shape(shape) => self.serve_shape(now, shape, &kept_back, out),
+                Claim::Actor(actor) => self.serve_actor(now, actor, &kept_back, out),
+                Claim::Group(group) => self.serve_group(now, group, &kept_back, out),
             };
             match served {
                 Served::Granted => {
+                    self.starving_since.remove(&claim);
                     let behind_equals = round.partition_point(|&(other, _)| other >= priority);
                     round.insert(behind_equals, (priority, claim));
                 }
                 Served::Satisfied => {}
-                Served::Waits(names) => {
-                    lacking.extend(names);
+                Served::Waits => self.claims.push_back(claim),
+                Served::Lacks(want) => {
+                    self.keep_back_for(now, claim, &want, &mut kept_back);
                     self.claims.push_back(claim);
                 }
             }
         }
-        if self.warm_due && !Want::of_node(Shape::default().resources).takes_any(&lacking) {
+        kept_back.on_lower_priority();
+        self.starving_since = std::mem::take(&mut kept_back.starving_since);
+        if self.warm_due && !kept_back.forbids(&Want::of_node(Shape::default().resources)) {
             self.warm_up(now, out);
         }
         self.prestart(out);
         self.hand_up(now, out);
     }
 
+    /// What a claim lacks is left to it: by all if it will fit soon, or if it has been overtaken for long and leases that come
+    /// back will do. What waits for the end of an actor or a group holds up nobody.
+    fn keep_back_for(&mut self, now: Time, claim: Claim, want: &Want, kept_back: &mut KeptBack) {
+        let lacking = self.stock.lacking(want);
+        let since = *self.starving_since.get(&claim).unwrap_or(&now);
+        kept_back.starving_since.insert(claim, since);
+        let is_starved =
+            now.0 >= since.0 + STARVED_MICROSECONDS_MIN && self.after_all_leases(want).fits(&want.resources);
+        let fits_soon = is_starved || self.fits_soon(now, claim, want, &lacking);
+        let lacks = want.lacks(lacking);
+        match fits_soon {
+            true => kept_back.from_all.extend(lacks),
+            false => kept_back.from_less_urgent.extend(lacks),
+        }
+    }
+
+    /// Whether it will fit when those leases are back that were asked for, or will be soon, unless their tasks turn out to be
+    /// long.
+    fn fits_soon(&self, now: Time, claim: Claim, want: &Want, lacking: &[String]) -> bool {
+        let prompt = |holder, shape| !self.leases.owes(now, holder, shape, LONG_TASK_MICROSECONDS_MIN);
+        let mut after = self.after_asked_back(want, prompt);
+        let tenured = Time(now.0 + TENURE_MICROSECONDS_MIN);
+        for (_, lease) in self.lease_victims(tenured, claim, want, lacking) {
+            after.credit(&self.leases.leases[&lease].allocation);
+        }
+        after.fits(&want.resources)
+    }
+
+    /// The resources that may be used, as they would be without any leases.
+    fn after_all_leases(&self, want: &Want) -> Prospect {
+        let mut after = self.stock.prospect(want);
+        self.leases.leases.values().for_each(|lease| after.credit(&lease.allocation));
+        after
+    }
+
     fn serve_shape(
         &mut self,
         now: Time,
         shape: ShapeId,
-        kept_back: &BTreeSet<Lack>,
+        kept_back: &KeptBack,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let starting = self.leases.starting(shape, &self.roster);
@@ -111,30 +181,29 @@ impl Node {
             self.places.expire(shape);
             return Served::Satisfied;
         }
-        let nothing_lacks = Served::Waits(Vec::new());
         let (isolated, program) = (self.leases.shape(shape).isolated, self.leases.shape(shape).program);
         let want = self.leases.want(shape);
         let held_up =
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
         if !self.stock.is_feasible(&want) || !self.may_run_here(shape) {
             self.warn_if_alone(shape, out);
-            return nothing_lacks;
+            return Served::Waits;
         }
         if self.leases.wanted(shape) <= starting
             || held_up
             || !self.leases.has_room(shape, &self.roster)
-            || want.takes_any(kept_back)
+            || kept_back.forbids(&want)
         {
-            return nothing_lacks;
+            return Served::Waits;
         }
         if !isolated && self.roster.shared(program).is_none() {
             self.ensure_shared(now, program, out);
-            return nothing_lacks;
+            return Served::Waits;
         }
         if !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
             self.ask_back_for(now, Claim::Shape(shape), &want, &lacking, out);
-            return Served::Waits(want.lacks(lacking));
+            return Served::Lacks(want);
         }
         match isolated {
             false => self.lease_to_shared(now, shape, &want, out),
@@ -149,9 +218,10 @@ impl Node {
         want: &Want,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let waits = Served::Waits(Vec::new());
-        let Some(shared) = self.roster.shared(self.leases.shape(shape).program) else { return waits };
-        let Some(allocation) = self.stock.allocate(want) else { return waits };
+        let Some(shared) = self.roster.shared(self.leases.shape(shape).program) else {
+            return Served::Waits;
+        };
+        let Some(allocation) = self.stock.allocate(want) else { return Served::Waits };
         self.grant(now, shape, shared, allocation, out);
         Served::Granted
     }
@@ -187,7 +257,7 @@ impl Node {
                 self.grant(now, shape, slot, allocation, out);
                 Served::Granted
             }
-            None => Served::Waits(Vec::new()),
+            None => Served::Waits,
         }
     }
 
@@ -287,7 +357,7 @@ impl Node {
     /// The resources that may be used, as they will be when the leases that were asked for are back, as far as
     /// these holders are counted on.
     fn after_asked_back(&self, want: &Want, counted_on: impl Fn(ProcessSlot, ShapeId) -> bool) -> Prospect {
-        let mut counted = std::collections::BTreeMap::new();
+        let mut counted = BTreeMap::new();
         let coming = self.leases.leases.values().filter(|lease| {
             let count: &mut u32 = counted.entry((lease.holder, lease.shape)).or_default();
             *count += 1;
@@ -306,7 +376,7 @@ impl Node {
             Claim::Actor(_) | Claim::Group(_) => 0,
         };
         let claimed_then = claimed + self.share(&want.resources);
-        let mut counted = std::collections::BTreeMap::new();
+        let mut counted = BTreeMap::new();
         let mut victims = Vec::new();
         for (&id, lease) in &self.leases.leases {
             // Leases of one shape in one process are alike: as many as were asked for are left out.

@@ -347,8 +347,17 @@ impl<N: LocalNode> RemoteNode<N> {
         // The other side decides whether, where and under which name it lives again.
         let (restarts_max, lives) = (0, incarnation);
         let strategy = Strategy::Node { node: self.node.node(), soft: false };
-        let spec =
-            ActorSpec { restarts_max, lives, name: None, detached: false, strategy, near: None, ..spec };
+        let spec = ActorSpec {
+            restarts_max,
+            lives,
+            name: None,
+            detached: false,
+            ends_with_creator: false,
+            awaits_arguments: false,
+            strategy,
+            near: None,
+            ..spec
+        };
         self.actors.expected.push(Expected { spec, arguments, incarnation });
         self.host_ready_actors();
     }

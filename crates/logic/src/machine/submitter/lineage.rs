@@ -182,6 +182,14 @@ impl<P> Submitter<P> {
         }
     }
 
+    /// A finished task is not to be run again.
+    pub fn forget_lineage(&mut self, key: TaskKey, out: &mut Out<P>) {
+        if self.tasks.get(key).is_some_and(Record::is_kept) {
+            self.discount(key);
+            self.evict(key, out);
+        }
+    }
+
     /// Drops what would be needed to run a finished task again.
     fn evict(&mut self, key: TaskKey, out: &mut Out<P>) {
         let Some(record) = self.tasks.get_mut(key) else { return };

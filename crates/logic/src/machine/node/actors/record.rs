@@ -61,6 +61,8 @@ pub(in super::super) struct Actor {
     pub(in super::super) spec: ActorSpec,
     pub(in super::super) care: Care,
     pub(in super::super) holders: BTreeSet<ProcessSlot>,
+    /// The process of this node that created it.
+    pub(in super::super) creator: Option<ProcessSlot>,
     /// How many known objects contain a handle.
     pub(in super::super) containers: u32,
     pub(in super::super) restarts_left: u32,
@@ -88,6 +90,7 @@ impl Actor {
             spec,
             care: Care::Own,
             holders: BTreeSet::new(),
+            creator: None,
             containers: 0,
             restarts_left,
             incarnation: 0,
@@ -231,6 +234,32 @@ impl Actors {
     pub(in super::super) fn hosted_by(&self, host: ProcessSlot) -> Vec<ActorId> {
         let here = |known: &Actor| known.host() == Some(host);
         self.table.iter().filter(|(_, known)| here(known)).map(|(&actor, _)| actor).collect()
+    }
+
+    /// The actors that end with this process.
+    pub(in super::super) fn ending_with(&self, creator: ProcessSlot) -> Vec<ActorId> {
+        let ends = |known: &Actor| known.spec.ends_with_creator && !known.spec.detached && !known.is_gone();
+        self.made_by(creator).filter(|(_, known)| ends(known)).map(|(actor, _)| actor).collect()
+    }
+
+    /// The actors that are not placed before this process says so.
+    pub(in super::super) fn held_back_by(&self, creator: ProcessSlot) -> Vec<ActorId> {
+        self.made_by(creator)
+            .filter(|(_, known)| known.spec.awaits_arguments)
+            .map(|(actor, _)| actor)
+            .collect()
+    }
+
+    /// The process is gone, and its number may be another's.
+    pub(in super::super) fn forget_creator(&mut self, dead: ProcessSlot) {
+        for known in self.table.values_mut().filter(|known| known.creator == Some(dead)) {
+            known.creator = None;
+        }
+    }
+
+    fn made_by(&self, creator: ProcessSlot) -> impl Iterator<Item = (ActorId, &Actor)> {
+        let made_by_it = move |known: &Actor| known.creator == Some(creator);
+        self.table.iter().filter(move |(_, known)| made_by_it(known)).map(|(&actor, known)| (actor, known))
     }
 
     /// The actors that live here for the node that a process stands for.

@@ -5,15 +5,19 @@ use super::super::lanes::environment_too_large;
 use super::super::leases::StartFailures;
 use super::super::programs::unknown;
 use super::super::roster::Role;
-use super::super::stock::{Lack, Want};
-use super::super::supply::{Claim, Served};
+use super::super::stock::Want;
+use super::super::supply::{Claim, KeptBack, Served};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Care, Life, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::actors::{ActorSpec, FoundActor};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
-use std::collections::BTreeSet;
+
+/// What an actor waits for that is not placed yet.
+const AWAITS_ARGUMENTS: &str = "it waits for the arguments of its constructor";
+/// Why an actor ends that was to live as long as its creator.
+const CREATOR_DIED: &str = "the process that created the actor is gone";
 
 impl Node {
     pub(in super::super) fn on_actor_wanted(
@@ -39,18 +43,21 @@ impl Node {
             known.holders.insert(from);
             if let Life::Ending { then: then @ (Then::Forgotten | Then::HandBack(_)), .. } = &mut known.life {
                 *then = Then::Restart("it is created again".into());
-                known.spec = spec;
+                known.spec = ActorSpec { awaits_arguments: false, ..spec };
             }
             return self.tell_one(actor, from, out);
         }
+        let told = if spec.awaits_arguments { AWAITS_ARGUMENTS } else { "" };
         let life = match self.refusal(&spec) {
             Some(failure) => Life::Dead(failure),
-            None => Life::Waiting { after: None, told: String::new() },
+            None => Life::Waiting { after: None, told: told.to_owned() },
         };
         let mut fresh = Actor::new(spec, life);
         fresh.incarnation = fresh.spec.lives;
         if self.is_peer(from) {
             fresh.care = Care::ForPeer(from);
+        } else {
+            fresh.creator = Some(from);
         }
         if let Some(old) = self.actors.table.remove(&actor) {
             fresh.holders = old.holders;
@@ -62,17 +69,37 @@ impl Node {
             }
         }
         fresh.holders.insert(from);
-        let waits = !fresh.is_gone();
+        let (waits, may_start) = (!fresh.is_gone(), !fresh.spec.awaits_arguments);
         if let Some(name) = fresh.spec.name.clone().filter(|_| waits) {
             self.claim_name(&name, found(&fresh.spec), out);
             self.actors.names.insert(name, actor);
         }
         self.actors.table.insert(actor, fresh);
-        match waits {
+        match waits && may_start {
             true => self.claims.push_back(Claim::Actor(actor)),
             false => self.tell(actor, out),
         }
         self.serve(now, out);
+    }
+
+    /// The actor may be placed. Until then it holds nothing that the tasks may need that make its arguments.
+    pub(in super::super) fn on_actor_arguments_ready(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        self.let_be_placed(actor);
+        self.serve(now, out);
+    }
+
+    fn let_be_placed(&mut self, actor: ActorId) {
+        let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        let awaited = std::mem::take(&mut known.spec.awaits_arguments);
+        if awaited && let Life::Waiting { told, .. } = &mut known.life {
+            told.clear();
+            self.claims.push_back(Claim::Actor(actor));
+        }
     }
 
     /// Why there cannot be such an actor, if so.
@@ -98,7 +125,7 @@ impl Node {
         &mut self,
         now: Time,
         actor: ActorId,
-        kept_back: &BTreeSet<Lack>,
+        kept_back: &KeptBack,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         let Some(known) = self.actors.table.get_mut(&actor) else { return Served::Satisfied };
@@ -122,12 +149,12 @@ impl Node {
             self.ensure_shared(now, program, out);
             return self.put_off(actor, self.shared_text(program), out);
         }
-        if want.takes_any(kept_back) || !self.stock.fits(&want) {
+        if kept_back.forbids(&want) || !self.stock.fits(&want) {
             let lacking = self.stock.lacking(&want);
             self.ask_back_for(now, Claim::Actor(actor), &want, &lacking, out);
             let text = self.lacking_text(&want) + self.behind_text(Claim::Actor(actor), &want);
             let _ = self.put_off(actor, text, out);
-            return Served::Waits(want.lacks(lacking));
+            return Served::Lacks(want);
         }
         match isolated {
             true => self.place_isolated(now, actor, out),
@@ -137,7 +164,7 @@ impl Node {
 
     fn place_shared(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let spec = &self.actors.table[&actor].spec;
-        let Some(host) = self.roster.shared(spec.program) else { return Served::Waits(Vec::new()) };
+        let Some(host) = self.roster.shared(spec.program) else { return Served::Waits };
         let allocation = self.stock.allocate(&held(spec)).expect("it fits");
         self.set_life(actor, Life::Starting { host, allocation, asked: false });
         self.host_on(actor, host, out);
@@ -191,7 +218,7 @@ impl Node {
             *told = text;
             self.tell(actor, out);
         }
-        Served::Waits(Vec::new())
+        Served::Waits
     }
 
     /// Its host takes messages: it is asked to construct the actor.
@@ -273,6 +300,31 @@ impl Node {
             self.on_caretaker_lost(now, actor, "the node that had it started is gone", out);
         }
         self.lose_caretaker(dead);
+    }
+
+    /// Ends the actors that were to live as long as their creator. A worker that the node ends for lack of work, or that has
+    /// run as often as it may, creates nothing any more, but what it has created goes on.
+    pub(in super::super) fn on_creator_died(
+        &mut self,
+        now: Time,
+        dead: ProcessSlot,
+        role: Role,
+        cause: &DeathCause,
+        out: &mut Effects<NodeEffect>,
+    ) {
+        for actor in self.actors.held_back_by(dead) {
+            self.let_be_placed(actor);
+        }
+        let ending = self.actors.ending_with(dead);
+        self.actors.forget_creator(dead);
+        let ended_well = cause.signal.is_none() && cause.exit_code.unwrap_or(0) == 0;
+        if ended_well && matches!(role, Role::TaskRunner(_) | Role::Retired) {
+            return;
+        }
+        for actor in ending {
+            let text = format!("{CREATOR_DIED}: {cause}");
+            self.kill_actor(now, actor, false, Failure::new(FailureKind::ActorDied, text), out);
+        }
     }
 
     /// The process in which the actor lived, or was to, is dead.
@@ -434,7 +486,11 @@ impl Node {
             let ending = matches!(known.life, Life::Ending { .. });
             assert!(ending || !known.is_unreachable(), "actors invariant 1: {actor}");
             if let Life::Waiting { .. } = known.life {
-                assert!(self.claims.contains(&Claim::Actor(*actor)), "{actor} waits and claims nothing");
+                let claims = self.claims.contains(&Claim::Actor(*actor));
+                assert!(
+                    claims != known.spec.awaits_arguments,
+                    "{actor} waits and claims nothing, or too early"
+                );
             }
             if let Some(host) = known.host() {
                 let host = self.roster.get(host).expect("a host has a place");
