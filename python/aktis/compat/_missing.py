@@ -1,4 +1,4 @@
-"""What stands for modules and names of Ray's that Aktis does not have: it can be imported, but not used."""
+"""Stand-ins for modules and names of Ray's that Aktis does not have: they can be imported, but not used."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn, Self
 
 _HINT = "hint: docs/coming-from-ray.md lists what is supported, and what to use instead"
@@ -31,7 +31,11 @@ def _is_probe(name: str) -> bool:
 
 
 class Missing:
-    """A name that Aktis lacks. It can be imported, passed on and written in annotations; all else raises."""
+    """A name that Aktis lacks. It fails when it is used, not where a module that uses it is imported.
+
+    It can be imported, passed on, subclassed, written in annotations, and written above a function or class
+    as a decorator without arguments. All else raises, and so does an instance of a subclass.
+    """
 
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name
@@ -58,7 +62,7 @@ class Missing:
         return False
 
     def __subclasscheck__(self, kind: type) -> bool:
-        return False
+        return _base(self._name) in kind.__mro__
 
     def __getattr__(self, name: str) -> Any:
         if _is_probe(name):
@@ -69,9 +73,11 @@ class Missing:
         _refuse(f"{self._name}.{name}")
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        _refuse(self._name)
+        return (_base(self._name),)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: Any, **kwargs: object) -> Any:
+        if len(args) == 1 and not kwargs and _is_being_defined(args[0], sys._getframe(1)):
+            return Missing(f"{self._name}({args[0].__name__})")
         _refuse(self._name)
 
     def __bool__(self) -> bool:
@@ -83,8 +89,8 @@ class Missing:
     def __iter__(self) -> Any:
         _refuse(self._name)
 
-    def __getitem__(self, key: object) -> Any:
-        _refuse(self._name)
+    def __getitem__(self, key: object) -> Self:
+        return self
 
     def __contains__(self, key: object) -> bool:
         _refuse(self._name)
@@ -99,18 +105,53 @@ class Missing:
         _refuse(self._name)
 
 
+def _is_being_defined(value: object, frame: FrameType) -> bool:
+    """Whether `value` is a function or class that this frame defines and has not bound to its name yet.
+
+    That is so while its decorators run.
+    """
+    if not isinstance(value, (FunctionType, type)) or value.__module__ != frame.f_globals.get("__name__"):
+        return False
+    bound = frame.f_locals.get(value.__name__, frame.f_globals.get(value.__name__))
+    return value.__name__.isidentifier() and bound is not value
+
+
+@cache
+def _base(name: str) -> type:
+    """The base of subclasses of what is missing: a class without instances."""
+    module, _, last = name.rpartition(".")
+
+    def refuse(cls: type, *args: object, **kwargs: object) -> NoReturn:
+        _refuse(name)
+
+    def leave_out_arguments(cls: type, **kwargs: object) -> None:
+        """`class A(Missing, option=1)` is no error yet; other bases are told of the subclass."""
+        super(base, cls).__init_subclass__()
+
+    members = {
+        "__new__": refuse,
+        "__init_subclass__": leave_out_arguments,
+        "__module__": module,
+        "__doc__": f"{name}: not supported by aktis.compat.",
+    }
+    base: type[Any] = type(last, (), members)
+    return base
+
+
 @cache
 def _missing(module: str, name: str) -> Any:
-    """What stands for `module.name`. An exception that Aktis never raises can be caught, in vain."""
+    """A stand-in for `module.name`. Exceptions and warnings can be caught, in vain."""
     full = f"{module}.{name}"
-    if module != "ray.exceptions" or not name.endswith(("Error", "Exception")):
+    kinds: dict[str, type[Exception]] = {"Error": Exception, "Exception": Exception, "Warning": Warning}
+    base = next((base for ending, base in kinds.items() if name.endswith(ending)), None)
+    if base is None:
         return Missing(full)
 
     def refuse(self: object, *args: object, **kwargs: object) -> None:
         _refuse(full)
 
     members = {"__init__": refuse, "__module__": module, "__doc__": f"{full}: never raised."}
-    return type(name, (Exception,), members)
+    return type(name, (base,), members)
 
 
 def _find(module: str, name: str) -> Any:

@@ -228,8 +228,21 @@ def test_other_finders_come_first(code: Run, place: str) -> None:
         ("from ray.train import Trainer; Trainer()", "ray.train.Trainer"),
         ("import ray; ray.data.read_csv('x')", "ray.data.read_csv"),
         ("import ray.tune.schedulers.async_; ray.tune.schedulers.async_.X()", "ray.tune.schedulers.async_.X"),
-        ("from ray import serve\n@serve.deployment\nclass A: pass", "ray.serve.deployment"),
-        ("from ray.rllib.env import Env\nclass A(Env): pass", "ray.rllib.env.Env"),
+        ("from ray import serve\n@serve.deployment(x=1)\nclass A: pass", "ray.serve.deployment"),
+        ("from ray import serve\n@serve.deployment\nclass A: pass\nA.bind()", "ray.serve.deployment(A).bind"),
+        ("from ray import serve\n@serve.deployment\ndef f(): pass\nf()", "ray.serve.deployment(f)"),
+        ("from ray import serve\ndef f(): pass\nserve.run(f)", "ray.serve.run"),
+        ("from ray import serve\nserve.run(lambda: 1)", "ray.serve.run"),
+        ("from ray import serve\nfrom shutil import copy\nserve.run(copy)", "ray.serve.run"),
+        ("from ray.rllib.env import Env\nclass A(Env): pass\nA()", "ray.rllib.env.Env"),
+        (
+            "from ray.rllib.env import Env\nclass P: pass\nclass A(P, Env):\n  def __init__(self): pass\nA()",
+            "ray.rllib.env.Env",
+        ),
+        (
+            "from ray.rllib.env import Env\nclass A(Env): pass\nclass B(A): pass\nB(1, a=2)",
+            "ray.rllib.env.Env",
+        ),
         ("from ray import x\nif x: pass", "ray.x"),
         ("from ray import x\nfor _ in x: pass", "ray.x"),
         ("from ray import x\nwith x: pass", "ray.x"),
@@ -267,6 +280,46 @@ def test_what_is_missing_can_be_imported_and_passed_around(code: Run) -> None:
             raise AssertionError
         except ZeroDivisionError:
             pass
+        """
+    )
+
+
+def test_what_is_missing_can_be_a_base_and_a_decorator(code: Run) -> None:
+    code(
+        """
+        import abc, dataclasses, typing
+        from ray.data import Dataset, Part
+        from ray.rllib.env import Env, wrapped
+        from ray.tune.error import OddError, OddWarning
+        import warnings
+
+        @wrapped
+        @dataclasses.dataclass
+        class A(Env, Part, abc.ABC, option=1):
+            rows: Dataset[int] = Part
+            @wrapped
+            def method(self) -> "Env": ...
+            @property
+            @abc.abstractmethod
+            def other(self): ...
+
+        class B(Env[Dataset], typing.Generic[typing.TypeVar("T")]): "text"
+        class C(B[int]):
+            def f(self): return 1
+        class OwnError(OddError): pass
+
+        def inner():
+            @wrapped
+            def same(x): return x
+            return same
+
+        assert "ray.rllib.env.wrapped(same)" in repr(inner())
+        assert issubclass(C, Env) and issubclass(C, B)
+        assert not issubclass(C, Part) and not issubclass(int, Env)
+        assert not isinstance(1, B) and B.__doc__ == "text" and C.f(None) == 1
+        assert [base.__name__ for base in B.__mro__[:2]] == ["B", "Env"]
+        assert issubclass(OwnError, Exception)
+        warnings.simplefilter("ignore", category=OddWarning)
         """
     )
 
