@@ -402,9 +402,6 @@ impl Entry {
         {
             place.set(by_now.get());
         }
-        if let (Some(runtime), Outcome::Failed(failure)) = (self.runtime(), &outcome) {
-            runtime.failures.note(self.id, failure);
-        }
         if self.is_known() {
             later.messages.push(ToNode::Resolved { object: self.id, value: outcome.to_shared() });
         }
@@ -416,6 +413,12 @@ impl Entry {
 
     /// Gives the object its outcome, unless it has one; who waits is told by `later`.
     pub(crate) fn resolve(&self, outcome: Outcome, later: &mut Later) {
+        // Before anybody sees the failure: who is told of it may ask for its reason at once.
+        if let Outcome::Failed(failure) = &outcome
+            && let Some(runtime) = self.runtime()
+        {
+            runtime.failures.note(self.id, failure);
+        }
         if let Err(outcome) = self.outcome.set(outcome) {
             return self.resolve_again(outcome, later);
         }
@@ -427,11 +430,6 @@ impl Entry {
         }
         drop(kept);
         let failed = self.outcome.get().is_some_and(Outcome::is_failed);
-        if failed
-            && let (Some(runtime), Some(Outcome::Failed(failure))) = (self.runtime(), self.outcome.get())
-        {
-            runtime.failures.note(self.id, failure);
-        }
         if waiters.escaped {
             let value = self.outcome.get().expect("just set").to_shared();
             later.messages.push(ToNode::Resolved { object: self.id, value });

@@ -182,8 +182,7 @@ impl Inner {
 
     /// What is known here about a task, or about the one that makes an object.
     fn accounts(self: &Arc<Self>, id: &IdPrefix) -> Vec<TaskAccount> {
-        let (mut failures, mut later) = (self.failures.of(id), Later::default());
-        let (mut ended, mut pending) = (Vec::new(), Vec::new());
+        let (mut later, mut ended, mut pending) = (Later::default(), Vec::new(), Vec::new());
         for shard in self.submitter.all() {
             let shell = shard.lock();
             for (key, record) in shell.machine.records().filter(|(_, record)| is_meant(record, id)) {
@@ -192,12 +191,16 @@ impl Inner {
                     continue;
                 }
                 let failure = record.payload().and_then(|payload| failure_of(payload, &mut later));
-                let failure = failures.remove(&record.task()).or(failure);
                 let name = one_line(record.payload().map_or("it", Payload::name));
                 ended.push((record.task(), name, failure));
             }
         }
         later.run(self);
+        // After the records: a task that fails in between has its failure here.
+        let mut failures = self.failures.of(id);
+        for (task, _, failure) in &mut ended {
+            *failure = failures.remove(task).or(failure.take());
+        }
         ended.extend(failures.into_iter().map(|(task, failure)| (task, "it".to_owned(), Some(failure))));
         let ended = ended.into_iter().map(|(task, name, failure)| match failure {
             Some(failure) => (task, format!("{name} has failed: {failure}"), None),
