@@ -13,6 +13,9 @@ from typing import NamedTuple
 ENTRIES_MAX = 4096
 """So many files are looked at."""
 
+TRIES = 100
+"""The directory goes with its last file, maybe just when somebody writes another: so often it is tried again."""
+
 
 class Entry(NamedTuple):
     """A node of a running program."""
@@ -28,15 +31,25 @@ class Announcement:
     """Says where a node listens, until `withdraw`, or until this process is gone."""
 
     def __init__(self, directory: str, address: str) -> None:
-        self._path = os.path.join(_make_home(), f"{time.time_ns()}-{os.getpid()}")
-        with open(self._path + ".new", "w", encoding="utf-8") as file:
-            file.write(f"{address}\n{directory}\n")
-        os.rename(self._path + ".new", self._path)
+        for left in reversed(range(TRIES)):
+            try:
+                self._path = self._write(f"{address}\n{directory}\n")
+                return
+            except FileNotFoundError:
+                if not left:
+                    raise
+
+    @staticmethod
+    def _write(text: str) -> str:
+        path = os.path.join(_make_home(), f"{time.time_ns()}-{os.getpid()}")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(path + ".new", path)
+        return path
 
     def withdraw(self) -> None:
         """The node is gone. Does nothing the second time."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
+        _remove(self._path)
 
 
 def find(address: str) -> Entry | None:
@@ -69,11 +82,18 @@ def _entries() -> list[Entry]:
             continue
         if not os.path.exists(f"/proc/{pid}"):
             # Killed before it could tidy up.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            _remove(path)
             continue
         entries.append(Entry(began / 1e9, pid, address, directory, path))
     return entries
+
+
+def _remove(path: str) -> None:
+    """Removes a file, and the directory with its last one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
 
 
 def _home() -> str:
