@@ -7,6 +7,7 @@ use crate::guard::Guard;
 use crate::local::Local;
 use crate::net::{Net, Purpose};
 use crate::operation::{Kind, Operation};
+use crate::seat::{Card, Seat};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -33,6 +34,8 @@ impl Default for Options {
 pub struct Group {
     rank: usize,
     size: usize,
+    /// The card of this member.
+    card: Card,
     /// The ranks on each machine.
     places: Vec<Vec<usize>>,
     own_place: usize,
@@ -52,14 +55,15 @@ impl std::fmt::Debug for Group {
 impl Group {
     pub(crate) fn new(
         rank: usize,
-        size: usize,
+        card: Card,
         places: Vec<Vec<usize>>,
         own_place: usize,
         local: Local,
         net: Option<Net>,
         options: Options,
     ) -> Self {
-        Self { rank, size, places, own_place, net, local, options, number: 0 }
+        let size = places.iter().map(Vec::len).sum();
+        Self { rank, size, card, places, own_place, net, local, options, number: 0 }
     }
 
     /// Which member this is.
@@ -85,6 +89,25 @@ impl Group {
     /// Why the group is broken, if it is.
     pub fn failure(&self) -> Option<CollectiveError> {
         self.local.failure()
+    }
+
+    /// Leaves the group and opens a seat for a new one, at the same place and address. The members that are left
+    /// exchange the cards of their seats and join, as they did at first.
+    ///
+    /// ```
+    /// use aktis_collective::{Options, Seat};
+    ///
+    /// let seat = Seat::open("this machine", None)?;
+    /// let cards = [seat.card().clone()];
+    /// let broken = seat.join(0, &cards, Options::default())?;
+    /// let seat = broken.regroup()?;
+    /// let cards = [seat.card().clone()];
+    /// let group = seat.join(0, &cards, Options::default())?;
+    /// assert_eq!(group.size(), 1);
+    /// # Ok::<(), aktis_collective::CollectiveError>(())
+    /// ```
+    pub fn regroup(self) -> Result<Seat> {
+        Seat::open(self.card.place(), self.card.address().map(|address| address.ip()))
     }
 
     /// Combines the arrays of all members, in place.

@@ -65,6 +65,10 @@ impl Card {
         postcard::from_bytes(bytes).map_err(wrong)
     }
 
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -164,7 +168,7 @@ impl Seat {
                 Some(Net::start(self.identity, listener, rank, cards, &leaders, own_place, &local, deadline)?)
             }
         };
-        Ok(Group::new(rank, size, places, own_place, local, net, options))
+        Ok(Group::new(rank, self.card, places, own_place, local, net, options))
     }
 
     /// Makes the board and gives it to the other members on this machine.

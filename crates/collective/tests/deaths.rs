@@ -2,7 +2,7 @@
 
 mod support;
 
-use aktis_collective::{Card, CollectiveError, Options, ReduceOp, Seat};
+use aktis_collective::{Card, CollectiveError, Group, Options, ReduceOp, Seat};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -59,12 +59,16 @@ impl Drop for Member {
 fn members_are_processes() {
     let Ok(place) = std::env::var(PLACE) else { return };
     let mut seat = None;
-    let mut group = None;
+    let mut group: Option<Group> = None;
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match verb {
-            "open" => {
-                let opened = Seat::open(&place, Some(LOOPBACK)).expect("a seat");
+            "open" | "regroup" => {
+                let opened = match group.take() {
+                    Some(broken) if verb == "regroup" => broken.regroup(),
+                    _ => Seat::open(&place, Some(LOOPBACK)),
+                }
+                .expect("a seat");
                 println!("member:{}", hex(&opened.card().to_bytes()));
                 seat = Some(opened);
             }
@@ -110,8 +114,8 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn form(members: &mut [Member]) {
-    members.iter_mut().for_each(|member| member.say("open"));
+fn form(members: &mut [Member], seat: &str) {
+    members.iter_mut().for_each(|member| member.say(seat));
     let cards: Vec<String> = members.iter().map(Member::hear).collect();
     for (rank, member) in members.iter_mut().enumerate() {
         member.say(&format!("join {rank} {}", cards.join(" ")));
@@ -127,7 +131,7 @@ fn sum(members: &mut [Member], length: usize) -> Vec<String> {
 /// Kills one member while the others wait for it, or all work; the others are told, and go on without it.
 fn kill_one(places: &[&str], victim: usize, length: usize, in_the_middle: bool) {
     let mut members: Vec<Member> = places.iter().map(|place| Member::start(place)).collect();
-    form(&mut members);
+    form(&mut members, "open");
     assert_eq!(sum(&mut members, 100), vec![places.len().to_string(); places.len()]);
     let mut dead = members.remove(victim);
     if in_the_middle {
@@ -143,7 +147,7 @@ fn kill_one(places: &[&str], victim: usize, length: usize, in_the_middle: bool) 
         assert!(is_done || answer.starts_with(&format!("rank {victim}: ")), "{places:?} {victim}: {answer}");
     }
     assert!(began.elapsed() < Duration::from_secs(5), "they were told after {:?}", began.elapsed());
-    form(&mut members);
+    form(&mut members, "regroup");
     assert_eq!(sum(&mut members, length), vec![(places.len() - 1).to_string(); places.len() - 1]);
 }
 
