@@ -257,7 +257,8 @@ class ActorSampler:
                 self.replace(fault.worker)
                 refs[fault.worker] = self.actors[fault.worker].collect.remote(*request)
         if deaths:
-            batch["faults"] = np.concatenate([batch["faults"], np.array(deaths, str)])
+            # Samplers without Python have no faults of their own.
+            batch["faults"] = np.array([*batch.get("faults", ()), *deaths], str)
         return batch
 
     def replace(self, worker: int) -> None:

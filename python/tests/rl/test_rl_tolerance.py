@@ -57,6 +57,13 @@ def test_a_worker_that_dies_is_replaced_and_counted(
     assert "which runs it, died" in one.latest_faults[0]
 
 
+def test_a_worker_of_built_in_environments_is_replaced(policy_session: None) -> None:
+    one = aktis.rl.PPO("CartPole-v1", actors=2, faults_max=1, **{**ALGORITHMS[0][1], "total_steps": 200})
+    result = one.train(callback=lambda one: one.iteration == 1 and aktis.kill(one._sampler.actors[1]))
+    assert result.faults == 1 and result.steps >= 200
+    assert "worker 1, which runs it, died" in one.latest_faults[0]
+
+
 @pytest.mark.parametrize("of", ["evaluators", "aggregators"])
 def test_the_tree_of_es_is_made_again(policy_session: None, of: str) -> None:
     settings: dict[str, Any] = {"pairs": 4, "hidden": (4,), "total_steps": 300, "seed": 1}
