@@ -27,7 +27,7 @@ from aktis.rl.errors import ModelError
 from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
-from aktis.rl.workers import WorkerDied, results_of
+from aktis.rl.workers import WorkerDied, results_of, spread
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ class ES(Algorithm):
             self.evaluators = [self._new_evaluator(None)]
             return
         self.evaluators = [self._new_evaluator(worker) for worker in range(min(config.actors, config.pairs))]
-        aggregator = aktis.remote(Aggregator)
+        aggregator = spread(Aggregator)
         width = len(self.evaluators)
         while width > 1:
             width = -(-width // config.fan_in)
@@ -198,7 +198,7 @@ class ES(Algorithm):
     def _new_evaluator(self, worker: int | None) -> Any:
         """The actor of this number, or a plain object for this process."""
         config = self.config
-        make = Evaluator if worker is None else aktis.remote(Evaluator).remote
+        make = Evaluator if worker is None else spread(Evaluator).remote
         return make(
             self.environment,
             self.spaces,

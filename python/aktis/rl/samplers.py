@@ -21,7 +21,7 @@ import aktis
 from aktis import simulate
 from aktis.rl.environments import Environment, Spaces, Stepper
 from aktis.rl.errors import ModelError
-from aktis.rl.workers import WorkerDied, results_of
+from aktis.rl.workers import WorkerDied, results_of, spread
 
 #: Seeds of samplers lie this far apart, so that no two of them share an environment's seed.
 SEED_STRIDE = 1_000_003
@@ -227,7 +227,7 @@ class ActorSampler:
         """An actor for the environments of a worker; each that is made has seeds of its own."""
         self.made += 1
         module = None if self.native else self.policy.module
-        return aktis.remote(SamplerHost).remote(
+        return spread(SamplerHost).remote(
             self.environment,
             *(self.policy.spaces, module, self.policy.critic, self.counts[worker]),
             *(self.seed + SEED_STRIDE * self.made, worker),

@@ -15,6 +15,11 @@ class WorkerDied(EnvironmentFault):
     worker: int
 
 
+def spread(kind: type) -> Any:
+    """A class of actors that go to one node after the other. They hold no CPU: one node has room for all."""
+    return aktis.remote(kind).options(scheduling_strategy="SPREAD")
+
+
 def results_of(environment: Environment, refs: list[Any], workers: list[int]) -> list[Any]:
     """The results of calls, each of the worker at the same place in `workers`.
 

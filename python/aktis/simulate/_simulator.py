@@ -78,7 +78,8 @@ class Simulator:
         self._env, self._envs_per_actor = env, checked_count("envs_per_actor", envs_per_actor)
         self._seed, self._deadline = checked_seed(seed), float(deadline)
         self._episode_steps_max = checked_count("episode_steps_max", episode_steps_max)
-        self._options = dict(actor_options or {})
+        # Actors hold no CPU, so one node would have room for all of them.
+        self._options = {"scheduling_strategy": "SPREAD", **(actor_options or {})}
         self._generations = [0] * num_actors
         self._actors = [self._new_actor(number) for number in range(num_actors)]
         self._idle: deque[int] = deque(range(num_actors))
@@ -246,9 +247,7 @@ class Simulator:
         generation = self._generations[number]
         seed = self._seed + (generation * len(self._generations) + number) * 1000 * self._envs_per_actor
         actor_class: Any = SimulatorActor
-        if self._options:
-            actor_class = actor_class.options(**self._options)
-        return actor_class.remote(
+        return actor_class.options(**self._options).remote(
             self._env, number, self._envs_per_actor, seed % 2**31, self._episode_steps_max
         )
 
