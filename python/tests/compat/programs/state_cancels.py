@@ -1,6 +1,8 @@
 """What the state API says of tasks that were cancelled, by when that was."""
 
+import tempfile
 import time
+from pathlib import Path
 
 import ray
 from outcomes import show, start, wait_until
@@ -10,14 +12,16 @@ start(dashboard=True)
 
 
 @ray.remote(num_cpus=0)
-def runs():
+def runs(begun):
+    begun.touch()
     for _ in range(600):
         time.sleep(0.1)
 
 
 @ray.remote(num_cpus=0)
-def catches():
+def catches(begun):
     try:
+        begun.touch()
         for _ in range(600):
             time.sleep(0.1)
     except KeyboardInterrupt:
@@ -48,14 +52,17 @@ def state(name):
 
 
 def cancelled(function, name):
-    reference = function.remote()
-    wait_until(has_state(name, "RUNNING"), 20)
-    ray.cancel(reference)
-    try:
-        ray.get(reference, timeout=20)
-    except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError):
-        pass
-    return state(name)
+    with tempfile.TemporaryDirectory() as folder:
+        begun = Path(folder, "begun")
+        reference = function.remote(begun)
+        # Its row says that it runs before its first line does.
+        wait_until(begun.exists, 20)
+        ray.cancel(reference)
+        try:
+            ray.get(reference, timeout=20)
+        except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError):
+            pass
+        return state(name)
 
 
 def cancelled_after():
