@@ -36,6 +36,13 @@ class Place:
         return f"node {self.node_id[:8]} ({self.host}), pid {self.pid}"
 
 
+def node_address() -> str:
+    """The address at which other nodes of the cluster reach this one."""
+    node = aktis.get_runtime_context().get_node_id()
+    addresses = [str(row["NodeManagerAddress"]) for row in aktis.nodes() if row["NodeID"] == node]
+    return addresses[0] if addresses else aktis.util.get_node_ip_address()
+
+
 @dataclass
 class Job:
     """What a worker is to do."""
@@ -62,11 +69,8 @@ class Worker:
 
     def place(self, staging: Staging) -> Place:
         """Where this is."""
-        from aktis.util import get_node_ip_address
-
         node = aktis.get_runtime_context().get_node_id()
-        host = socket.gethostname()
-        return Place(node, get_node_ip_address(), host, os.getpid(), staging.is_visible())
+        return Place(node, node_address(), socket.gethostname(), os.getpid(), staging.is_visible())
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function in the worker's process."""

@@ -1,14 +1,21 @@
 """How the processes of a run find each other for `torch.distributed`."""
 
+import fcntl
 import os
+import socket
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 from aktis.train.group import START_SECONDS, WorkerGroup
 from aktis.train.session import TrainContext
 from aktis.train.trainer import Backend
+from aktis.train.worker import node_address
 
 __all__ = ["TorchConfig"]
+
+SIOCGIFADDR = 0x8915
+"""Asks the kernel for the address of an interface."""
 
 LEAVE_SECONDS = 10.0
 """How long the workers of a finished run may take to leave the process group."""
@@ -83,9 +90,12 @@ def join(context: TrainContext, backend: str, address: str, port: int, timeout_s
         NODE_RANK=str(context.node_rank),
         GROUP_RANK=str(context.node_rank),
     )
-    if context.local_world_size == context.world_size:
-        # Workers of one node need no network, and a machine without one has only this interface.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # By itself Gloo takes the interface of the host's name, which is often the loopback: right for workers of
+    # one node only.
+    alone = context.local_world_size == context.world_size
+    interface = "lo" if alone else interface_of(node_address())
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     if backend == "nccl":
         import torch
 
@@ -104,6 +114,23 @@ def join(context: TrainContext, backend: str, address: str, port: int, timeout_s
     dist.init_process_group(
         backend, store=store, rank=context.world_rank, world_size=context.world_size, timeout=timeout
     )
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has an address; None if none of this machine has it."""
+    if ":" in address:
+        wanted = socket.inet_pton(socket.AF_INET6, address).hex()
+        with open("/proc/net/if_inet6", encoding="ascii") as table:
+            return next((line.split()[-1] for line in table if line.startswith(wanted)), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:  # it has no address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return None
 
 
 def leave(context: TrainContext) -> None:
