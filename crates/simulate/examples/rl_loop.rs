@@ -21,7 +21,7 @@ const PLAYERS: u64 = 2;
 const GENERATIONS: u64 = 40;
 const TRIED: u64 = 8;
 /// How far a policy that is tried is from the best one, at most, in each parameter.
-const STEP: f64 = 0.1;
+const STEP: f64 = 0.2;
 
 struct Server {
     network: Network,
