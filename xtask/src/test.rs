@@ -4,7 +4,7 @@ use crate::command::{self, cargo};
 use crate::tally::{Runner, Tally};
 use crate::{Failed, only_help, python, tidy};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const HELP: &str = "\
@@ -13,7 +13,7 @@ Run everything that continuous integration runs, in order, and stop at the first
 usage: cargo xtask test
 
 steps: format, tidy, advisories (if cargo-audit is installed), clippy, tests (cargo-nextest if it is installed, else cargo test), documentation
-tests, documentation, examples, quickstart; and for Python: environment, Python format, Python lint, types,
+tests, documentation, examples, quickstart, more examples, learning; and for Python: environment, Python format, Python lint, types,
 package, Python tests, Python tests on two nodes, Python quickstart. Nothing is installed outside of
 `target`; see `cargo xtask python --help` about the environment in there.
 
@@ -34,6 +34,13 @@ const ON_TWO_NODES: &[&str] = &[
     "python/tests/test_wait_get.py",
 ];
 
+/// The examples of the crates beside the engine.
+const MORE_EXAMPLES: &[&str] =
+    &["build", "--release", "--examples", "-p", "aktis-collective", "-p", "aktis-simulate"];
+
+/// Examples that learn, as they were built. All end within seconds.
+const LEARNING: &[&str] = &["parameter_server", "allreduce", "es_pendulum", "own_environment", "rl_loop"];
+
 /// What is known of the versions that are used: the database is fetched from the network.
 const ADVISORIES: &str = "advisories";
 
@@ -49,6 +56,8 @@ enum Work {
     Tidy,
     /// A cargo command.
     Cargo(&'static [&'static str]),
+    /// Examples that were built before, run one after the other.
+    Examples(&'static [&'static str]),
     /// A cargo command in which rustdoc's warnings are errors.
     Documentation(&'static [&'static str]),
     /// A cargo command that runs tests.
@@ -72,7 +81,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
 }
 
 fn steps(nextest: bool, audit: bool) -> Vec<Step> {
-    use Work::{Cargo, Documentation, Environment, Package, Python, PythonTests, Tests, Tidy};
+    use Work::{Cargo, Documentation, Environment, Examples, Package, Python, PythonTests, Tests, Tidy};
     let tests = if nextest {
         Tests(Runner::Nextest, &["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
@@ -90,6 +99,8 @@ fn steps(nextest: bool, audit: bool) -> Vec<Step> {
         ("documentation", documentation),
         ("examples", Cargo(&["build", "--release", "--examples"])),
         ("quickstart", Cargo(&["run", "--release", "--example", "quickstart"])),
+        ("more examples", Cargo(MORE_EXAMPLES)),
+        ("learning", Examples(LEARNING)),
         ("environment", Environment),
         ("Python format", Python(&["-m", "ruff", "format", "--check", "--quiet", "."])),
         ("Python lint", Python(&["-m", "ruff", "check", "--quiet", "."])),
@@ -139,6 +150,10 @@ impl Work {
         match self {
             Self::Tidy => tidy::run(root, &[]).is_ok(),
             Self::Cargo(arguments) => command::run(cargo(root, arguments)),
+            Self::Examples(names) => {
+                let folder = python::target_folder(root).join("release/examples");
+                names.iter().all(|name| command::run(Command::new(folder.join(name))))
+            }
             Self::Documentation(arguments) => {
                 let mut command = cargo(root, arguments);
                 command.env("RUSTDOCFLAGS", "-D warnings");
@@ -170,6 +185,7 @@ impl std::fmt::Display for Work {
         match self {
             Self::Tidy => write!(f, "cargo xtask tidy"),
             Self::Cargo(arguments) | Self::Tests(_, arguments) => write!(f, "cargo {}", arguments.join(" ")),
+            Self::Examples(names) => write!(f, "target/release/examples: {}", names.join(", ")),
             Self::Documentation(arguments) => {
                 write!(f, "RUSTDOCFLAGS='-D warnings' cargo {}", arguments.join(" "))
             }
