@@ -68,6 +68,47 @@ fn a_value_that_leaves_a_field_out_is_refused_in_words() {
     assert_eq!(count_of::remote(command).get().unwrap(), 4);
 }
 
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Span(#[serde(skip_serializing_if = "Option::is_none")] Option<u8>, u8, u8, u8);
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Step {
+    Turn(#[serde(skip_serializing_if = "Option::is_none")] Option<u8>, u8, u8, u8),
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Cached {
+    #[serde(skip_serializing, default)]
+    total: u8,
+    parts: (u8, u8),
+}
+
+#[remote]
+fn end_of(span: Span) -> u8 {
+    span.3
+}
+
+#[test]
+fn a_tuple_that_left_a_field_out_is_refused_when_it_is_read() {
+    let session = start();
+    let _entered = session.enter();
+    let whole = Span(Some(7), 1, 2, 3);
+    assert_eq!(aktis::put(whole).unwrap().get().unwrap(), Span(Some(7), 1, 2, 3));
+
+    // Its bytes begin like those of Span(Some(2), 3, ..).
+    let messages = [
+        refused(aktis::put(Span(None, 1, 2, 3)).unwrap().get()),
+        refused(aktis::put(Span(None, 0, 0, 0)).unwrap().get()),
+        refused(aktis::put(Step::Turn(None, 1, 2, 3)).unwrap().get()),
+        refused(aktis::put(vec![Cached { total: 5, parts: (0, 1) }]).unwrap().get()),
+        refused(end_of::remote(Span(None, 1, 2, 3)).get()),
+    ];
+    for message in &messages {
+        assert!(message.contains("hint: `skip_serializing_if` in a tuple struct"), "{message}");
+    }
+    assert!(messages[4].contains("argument `span`"), "{}", messages[4]);
+}
+
 #[remote]
 fn sum(numbers: Vec<i64>) -> i64 {
     numbers.iter().sum()

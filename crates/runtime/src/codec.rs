@@ -1,6 +1,7 @@
 //! Users' values as bytes: encoding, decoding, and the arguments of a call.
 //!
-//! A value is one byte of flags, the mark of its type and then, in the common case, just its postcard encoding. A value
+//! A value is one byte of flags, the mark of its type and then, in the common case, just its postcard encoding and the number
+//! of elements of its structs and tuples. A value
 //! with attachments (buffers, references to objects, handles of actors) has a table in between:
 //!
 //! ```text
@@ -27,6 +28,7 @@ mod decode;
 mod encoded;
 mod mark;
 mod numbers;
+mod parser;
 mod raw;
 mod reader;
 mod short;

@@ -34,8 +34,6 @@ pub(super) struct Source {
     pub(super) value: Value,
     pub(super) table: Table,
     pub(super) runtime: Option<Runtime>,
-    /// Why decoding failed, if it was about an attachment: postcard's errors carry no text.
-    pub(super) problem: Cell<Option<String>>,
 }
 
 thread_local! {
@@ -96,11 +94,7 @@ fn push<T>(list: &mut Vec<T>, item: T) -> usize {
 /// Looks an attachment up in the value that is being decoded.
 fn look_up<T>(what: &str, find: impl FnOnce(&Source) -> Option<Result<T, String>>) -> Result<T, String> {
     let source = DECODING.with_borrow(Option::clone).ok_or_else(|| outside(what))?;
-    let found = find(&source).unwrap_or_else(|| Err(format!("its bytes name {what} that is not in it")));
-    if let Err(problem) = &found {
-        source.problem.set(Some(problem.clone()));
-    }
-    found
+    find(&source).unwrap_or_else(|| Err(format!("its bytes name {what} that is not in it")))
 }
 
 fn outside(what: &str) -> String {

@@ -3,12 +3,13 @@
 use super::context::{Source, decoding};
 use super::mark;
 use super::numbers;
+use super::parser::read;
 use super::table::{ATTACHED, Table};
 use super::value::Value;
 use crate::runtime::Runtime;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
-use std::cell::Cell;
+use std::fmt::Display;
 use std::rc::Rc;
 
 /// Decodes a value; references inside belong to the current session.
@@ -32,11 +33,7 @@ pub(super) fn is_plain(bytes: &[u8]) -> bool {
 #[inline]
 pub(super) fn decode_plain<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     check_type::<T>(bytes)?;
-    match decoding(None, || postcard::take_from_bytes(plain_body(bytes))) {
-        Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(trailing::<T>(rest.len())),
-        Err(error) => Err(failed::<T>(describe(&error))),
-    }
+    decoding(None, || read(plain_body(bytes))).map_err(|problem| failed::<T>(&problem))
 }
 
 fn decode_attached<T: DeserializeOwned>(runtime: Option<&Runtime>, value: &Value) -> Result<T, String> {
@@ -48,17 +45,8 @@ fn decode_attached<T: DeserializeOwned>(runtime: Option<&Runtime>, value: &Value
     if let Some(numbers) = numbers::from_encoded(bytes, &table) {
         return Ok(numbers);
     }
-    let source =
-        Rc::new(Source { value: value.clone(), table, runtime: runtime.cloned(), problem: Cell::new(None) });
-    let postcard_bytes = &bytes[table.postcard_at()];
-    match decoding(Some(source.clone()), || postcard::take_from_bytes(postcard_bytes)) {
-        Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(trailing::<T>(rest.len())),
-        Err(error) => match source.problem.take() {
-            Some(problem) => Err(failed::<T>(&problem)),
-            None => Err(failed::<T>(describe(&error))),
-        },
-    }
+    let source = Rc::new(Source { value: value.clone(), table, runtime: runtime.cloned() });
+    decoding(Some(source), || read(&bytes[table.postcard_at()])).map_err(|problem| failed::<T>(&problem))
 }
 
 /// The bytes of a value without attachments, after flags and mark; none if they are cut off.
@@ -84,29 +72,6 @@ fn another_type<T>(found: Option<&str>) -> String {
 }
 
 #[cold]
-fn failed<T>(problem: &str) -> String {
+fn failed<T>(problem: &dyn Display) -> String {
     format!("cannot decode a value as {}: {problem}", type_name::<T>())
-}
-
-#[cold]
-fn trailing<T>(bytes: usize) -> String {
-    failed::<T>(&format!("{bytes} bytes are left over, so it is a value of another type"))
-}
-
-fn describe(error: &postcard::Error) -> &'static str {
-    use postcard::Error;
-    match error {
-        Error::DeserializeUnexpectedEnd => "its bytes end too early, so it is a value of another type",
-        Error::DeserializeBadBool => "found neither true nor false where a bool was expected",
-        Error::DeserializeBadChar => "found no character where a char was expected",
-        Error::DeserializeBadUtf8 => "found text that is not UTF-8",
-        Error::DeserializeBadOption => "found neither None nor Some where an Option was expected",
-        Error::DeserializeBadEnum => "found a variant that the enum does not have",
-        Error::DeserializeBadVarint => "found a number that is too large for its type",
-        Error::WontImplement => {
-            "its Deserialize asks the bytes for their type, which they do not tell\n\
-             hint: avoid #[serde(flatten)], #[serde(untagged)] and self-describing types in remote values"
-        }
-        _ => "its Deserialize refused the bytes",
-    }
 }

@@ -1,11 +1,10 @@
 //! The serialiser: writes a value in postcard's format, and says in words why a value cannot be written.
 //!
 //! Invariants:
-//! 1. The bytes equal those of `postcard::to_stdvec`, for every value that is written at all.
+//! 1. The bytes equal those of `postcard::to_stdvec`. After a value with structs or tuples comes the number of their elements,
+//!    by which the parser notices a field that was left out without a word (`skip_serializing_if` in a tuple struct).
 //! 2. A value that leaves out a named field, or that has a sequence or map of unknown length, is refused: its bytes could be
-//!    read as other fields than were written. serde does not tell the serialiser of a field that a tuple struct or tuple
-//!    variant leaves out (`skip_serializing_if`), nor of one with `skip_serializing`: such a value is written, and may be
-//!    read as a wrong one.
+//!    read as other fields than were written.
 
 use super::short::Sink;
 use serde::{Serialize, ser};
@@ -14,7 +13,12 @@ use std::fmt::Display;
 /// Writes `value` in postcard's format at the end of `sink`; the error is the reason, for people.
 #[inline]
 pub(super) fn write<T: Serialize + ?Sized, S: Sink>(value: &T, sink: &mut S) -> Result<(), Refusal> {
-    value.serialize(&mut Writer(sink))
+    let mut writer = Writer { sink, elements: 0 };
+    value.serialize(&mut writer)?;
+    if writer.elements > 0 {
+        writer.varint(writer.elements);
+    }
+    Ok(())
 }
 
 /// Why a value is not written.
@@ -56,7 +60,11 @@ fn skipped(owner: &str, field: &str) -> Refusal {
     Refusal(text.into())
 }
 
-struct Writer<'a, S>(&'a mut S);
+struct Writer<'a, S> {
+    sink: &'a mut S,
+    /// Elements of structs and tuples so far.
+    elements: u64,
+}
 
 impl<S: Sink> Writer<'_, S> {
     #[inline]
@@ -68,7 +76,7 @@ impl<S: Sink> Writer<'_, S> {
             last += 1;
         }
         bytes[last] = number as u8;
-        self.0.append(&bytes[..=last]);
+        self.sink.append(&bytes[..=last]);
     }
 
     fn long_varint(&mut self, mut number: u128) {
@@ -79,13 +87,13 @@ impl<S: Sink> Writer<'_, S> {
             last += 1;
         }
         bytes[last] = number as u8;
-        self.0.append(&bytes[..=last]);
+        self.sink.append(&bytes[..=last]);
     }
 
     #[inline]
     fn bytes(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
-        self.0.append(bytes);
+        self.sink.append(bytes);
     }
 }
 
@@ -112,9 +120,9 @@ impl<'a, 'b, S: Sink> ser::Serializer for &'a mut Writer<'b, S> {
     type SerializeStructVariant = Fields<'a, 'b, S>;
 
     numbers! {
-        serialize_bool(bool) = |writer, n| writer.0.append(&[u8::from(n)]);
-        serialize_u8(u8) = |writer, n| writer.0.append(&[n]);
-        serialize_i8(i8) = |writer, n| writer.0.append(&n.to_le_bytes());
+        serialize_bool(bool) = |writer, n| writer.sink.append(&[u8::from(n)]);
+        serialize_u8(u8) = |writer, n| writer.sink.append(&[n]);
+        serialize_i8(i8) = |writer, n| writer.sink.append(&n.to_le_bytes());
         serialize_u16(u16) = |writer, n| writer.varint(n.into());
         serialize_u32(u32) = |writer, n| writer.varint(n.into());
         serialize_u64(u64) = |writer, n| writer.varint(n);
@@ -123,8 +131,8 @@ impl<'a, 'b, S: Sink> ser::Serializer for &'a mut Writer<'b, S> {
         serialize_i32(i32) = |writer, n| writer.varint(zigzag(n.into()));
         serialize_i64(i64) = |writer, n| writer.varint(zigzag(n));
         serialize_i128(i128) = |writer, n| writer.long_varint(((n << 1) ^ (n >> 127)) as u128);
-        serialize_f32(f32) = |writer, n| writer.0.append(&n.to_le_bytes());
-        serialize_f64(f64) = |writer, n| writer.0.append(&n.to_le_bytes());
+        serialize_f32(f32) = |writer, n| writer.sink.append(&n.to_le_bytes());
+        serialize_f64(f64) = |writer, n| writer.sink.append(&n.to_le_bytes());
         serialize_char(char) = |writer, n| writer.bytes(n.encode_utf8(&mut [0; 4]).as_bytes());
         serialize_str(&str) = |writer, text| writer.bytes(text.as_bytes());
         serialize_bytes(&[u8]) = |writer, bytes| writer.bytes(bytes);
@@ -136,12 +144,12 @@ impl<'a, 'b, S: Sink> ser::Serializer for &'a mut Writer<'b, S> {
     }
     #[inline]
     fn serialize_none(self) -> Result<(), Refusal> {
-        self.0.append(&[0]);
+        self.sink.append(&[0]);
         Ok(())
     }
     #[inline]
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Refusal> {
-        self.0.append(&[1]);
+        self.sink.append(&[1]);
         value.serialize(self)
     }
     #[inline]
@@ -182,7 +190,8 @@ impl<'a, 'b, S: Sink> ser::Serializer for &'a mut Writer<'b, S> {
         Ok(self)
     }
     #[inline]
-    fn serialize_tuple(self, _: usize) -> Result<Self, Refusal> {
+    fn serialize_tuple(self, count: usize) -> Result<Self, Refusal> {
+        self.elements += count as u64;
         Ok(self)
     }
     #[inline]
@@ -235,13 +244,15 @@ struct Fields<'a, 'b, S> {
     variant: &'static str,
 }
 
+// The elements of a tuple are counted when it begins.
 macro_rules! elements {
-    ($($trait:ident { $($method:ident),* })*) => {
+    ($($trait:ident counts $counts:literal { $($method:ident),* })*) => {
         $(impl<S: Sink> ser::$trait for &mut Writer<'_, S> {
             type Ok = ();
             type Error = Refusal;
             $(#[inline]
             fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Refusal> {
+                self.elements += $counts;
                 value.serialize(&mut **self)
             })*
             #[inline]
@@ -253,11 +264,11 @@ macro_rules! elements {
 }
 
 elements! {
-    SerializeSeq { serialize_element }
-    SerializeTuple { serialize_element }
-    SerializeTupleStruct { serialize_field }
-    SerializeTupleVariant { serialize_field }
-    SerializeMap { serialize_key, serialize_value }
+    SerializeSeq counts 0 { serialize_element }
+    SerializeTuple counts 0 { serialize_element }
+    SerializeTupleStruct counts 1 { serialize_field }
+    SerializeTupleVariant counts 1 { serialize_field }
+    SerializeMap counts 0 { serialize_key, serialize_value }
 }
 
 macro_rules! fields {
@@ -271,6 +282,7 @@ macro_rules! fields {
                 _: &'static str,
                 value: &T,
             ) -> Result<(), Refusal> {
+                self.writer.elements += 1;
                 value.serialize(&mut *self.writer)
             }
             #[cold]
@@ -292,21 +304,23 @@ fields! { SerializeStruct SerializeStructVariant }
 
 #[cfg(test)]
 mod tests {
+    use super::super::parser::{Problem, read};
     use super::*;
+    use serde::Deserialize;
     use std::collections::BTreeMap;
 
-    #[derive(Serialize)]
+    #[derive(Serialize, Deserialize)]
     enum Shape {
         Unit,
         Newtype(i128),
         Pair(u16, i16),
-        Named { bytes: Vec<u8>, text: Option<&'static str> },
+        Named { bytes: Vec<u8>, text: Option<String> },
     }
 
-    #[derive(Serialize)]
+    #[derive(Serialize, Deserialize)]
     struct Wrapped(char);
 
-    #[derive(Serialize)]
+    #[derive(Serialize, Deserialize)]
     struct Everything {
         flags: (bool, bool, ()),
         small: (u8, i8, u16, i16),
@@ -318,9 +332,8 @@ mod tests {
         array: [i8; 3],
     }
 
-    #[test]
-    fn bytes_equal_those_of_postcard() {
-        let everything = Everything {
+    fn everything() -> Everything {
+        Everything {
             flags: (true, false, ()),
             small: (200, -3, u16::MAX, i16::MIN),
             long: (
@@ -335,15 +348,61 @@ mod tests {
                 Shape::Unit,
                 Shape::Newtype(i128::MIN),
                 Shape::Pair(300, -300),
-                Shape::Named { bytes: vec![1; 200], text: Some("ä") },
+                Shape::Named { bytes: vec![1; 200], text: Some("ä".to_owned()) },
                 Shape::Named { bytes: Vec::new(), text: None },
             ],
             map: [("one".to_owned(), Some(Wrapped('€'))), (String::new(), None)].into(),
             array: [1, -1, i8::MIN],
-        };
-        let mut written = Vec::new();
-        write(&everything, &mut written).unwrap();
-        assert_eq!(written, postcard::to_stdvec(&everything).unwrap());
+        }
+    }
+
+    fn written<T: Serialize>(value: &T) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(value, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn bytes_are_those_of_postcard_and_a_count() {
+        let bytes = written(&everything());
+        // 8 fields; 3 + 4 + 4 + 3 + 2 + 3 elements of tuples and of the array; 2 of the pair, and 2 of each named shape.
+        let elements = 8 + 19 + 2 + 4;
+        assert_eq!(bytes, [postcard::to_stdvec(&everything()).unwrap(), vec![elements]].concat());
+        assert_eq!(written(&vec![300_u16]), postcard::to_stdvec(&vec![300_u16]).unwrap());
+    }
+
+    #[test]
+    fn the_parser_reads_what_is_written_and_nothing_less() {
+        let bytes = written(&everything());
+        assert_eq!(written(&read::<Everything>(&bytes).unwrap()), bytes);
+        for cut in 0..bytes.len() {
+            assert!(read::<Everything>(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(matches!(read::<Everything>(&[&bytes[..], &[0]].concat()), Err(Problem::Left(1))));
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1 << bit;
+                // Either way; nothing may panic.
+                let _ = read::<Everything>(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_their_type_are_refused() {
+        assert!(matches!(read::<u16>(&[0xff, 0xff, 0x04]), Err(Problem::Number)));
+        assert!(matches!(read::<u64>(&[0xff; 10]), Err(Problem::Number)));
+        assert!(matches!(read::<u128>(&[0xff; 19]), Err(Problem::Number)));
+        assert_eq!(read::<u16>(&[0xff, 0xff, 0x03]).unwrap(), u16::MAX);
+    }
+
+    #[test]
+    fn another_number_of_elements_is_refused() {
+        let bytes = written(&(1_u8, (2_u8, 3_u8)));
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        assert!(matches!(read::<(u8, u8, u8)>(&bytes), Err(Problem::Elements { written: 4, read: 3 })));
+        assert!(matches!(read::<(u8, u8, u8, u8)>(&bytes), Err(Problem::End)));
     }
 
     #[derive(Serialize)]
