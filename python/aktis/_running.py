@@ -6,15 +6,13 @@ say where it listens. A file whose process is gone counts for nothing, and goes 
 
 import contextlib
 import os
-import stat
 import time
 from typing import NamedTuple
 
+from aktis import _private
+
 ENTRIES_MAX = 4096
 """So many files are looked at."""
-
-TRIES = 100
-"""The directory goes with its last file, maybe just when somebody writes another: so often it is tried again."""
 
 
 class Entry(NamedTuple):
@@ -31,25 +29,17 @@ class Announcement:
     """Says where a node listens, until `withdraw`, or until this process is gone."""
 
     def __init__(self, directory: str, address: str) -> None:
-        for left in reversed(range(TRIES)):
-            try:
-                self._path = self._write(f"{address}\n{directory}\n")
-                return
-            except FileNotFoundError:
-                if not left:
-                    raise
+        def write(path: str) -> None:
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                file.write(f"{address}\n{directory}\n")
+            os.rename(path + ".new", path)
 
-    @staticmethod
-    def _write(text: str) -> str:
-        path = os.path.join(_make_home(), f"{time.time_ns()}-{os.getpid()}")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(path + ".new", path)
-        return path
+        self._path = os.path.join(_home(), f"{time.time_ns()}-{os.getpid()}")
+        _private.write(self._path, write)
 
     def withdraw(self) -> None:
         """The node is gone. Does nothing the second time."""
-        _remove(self._path)
+        _private.remove(self._path)
 
 
 def find(address: str) -> Entry | None:
@@ -70,7 +60,7 @@ def is_younger(entry: Entry, directory: os.PathLike[str]) -> bool:
 
 
 def _entries() -> list[Entry]:
-    home = _home()
+    home = _private.check(_home())
     entries = []
     for name in sorted(os.listdir(home))[-ENTRIES_MAX:]:
         path = os.path.join(home, name)
@@ -82,36 +72,14 @@ def _entries() -> list[Entry]:
             continue
         if not os.path.exists(f"/proc/{pid}"):
             # Killed before it could tidy up.
-            _remove(path)
+            _private.remove(path)
             continue
         entries.append(Entry(began / 1e9, pid, address, directory, path))
     return entries
 
 
-def _remove(path: str) -> None:
-    """Removes a file, and the directory with its last one."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
-
-
 def _home() -> str:
-    """The directory of the files, beside that of the user's daemon; refused if others may write into it."""
+    """The directory of the files, beside that of the user's daemon."""
     from aktis._engine import native
 
-    path = f"{native.default_directory()}-programs"
-    about = os.lstat(path)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise PermissionError(
-            f"{path} is not a private directory of this user\nhint: remove it, or set AKTIS_DIRECTORY"
-        )
-    return path
-
-
-def _make_home() -> str:
-    from aktis._engine import native
-
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(f"{native.default_directory()}-programs", 0o700)
-    return _home()
+    return f"{native.default_directory()}-programs"

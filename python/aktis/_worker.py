@@ -40,6 +40,7 @@ def main() -> None:
     from aktis._engine import native
 
     signal.signal(signal.SIGINT, on_interrupt)
+    sys.breakpointhook = on_breakpoint
     sys.stdin = open(os.devnull)  # noqa: SIM115
     native.run_worker(_runtime_env.job().get("tuning", {}))
 
@@ -51,6 +52,15 @@ def on_interrupt(number: int, frame: FrameType | None) -> None:
     asynchronous = sys.modules.get("aktis._async")
     if native.is_interrupted() and (asynchronous is None or asynchronous.is_interruptible()):
         raise KeyboardInterrupt
+
+
+def on_breakpoint(*args: Any, **kwargs: Any) -> Any:
+    """What `breakpoint()` does here; another debugger that PYTHONBREAKPOINT names goes before."""
+    if os.environ.get("PYTHONBREAKPOINT"):
+        return sys.__breakpointhook__(*args, **kwargs)
+    from aktis import _debugger
+
+    return _debugger.set_trace(sys._getframe(1))
 
 
 def flush() -> None:

@@ -1,5 +1,6 @@
 //! The grammar of the command line, and its help.
 
+use crate::debug::Debug;
 use crate::failed::Failed;
 use crate::kv::Kv;
 use crate::trust::{Audit, Nodes, Token};
@@ -57,6 +58,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     Logs(Logs),
     Kv(Kv),
     Kill(Kill),
+    Debug(Debug),
     Token(Token),
     Nodes(Nodes),
     Audit(Audit),

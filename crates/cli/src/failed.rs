@@ -54,6 +54,13 @@ pub(crate) enum Failed {
     NotWanted,
     #[error("cannot read the answer: {0}")]
     Answer(io::Error),
+    #[error(
+        "no task waits at a breakpoint{}\nhint: `aktis debug --list` shows those of this user on this machine",
+        .0.map_or(String::new(), |pid| format!(" in process {pid}"))
+    )]
+    NoBreakpoint(Option<u32>),
+    #[error("several tasks wait at breakpoints\nhint: name the process of one: `aktis debug PID`")]
+    SeveralBreakpoints,
     #[error("no token was given\nhint: `aktis token` prints one, on the machine of the head")]
     NoToken,
     #[error("cannot read the token from the standard input: {0}")]

@@ -12,6 +12,7 @@ mod arguments;
 mod background;
 mod backup;
 mod confirm;
+mod debug;
 mod failed;
 mod greeting;
 mod head;
@@ -123,6 +124,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
             let form = arguments.form;
             show::killed(&mut output, &connect()?.kill(arguments.order())?, form)?;
         }
+        Command::Debug(wanted) => debug::run(&mut output, wanted)?,
         Command::Stop { cluster, patience, form } => {
             show::stop(&mut output, &directory, cluster, patience, form)?;
         }

@@ -8,6 +8,7 @@
 | `multiprocessing`, `joblib` | `Pool` and a joblib backend, for programs that use those |
 | `tqdm` | progress bars from tasks and actors |
 | `state`, `debug`, `metrics` | what there is, who holds what, and numbers of your own |
+| `rpdb` | breakpoints in tasks and actors |
 | `check_serialize`, `serialization` | what cannot be pickled, and how to teach it |
 
 The most used names are here as well. All but the placement groups are loaded when they are first used.
@@ -80,6 +81,7 @@ _MODULES = {
     "metrics",
     "multiprocessing",
     "queue",
+    "rpdb",
     "scheduling_strategies",
     "serialization",
     "state",
