@@ -24,8 +24,9 @@ const PIECE_BYTES: usize = 4096;
 /// Debug a task or call that waits at a breakpoint on this machine
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A task of Python waits at `breakpoint()` until this command connects to it; then pdb reads commands from here. `c` lets the task
-go on, and so does the end of the input (Ctrl-D); `q` fails it. Only the user whose task it is can connect.")]
+A task of Python waits at `breakpoint()` until this command connects to it. Then pdb reads commands
+from here: `c` and the end of the input (Ctrl-D) let the task go on, `q` fails it. Only the user
+whose task it is can connect.")]
 pub(crate) struct Debug {
     /// The worker process in which the task waits [default: the only one in which one does]
     #[arg(value_name = "PID")]
