@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from aktis import _private
+from aktis import _private_directory
 
 DESCRIPTION = ".json"
 SOCKET = ".socket"
@@ -51,7 +51,7 @@ class _Place:
 
     def __enter__(self) -> "_Place":
         try:
-            _private.write(self._path + SOCKET, self._listener.bind)
+            _private_directory.write(self._path + SOCKET, self._listener.bind)
             self._listener.listen(1)
             about = {"pid": os.getpid(), "task": self._task, "name": self._what, "place": self._where}
             with open(self._path + ".new", "w", encoding="utf-8") as file:
@@ -65,7 +65,7 @@ class _Place:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
         for ending in (".new", DESCRIPTION, SOCKET):
-            _private.remove(self._path + ending)
+            _private_directory.remove(self._path + ending)
 
     def wait(self) -> socket.socket:
         """The connection of a debugger."""

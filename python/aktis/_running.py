@@ -9,7 +9,7 @@ import os
 import time
 from typing import NamedTuple
 
-from aktis import _private
+from aktis import _private_directory
 
 ENTRIES_MAX = 4096
 """So many files are looked at."""
@@ -35,11 +35,11 @@ class Announcement:
             os.rename(path + ".new", path)
 
         self._path = os.path.join(_home(), f"{time.time_ns()}-{os.getpid()}")
-        _private.write(self._path, write)
+        _private_directory.write(self._path, write)
 
     def withdraw(self) -> None:
         """The node is gone. Does nothing the second time."""
-        _private.remove(self._path)
+        _private_directory.remove(self._path)
 
 
 def find(address: str) -> Entry | None:
@@ -60,7 +60,7 @@ def is_younger(entry: Entry, directory: os.PathLike[str]) -> bool:
 
 
 def _entries() -> list[Entry]:
-    home = _private.check(_home())
+    home = _private_directory.check(_home())
     entries = []
     for name in sorted(os.listdir(home))[-ENTRIES_MAX:]:
         path = os.path.join(home, name)
@@ -72,7 +72,7 @@ def _entries() -> list[Entry]:
             continue
         if not os.path.exists(f"/proc/{pid}"):
             # Killed before it could tidy up.
-            _private.remove(path)
+            _private_directory.remove(path)
             continue
         entries.append(Entry(began / 1e9, pid, address, directory, path))
     return entries
