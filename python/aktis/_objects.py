@@ -5,6 +5,7 @@ gets wrong types for is looked at again, to say what is wrong.
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar, overload
@@ -12,7 +13,7 @@ from typing import Any, NoReturn, TypeVar, overload
 from aktis._actor import ActorHandle
 from aktis._engine import ObjectRef, native
 from aktis._generator import ObjectRefGenerator
-from aktis._rest import RestList
+from aktis._rest import RestList, rest_list
 
 T = TypeVar("T")
 
@@ -69,27 +70,32 @@ def wait(
         _refuse_wait(object_refs)
     if timeout is not None:
         timeout = _checked_timeout(timeout)
-    if not object_refs:
+    count = len(object_refs)
+    if count == 0:
         return [], []
     if type(num_returns) is not int:
         raise TypeError(f"num_returns is a whole number, not {num_returns!r}")
     if num_returns <= 0:
         raise ValueError(f"num_returns must be at least 1, not {num_returns}")
-    if num_returns > len(object_refs):
-        raise ValueError(
-            f"num_returns is {num_returns}, but there are only {len(object_refs)} references to wait for"
-        )
-    if fetch_local and len(object_refs) <= FETCHED_MAX and os.environ.get("AKTIS_COMPAT") == "1":
+    if num_returns > count:
+        raise ValueError(f"num_returns is {num_returns}, but there are only {count} references to wait for")
+    # Reading the environment costs as much as all the rest, and only programs for Ray need it.
+    if (
+        fetch_local
+        and count <= FETCHED_MAX
+        and "aktis.compat" in sys.modules
+        and os.environ.get("AKTIS_COMPAT") == "1"
+    ):
         native.fetch(object_refs)
     if type(object_refs) is RestList:
         found = object_refs._rest.wait(num_returns, timeout, bool(fetch_local))
         if found is not None:
             ready, rest = found
-            return ready, rest if isinstance(rest, list) else RestList._of(rest)
+            return ready, rest_list(rest) if isinstance(rest, native.Rest) else rest
         RestList._fill(object_refs)
     try:
         ready, rest = _wait(object_refs, num_returns, timeout, bool(fetch_local))
-        return ready, rest if isinstance(rest, list) else RestList._of(rest)
+        return ready, rest_list(rest) if isinstance(rest, native.Rest) else rest
     except TypeError:
         ready, rest = _wait_mixed(object_refs, num_returns, timeout)
         if fetch_local and (fetched := [item for item in ready if isinstance(item, ObjectRef)]):

@@ -26,12 +26,6 @@ class RestList(ReferenceList):
 
     __slots__ = ()
 
-    @classmethod
-    def _of(cls, rest: native.Rest) -> Self:
-        made = cls.__new__(cls)
-        made._rest = rest
-        return made
-
     def _fill(self) -> None:
         """Called by the class: another thread may have filled it, and changed the class, meanwhile."""
         self._rest.fill(self)
@@ -56,6 +50,13 @@ class RestList(ReferenceList):
     def __radd__(self, other: list[Any]) -> list[Any]:
         RestList._fill(self)
         return other + self
+
+
+def rest_list(rest: native.Rest) -> RestList:
+    """The list of these references."""
+    made = RestList.__new__(RestList)
+    made._rest = rest
+    return made
 
 
 def _filling(name: str) -> Callable[..., Any]:

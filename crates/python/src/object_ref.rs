@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A counted reference to an object.
@@ -352,7 +352,6 @@ pub(crate) fn wait<'py>(
     }
     extend(&mut rest, refs, start, refs.len())?;
     let rest = rest.unwrap_or_else(|| PyList::empty(py));
-    CheckedList::note(&rest);
     Ok((ready, rest.into_any()))
 }
 
@@ -365,31 +364,6 @@ pub(crate) fn fetch(refs: &Bound<'_, PyList>) -> PyResult<()> {
         }
     }
     Ok(())
-}
-
-/// The list of references that the last `wait` returned: all of its elements were looked at then. A program that waits for one
-/// after the other of a long list passes it on as it is, and only its first elements have to be looked at.
-struct CheckedList;
-
-/// Shorter lists are looked at as a whole each time, which costs little and refuses every reference that comes twice.
-const LONG_LIST: usize = 256;
-
-static CHECKED_ADDRESS: AtomicUsize = AtomicUsize::new(0);
-static CHECKED_LENGTH: AtomicUsize = AtomicUsize::new(0);
-
-impl CheckedList {
-    fn note(list: &Bound<'_, PyList>) {
-        CHECKED_ADDRESS.store(list.as_ptr().addr(), Ordering::Relaxed);
-        CHECKED_LENGTH.store(list.len(), Ordering::Relaxed);
-    }
-
-    /// Whether it is this list. Another list of the same length in its place, or one that was changed meanwhile, is taken for it:
-    /// then a reference that comes twice is not noticed, and no harm is done.
-    fn is(list: &Bound<'_, PyList>) -> bool {
-        list.len() >= LONG_LIST
-            && CHECKED_ADDRESS.load(Ordering::Relaxed) == list.as_ptr().addr()
-            && CHECKED_LENGTH.load(Ordering::Relaxed) == list.len()
-    }
 }
 
 /// Appends a part of the list: by slices, which cost next to nothing per element.
@@ -417,14 +391,11 @@ fn extend<'py>(
 static LISTS: AtomicU32 = AtomicU32::new(0);
 
 /// The positions of the first references that are ready now, at most `count`. Refuses what is no reference, and
-/// references that come twice. Programs wait for long lists again and again: each element is looked at once at most.
+/// references that come twice: so all of them are looked at. Of a long list that is left over, only the first ones are, by
+/// [`Rest`].
 fn ready_now(refs: &Bound<'_, PyList>, count: usize, list: u32) -> PyResult<Vec<usize>> {
-    let checked = CheckedList::is(refs);
     let mut positions = Vec::new();
     for (position, item) in refs.iter().enumerate() {
-        if checked && positions.len() == count {
-            break;
-        }
         let Ok(reference) = item.cast_exact::<ObjectRef>() else { return Err(not_references(&item)) };
         let handle = reference.get().handle();
         check_open(item.py(), handle)?;

@@ -12,8 +12,8 @@ use pyo3::types::PyList;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Shorter rests are plain lists: their copies cost little.
-pub(crate) const LAZY_LENGTH_MIN: usize = 1024;
+/// Shorter rests are plain lists: a copy of one costs no more than what keeps it from being copied.
+pub(crate) const LAZY_LENGTH_MIN: usize = 128;
 
 /// So many references are taken out of the middle one by one; for more of them, a new list is made.
 const SCATTERED_MAX: usize = 16;
