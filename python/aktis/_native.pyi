@@ -38,7 +38,8 @@ class Runtime:
         template: Sequence[str],
         environment: dict[str, str],
     ) -> Runtime:
-        """Starts an embedded node. `template` is the command of the process that workers are forked from."""
+        """Starts an embedded node. `template` is the command of the process that workers are forked from; see
+        `wait_for_template`."""
 
     @staticmethod
     def attach(
@@ -55,6 +56,8 @@ class Runtime:
         """Attaches to the node of this machine that the address means; ConnectionError if there is none, or
         if it says nothing for so many seconds."""
 
+    def wait_for_template(self) -> None:
+        """Waits until the template process of an embedded node runs; shuts the node down if it cannot."""
     def session_id(self) -> bytes: ...
     def directory(self) -> str | None:
         """Where the node listens that it is attached to."""

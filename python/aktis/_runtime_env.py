@@ -279,6 +279,9 @@ def job() -> dict[str, Any]:
 
 def wanted_modules() -> Sequence[str]:
     """The modules that the driver wants preloaded in the template."""
+    if _job is None and '"preload"' not in os.environ.get(JOB_VARIABLE, ""):
+        # `init` waits for this answer, but need not wait for the import of `json`.
+        return ()
     return (job().get("runtime_env") or {}).get("preload") or ()
 
 

@@ -145,7 +145,6 @@ class Session:
         _runtime_env.begin_packages(self.runtime_env)
         folders = self._pack_folders()
         self.folders = {path: _folders.digest(archive) for path, archive in folders.items()}
-        _load_ahead()
         # The last argument is room for the titles of workers, which take the place of all arguments.
         template = [sys.executable, "-c", _template_program(), " " * 160]
         forward_output = bool(log_to_driver) and _switch("AKTIS_LOG_TO_DRIVER")
@@ -179,6 +178,9 @@ class Session:
                 template=template,
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
             )
+        # The template process is on its way: a thread that imports before that would keep the interpreter's lock from us.
+        _load_ahead()
+        self.runtime.wait_for_template()
         _sessions[self.runtime.number()] = self
         if self.address is not None:
             self._begin_attached(folders, attach_timeout)

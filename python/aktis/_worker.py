@@ -19,6 +19,7 @@ def preload() -> None:
     import aktis._serialization  # noqa: F401
     from aktis import _output, _runtime_env
 
+    _runtime_env.job()
     _runtime_env.preload()
     _output.mark_streams()
     # What lives now lives as long as the template: the collector need not touch, and so copy, its pages.

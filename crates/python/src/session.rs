@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long `start` waits for the template.
+/// How long `wait_for_template` waits.
 const TEMPLATE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// This process in one session.
@@ -90,16 +90,18 @@ impl Runtime {
             output: output(forward_output, deduplicate_output),
             ..config(&tuning, template, environment)?
         };
-        let started = py.detach(|| {
-            let runtime = aktis_runtime::Runtime::start(config)?;
-            if let Err(error) = runtime.wait_for_template(TEMPLATE_PATIENCE) {
-                runtime.shutdown();
-                return Err(error);
-            }
-            Ok(runtime)
-        });
+        let started = py.detach(|| aktis_runtime::Runtime::start(config));
         let runtime = started.map_err(|error| failure::to_exception(py, error))?;
         Ok(Self { runtime })
+    }
+
+    /// Waits until the process runs that workers are forked from; ends the session if it does not.
+    fn wait_for_template(&self, py: Python<'_>) -> PyResult<()> {
+        let ready = py.detach(|| {
+            let ready = self.runtime.wait_for_template(TEMPLATE_PATIENCE);
+            ready.inspect_err(|_| self.runtime.shutdown())
+        });
+        ready.map_err(|error| failure::to_exception(py, error))
     }
 
     /// Attaches to the node of this machine that an address means.
