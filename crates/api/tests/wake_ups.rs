@@ -76,6 +76,37 @@ fn an_answer_is_seen_though_the_worker_is_stuck_in_what_comes_next() {
     }
 }
 
+/// Runs the same as the tasks.
+struct Runs;
+
+#[actor]
+impl Runs {
+    fn new() -> Self {
+        Self
+    }
+    fn short(&mut self, x: u64) -> u64 {
+        short(x)
+    }
+    fn hold(&mut self, path: PathBuf) {
+        hold(path);
+    }
+}
+
+#[test]
+fn an_answer_is_seen_though_the_actor_is_stuck_in_its_next_call() {
+    let (session, folder) = (one_cpu(), tempfile::tempdir().unwrap());
+    let _entered = session.enter();
+    let actor = Runs::remote();
+    for round in 0..50 {
+        let file = folder.path().join(round.to_string());
+        let calls: Vec<_> = (0..100).map(|x| actor.short(x)).collect();
+        let long = actor.hold(file.clone());
+        assert_eq!(calls[99].get_timeout(PATIENCE).unwrap(), 99);
+        File::create(file).unwrap();
+        long.get_timeout(PATIENCE).unwrap();
+    }
+}
+
 /// Nobody takes in the answers, as nobody waits for them.
 #[test]
 fn no_task_counts_as_unfinished_though_all_references_were_dropped() {

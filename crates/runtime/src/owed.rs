@@ -5,8 +5,9 @@
 //! a thing takes. So one that was woken just now, and sleeps again, is owed the next wake-up until a little time has
 //! passed, or who owes it has nothing else to do.
 //!
-//! A thread of a worker owes wake-ups to those who wait for the answers of its tasks. It pays now and then between two
-//! tasks, and before it runs anything else, blocks, or sleeps; if it does not come to that, the watch pays at its next look.
+//! A thread of a worker owes wake-ups to those who wait for the answers of its tasks and calls. It pays now and then between
+//! two of them, and before it runs anything else, blocks, or sleeps; if it does not come to that, the watch pays at its next
+//! look.
 //! What other threads of the process have for the same receiver waits, too. A driver owes wake-ups to workers for tasks that
 //! it has queued. It pays while it queues more, and before it waits; if it does neither, the watch of the worker finds the
 //! tasks at its next look.

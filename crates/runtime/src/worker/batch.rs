@@ -11,7 +11,7 @@
 
 use crate::registry::ActorState;
 use crate::runtime::Inner;
-use crate::worker::executor::{Executor, Runnable};
+use crate::worker::executor::{Executor, MORE_CALLS, Runnable};
 use crate::worker::mailbox::{Item, Mailbox};
 use crate::worker::runner::RunnerState;
 use std::sync::Arc;
@@ -20,21 +20,24 @@ use std::sync::Arc;
 const BATCH: usize = 64;
 
 impl Mailbox {
-    /// Runs calls, as many as may run now, up to a batch.
+    /// Runs calls, as many as may run now, up to a batch. Wake-ups for the answers may be delayed until the thread has
+    /// run them: see `owed`.
     pub(crate) fn run(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, runner: &RunnerState) {
         let overlaps = self.begin(executor, runner);
         for _ in 0..BATCH {
             let Some((item, state, exclusive)) = self.next(runtime, executor, runner) else {
                 return runner.stop_keeping();
             };
-            if !overlaps {
-                self.run_item(runtime, executor, runner, item, state, exclusive);
-                continue;
+            if overlaps {
+                self.pace.begin();
             }
-            self.pace.begin();
             self.run_item(runtime, executor, runner, item, state, exclusive);
-            self.pace.end();
-            runner.count_kept();
+            if overlaps {
+                self.pace.end();
+                runner.count_kept();
+            }
+            MORE_CALLS.set(false);
+            runner.pay_due(runtime);
         }
         runner.stop_keeping();
         self.share(runtime, executor, runner.index);
@@ -79,6 +82,7 @@ impl Mailbox {
             return None;
         };
         let actor = state.life.actor();
+        MORE_CALLS.set(state.has_queued());
         let more = !keeps && state.schedule();
         drop(guard);
         if more {

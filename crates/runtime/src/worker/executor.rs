@@ -90,6 +90,8 @@ thread_local! {
     pub(crate) static RUNNER: RefCell<Option<(Arc<RunnerState>, Option<HeldLease>)>> = const { RefCell::new(None) };
     /// Whether what it runs is a task that it has claimed from a lane.
     pub(crate) static FROM_LANE: Cell<bool> = const { Cell::new(false) };
+    /// Whether it runs a call of an actor that has more calls queued.
+    pub(crate) static MORE_CALLS: Cell<bool> = const { Cell::new(false) };
     /// Whether it keeps that lease, though it blocks.
     static KEEPS_LEASE: Cell<bool> = const { Cell::new(false) };
     /// How long what it runs has waited for values to be brought here.
@@ -422,17 +424,17 @@ impl Executor {
         self.run_nanoseconds.load(Ordering::Relaxed) > SHORT_NANOSECONDS
     }
 
-    /// Whether the calling thread wakes a process later that waits for the answer of what it runs: it has just woken it, and
-    /// has more to run that takes no time.
+    /// Whether the calling thread wakes a process later that waits for the answer of what it runs: it has just woken that
+    /// process, and has more to run that takes no time.
     pub(crate) fn owes_wake_up(&self, runtime: &Inner, process: ProcessSlot) -> bool {
-        if !FROM_LANE.get() || self.runs_long() {
-            return false;
-        }
-        let runner = RUNNER.with_borrow(|runner| {
-            let (state, held) = runner.as_ref()?;
-            Some((state.clone(), held.as_ref()?.shape))
-        });
-        runner.is_some_and(|(state, shape)| has_tasks(&self.lanes(runtime), shape) && state.owes(process))
+        RUNNER.with_borrow(|runner| {
+            let Some((state, held)) = runner else { return false };
+            let more_tasks = || {
+                let has_tasks = |held: &HeldLease| has_tasks(&self.lanes(runtime), held.shape);
+                FROM_LANE.get() && !self.runs_long() && held.as_ref().is_some_and(has_tasks)
+            };
+            (MORE_CALLS.get() || more_tasks()) && state.owes(process)
+        })
     }
 
     /// Wakes all whom the calling thread owes that.

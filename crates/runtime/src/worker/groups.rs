@@ -43,6 +43,11 @@ impl State {
         std::iter::once(&mut self.main).chain(self.groups.iter_mut())
     }
 
+    /// Whether calls are queued, startable or not.
+    pub(super) fn has_queued(&self) -> bool {
+        std::iter::once(&self.main).chain(&*self.groups).any(|group| !group.queue.is_empty())
+    }
+
     /// Whether two calls may run at the same time.
     pub(super) fn overlaps(&self) -> bool {
         self.main.concurrency > 1 || !self.groups.is_empty()
