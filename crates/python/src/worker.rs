@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::iterator::PySendResult;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -295,20 +295,30 @@ static ACTOR_CLASS: OnceLock<Box<str>> = OnceLock::new();
 pub(crate) struct PythonActor {
     pub(crate) instance: Py<PyAny>,
     class: Arc<str>,
-    /// The method that was called last, and its name with that of the class: calls of one method come in runs.
-    called: Mutex<Option<(Box<str>, Arc<str>)>>,
+    /// The method that was called last: calls of one method come in runs.
+    called: Mutex<Option<Called>>,
+}
+
+/// The names of a method.
+struct Called {
+    method: Box<str>,
+    /// For the interpreter, whose caches know interned names alone.
+    attribute: Py<PyString>,
+    /// What people call it: the class and the method.
+    shown: Arc<str>,
 }
 
 impl PythonActor {
-    /// What people call a method.
-    fn name_of(&self, method: &str) -> Arc<str> {
+    /// The name of a method for the interpreter, and the one for people.
+    fn names_of<'py>(&self, py: Python<'py>, method: &str) -> (Bound<'py, PyString>, Arc<str>) {
         let mut called = self.called.lock();
+        let names = |called: &Called| (called.attribute.bind(py).clone(), called.shown.clone());
         match &*called {
-            Some((last, name)) if **last == *method => name.clone(),
+            Some(last) if *last.method == *method => names(last),
             _ => {
-                let name: Arc<str> = format!("{}.{method}", self.class).into();
-                *called = Some((method.into(), name.clone()));
-                name
+                let attribute = PyString::intern(py, method).unbind();
+                let shown = format!("{}.{method}", self.class).into();
+                names(called.insert(Called { method: method.into(), attribute, shown }))
             }
         }
     }
@@ -387,15 +397,15 @@ fn method<'py>(
     actor: &PythonActor,
     head: &Head<'_>,
 ) -> Result<(Bound<'py, PyAny>, Arc<str>), Failure> {
-    let name = actor.name_of(head.name);
+    let (attribute, name) = actor.names_of(py, head.name);
     let instance = actor.instance.bind(py);
-    let found = instance.getattr(head.name).and_then(|found| {
+    let found = instance.getattr(&attribute).and_then(|found| {
         if is_own_method(&found, instance) {
             return Ok(found);
         }
         // An attribute of the instance must not hide the method of the class.
         let hooks = hooks::get(py)?;
-        Ok(hooks.class_method.call1(py, (instance, head.name, found))?.into_bound(py))
+        Ok(hooks.class_method.call1(py, (instance, &attribute, found))?.into_bound(py))
     });
     match found {
         Ok(method) => Ok((method, name)),
