@@ -299,6 +299,9 @@ fn push_arguments(
     Ok(())
 }
 
+/// For so many arguments there is room from the start.
+const SMALL_ARGUMENTS_MAX: usize = 16;
+
 /// The head of a call.
 struct Heading<'a> {
     flags: u8,
@@ -312,6 +315,13 @@ struct Heading<'a> {
 }
 
 impl Heading<'_> {
+    /// No arguments yet, with room for the head and small positional ones.
+    fn arguments(&self, args: &Bound<'_, PyTuple>) -> Arguments {
+        let texts = self.name.len() + self.retry.len() + self.assigned.len();
+        let small = args.len().min(SMALL_ARGUMENTS_MAX) * head::SMALL_ARGUMENT_BYTES;
+        Arguments::with_capacity(head::FIXED_BYTES + texts + small)
+    }
+
     fn push(
         &self,
         arguments: &mut Arguments,
@@ -440,7 +450,7 @@ impl TaskCaller {
             retry: &self.retry.types,
             assigned: &self.assigned,
         };
-        let mut arguments = Arguments::new();
+        let mut arguments = heading.arguments(args);
         heading.push(&mut arguments, &runtime, args, kwargs)?;
         push_arguments(&mut arguments, &runtime, args, kwargs)?;
         let submitted = match self.returns {
@@ -562,7 +572,7 @@ impl MethodCaller {
             // A call has no resources of its own.
             assigned: self.shown.as_bytes(),
         };
-        let mut arguments = Arguments::new();
+        let mut arguments = heading.arguments(args);
         heading.push(&mut arguments, &runtime, args, kwargs)?;
         push_arguments(&mut arguments, &runtime, args, kwargs)?;
         let called = match self.returns {

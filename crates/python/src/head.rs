@@ -39,6 +39,11 @@ pub(crate) struct Head<'a> {
     rest: &'a [u8],
 }
 
+/// Bytes of a head without texts, as the first argument of a call.
+pub(crate) const FIXED_BYTES: usize = 6 + 29 + 3 * 2;
+/// Bytes of an argument that is a number.
+pub(crate) const SMALL_ARGUMENT_BYTES: usize = 6 + 9;
+
 /// Writes the head of a call, all but the names of arguments.
 pub(crate) fn write(
     out: &mut Vec<u8>,

@@ -27,6 +27,8 @@ const STORED: u8 = 1;
 const HANDLE: u8 = 2;
 const OWN: u8 = 3;
 const VALUE_HEAD_BYTES: usize = 5;
+/// Room for one number, which most calls have.
+const SHORT_ITEM_BYTES: usize = 16;
 
 /// The arguments of a call.
 #[derive(Default)]
@@ -77,6 +79,11 @@ impl Arguments {
         Self { bytes: Vec::new(), references: None }
     }
 
+    /// No arguments yet, with room for so many bytes of them.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), references: None }
+    }
+
     /// How much there is, for [`truncate`](Self::truncate).
     #[inline]
     pub fn extent(&self) -> Extent {
@@ -116,6 +123,9 @@ impl Arguments {
     #[inline]
     pub fn push<T: Serialize>(&mut self, runtime: &Runtime, value: &T) -> Result<(), Error> {
         let start = self.bytes.len();
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(SHORT_ITEM_BYTES);
+        }
         self.bytes.extend_from_slice(&[VALUE, 0, 0, 0, 0]);
         let content = start + VALUE_HEAD_BYTES;
         let attachments = match encode_onto(value, &mut self.bytes) {
