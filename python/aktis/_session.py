@@ -178,7 +178,7 @@ class Session:
                 template=template,
                 environment={_runtime_env.JOB_VARIABLE: self._job(), **_machine.hidden_gpus(offered)},
             )
-        # The template process is on its way: a thread that imports before that would keep the interpreter's lock from us.
+        # The template process is on its way. Earlier, this thread would keep the interpreter's lock from us.
         _load_ahead()
         self.runtime.wait_for_template()
         _sessions[self.runtime.number()] = self

@@ -32,6 +32,42 @@ def waits(latch: Latch) -> None:
     latch.wait()
 
 
+# --- actors with many calls ------------------------------------------------------------------------
+
+
+class Steps:
+    def step(self, number: int) -> int:
+        return number
+
+    def hold(self, latch: Latch) -> None:
+        latch.wait()
+
+
+class AsyncSteps:
+    async def step(self, number: int) -> int:
+        return number
+
+    async def hold(self, latch: Latch) -> None:
+        latch.wait()
+
+
+@pytest.mark.parametrize(
+    ("steps", "options"), [(Steps, {}), (Steps, {"max_concurrency": 2}), (AsyncSteps, {})]
+)
+def test_an_answer_is_seen_though_its_actor_is_stuck_in_the_next_call(
+    steps: type, options: dict[str, int], tmp_path: Path
+) -> None:
+    actor = aktis.remote(steps).options(**options).remote()
+    for number in range(ROUNDS // 5):
+        latch = Latch(tmp_path / str(number))
+        calls = [actor.step.remote(step) for step in range(200)]
+        held = actor.hold.remote(latch)
+        # The caller sleeps now and then, and wake-ups for answers may be delayed while more calls are queued.
+        assert get(calls) == list(range(200))
+        latch.open()
+        get(held)
+
+
 # --- tasks of tasks -------------------------------------------------------------------------------
 
 

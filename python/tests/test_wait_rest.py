@@ -45,6 +45,29 @@ def test_a_loop_over_many_ready_references_is_not_quadratic() -> None:
     assert taken == expected
 
 
+@pytest.mark.parametrize("length", [1, 2, 127, 128, 129, 130, 300])
+def test_a_loop_takes_every_reference_of_a_list_of_any_length(length: int) -> None:
+    refs = [aktis.put(number) for number in range(length)]
+    expected, taken = list(refs), []
+    while refs:
+        before = len(refs)
+        done, refs = aktis.wait(refs)
+        assert (len(done), len(refs)) == (1, before - 1)
+        taken += done
+    assert taken == expected
+
+
+@pytest.mark.parametrize("length", [3, 300])
+def test_a_reference_that_comes_twice_is_refused(length: int) -> None:
+    refs = [aktis.put(number) for number in range(length)]
+    with pytest.raises(ValueError, match="twice"):
+        aktis.wait([*refs, refs[-1]])
+    _, rest = aktis.wait(refs)
+    rest.append(rest[0])
+    with pytest.raises(ValueError, match="twice"):
+        aktis.wait(rest)
+
+
 def test_a_loop_passes_by_a_reference_that_is_not_ready(latch: Latch) -> None:
     slow = waits.remote(latch)
     ready = long_list()
