@@ -1,7 +1,7 @@
 //! The nodes of a session.
 
 use crate::error::Result;
-use aktis_protocol::admin::{NodeRow, NodeState};
+use aktis_protocol::admin::NodeRow;
 use aktis_protocol::{NodeId, Resources};
 use aktis_runtime::Runtime;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn node(row: NodeRow, here: NodeId) -> Node {
     }
     Node {
         id: row.node,
-        is_alive: row.state == NodeState::Alive,
+        is_alive: row.state.is_up(),
         is_here: row.node == here,
         is_head: row.is_head,
         address: Some(row.address).filter(|address| !address.is_empty()),

@@ -1,6 +1,7 @@
 //! The grammar of the command line, and its help.
 
 use crate::debug::Debug;
+use crate::drain::Drain;
 use crate::failed::Failed;
 use crate::kv::Kv;
 use crate::trust::{Audit, Nodes, Token};
@@ -58,6 +59,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     Logs(Logs),
     Kv(Kv),
     Kill(Kill),
+    Drain(Drain),
     Debug(Debug),
     Token(Token),
     Nodes(Nodes),
@@ -192,7 +194,7 @@ What there is, and its states:
            waiting (for inputs), queued, sent (to its actor), running, finished, failed
   actors   actors that somebody can still reach: pending, alive, restarting, dead
   objects  objects in the stores of the nodes: writing, memory, disk, elsewhere
-  nodes    nodes of the cluster: joining, alive, silent, dead
+  nodes    nodes of the cluster: joining, alive, draining, silent, dead
   workers  worker processes: starting, idle, busy, leaving
   jobs     programs that use the cluster, or have: running, ended, lost (with their node)
   groups   placement groups: pending (for resources), ready, removed")]

@@ -14,6 +14,15 @@ pub(crate) enum Failed {
     Daemon(#[from] DaemonError),
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error(
+        "node {node} has left at its deadline, and not all was done: {left}\n\
+         hint: what ran there runs again elsewhere, if it may; a longer --deadline waits for it"
+    )]
+    NotDrained { node: String, left: String },
+    #[error(
+        "node {node} is gone: {reason}\nhint: it did not leave by itself; `aktis explain {node}` says more"
+    )]
+    LostWhileDrained { node: String, reason: String },
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("cannot print the answer: {0}")]

@@ -13,6 +13,7 @@ mod background;
 mod backup;
 mod confirm;
 mod debug;
+mod drain;
 mod failed;
 mod greeting;
 mod head;
@@ -124,6 +125,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
             let form = arguments.form;
             show::killed(&mut output, &connect()?.kill(arguments.order())?, form)?;
         }
+        Command::Drain(wanted) => drain::run(&mut output, connect, wanted)?,
         Command::Debug(wanted) => debug::run(&mut output, wanted)?,
         Command::Stop { cluster, patience, form } => {
             show::stop(&mut output, &directory, cluster, patience, form)?;

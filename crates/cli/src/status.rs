@@ -72,7 +72,7 @@ fn kept(counts: &Counts) -> Value {
 }
 
 fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
-    let alive = status.nodes.iter().filter(|node| node.state == NodeState::Alive).count();
+    let alive = status.nodes.iter().filter(|node| node.state.is_up()).count();
     let address =
         status.address.as_ref().map_or(String::new(), |address| format!(" at {}", one_line(address)));
     let nodes = counted(status.nodes.len() as u64, "node");
@@ -85,6 +85,10 @@ fn text(output: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
     }
     writeln!(output)?;
     table::write(output, &status.nodes.iter().map(rows::node).collect::<Vec<_>>())?;
+    for node in status.nodes.iter().filter(|node| node.state == NodeState::Draining) {
+        let reason = one_line(node.reason.as_deref().unwrap_or_default());
+        writeln!(output, "\nnode {} is {reason}", rows::short(node.node))?;
+    }
     dead(output, &status.dead)?;
     let resources: Vec<Record> = totals(status)
         .iter()
@@ -144,7 +148,7 @@ fn dead(output: &mut dyn Write, dead: &[NodeRow]) -> io::Result<()> {
 /// What the nodes that are alive have together.
 fn totals(status: &ClusterStatus) -> Vec<ResourceRow> {
     let mut totals = BTreeMap::<&str, (u64, u64)>::new();
-    for node in status.nodes.iter().filter(|node| node.state == NodeState::Alive) {
+    for node in status.nodes.iter().filter(|node| node.state.is_up()) {
         for row in &node.resources {
             let (total, available) = totals.entry(&row.name).or_default();
             *total = total.saturating_add(row.total.0);

@@ -20,8 +20,8 @@ pub use wire::{SOCKET_NAME, WireError, read_message, write_message};
 use aktis_daemon::admin_wire as wire;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    AdminReply, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing,
-    LogLine, LogQuery, StopScope,
+    AdminReply, ClusterStatus, DrainOrder, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery,
+    Listing, LogLine, LogQuery, StopScope,
 };
 use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::collections::BTreeMap;
@@ -58,6 +58,9 @@ pub trait Admin: Send + Sync {
 
     /// Has a task, an actor or a job end, and does not wait for it.
     fn kill(&self, order: &KillOrder) -> Result<Killed, Refusal>;
+
+    /// Has a node take nothing new, hand over what it has, and leave; does not wait for it.
+    fn drain(&self, order: &DrainOrder) -> Result<NodeId, Refusal>;
 }
 
 /// A place among all lines that were ever printed, on each node that was asked.

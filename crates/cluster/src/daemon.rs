@@ -5,6 +5,7 @@
 
 mod answers;
 mod control_lines;
+mod drain;
 mod keys;
 mod kills;
 mod merge;
@@ -33,11 +34,13 @@ use aktis_protocol::admin::NodeAnswer;
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Amount, Epoch, NodeId, Resources, resources};
 use answers::Answers;
+use drain::Taking;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -223,6 +226,9 @@ pub(crate) struct Parts {
     /// Whether the control process is on this machine, and has its directory in that of the daemon.
     pub(crate) is_head: bool,
     pub(crate) directory: PathBuf,
+    /// Objects of nodes that are about to leave.
+    taking: Taking,
+    is_draining: AtomicBool,
     stopped: Mutex<bool>,
     changed: Condvar,
 }
@@ -308,6 +314,8 @@ impl Daemon {
             head: head.1,
             is_head: control_directory(directory.path()).exists(),
             directory: directory.path().to_owned(),
+            taking: Taking::default(),
+            is_draining: AtomicBool::new(false),
             stopped: Mutex::default(),
             changed: Condvar::new(),
         });

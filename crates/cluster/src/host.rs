@@ -2,7 +2,7 @@
 
 use crate::peer::Programs;
 use aktis_daemon::{Elsewhere, Host, LocalRole, ProgramSource};
-use aktis_logic::machine::node::NodeInput;
+use aktis_logic::machine::node::{DrainProgress, NodeInput};
 use aktis_protocol::placement::NodeReport;
 use aktis_protocol::state::{ResourceRow, StateKind, StateRows};
 use aktis_protocol::{DeathCause, NodeId, ProcessSlot, ProgramId, ProgramSpec};
@@ -62,6 +62,11 @@ impl NodeHost {
             Ok((StateRows::Resources(rows), _)) => rows,
             _ => Vec::new(),
         }
+    }
+
+    /// How far the drain of this node is, if it is drained.
+    pub(crate) fn drain_progress(&self) -> Option<DrainProgress> {
+        self.host.drain_progress()
     }
 
     /// How the node stands, for the placer.

@@ -5,8 +5,8 @@ use aktis_cluster::admin::{
 };
 use aktis_cluster::{Daemon, DaemonConfig, DaemonError, Directory, DirectoryError, Role};
 use aktis_protocol::admin::{
-    ADMIN_VERSION, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest, KillOrder, Killed, ListKind,
-    ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
+    ADMIN_VERSION, ClusterStatus, DrainOrder, IdPrefix, JoinToken, KeyReply, KeyRequest, KillOrder, Killed,
+    ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
 };
 use aktis_protocol::trust::{TokenId, TrustReply, TrustRequest};
 use aktis_protocol::{Amount, NodeId, limits};
@@ -82,6 +82,10 @@ impl Admin for Fixed {
 
     fn kill(&self, _: &KillOrder) -> Result<Killed, Refusal> {
         Err(Refusal::new("nothing to end"))
+    }
+
+    fn drain(&self, _: &DrainOrder) -> Result<NodeId, Refusal> {
+        Err(Refusal::new("no node to drain"))
     }
 
     fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {

@@ -12,7 +12,9 @@ use crate::node_thread::{NodeThread, Shared};
 use crate::output::{Forwarder, OutputEvents};
 use crate::programs::{Launch, ProgramError, ProgramSource, launch_of};
 use crate::shell::{Elsewhere, Explainer, HOST, Shell};
-use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
+use aktis_logic::machine::node::{
+    DrainProgress, Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT,
+};
 use aktis_protocol::admin::LogLine;
 use aktis_protocol::control::{RequestId, ToNode};
 use aktis_protocol::placement::NodeReport;
@@ -271,6 +273,16 @@ impl Host {
     /// How the node stands, for the placer.
     pub fn report(&self) -> NodeReport {
         self.shared.shell.lock().report()
+    }
+
+    /// How far the drain of this node is, if it is drained.
+    pub fn drain_progress(&self) -> Option<DrainProgress> {
+        self.shared.shell.lock().drain_progress()
+    }
+
+    /// The objects that other nodes hold and have no copy of, if this node is drained.
+    pub fn objects_to_hand_over(&self) -> Vec<(ProcessSlot, ObjectId)> {
+        self.shared.shell.lock().objects_to_hand_over()
     }
 
     /// Hands what other nodes have to do with to `elsewhere`, from now on.

@@ -23,7 +23,9 @@ use crate::programs::Launch;
 use crate::questions::{QuestionId, Questions};
 use crate::run_times::{self, Measured, Usual};
 use crate::spawn::{SpawnOrder, WorkerProcess, stillborn};
-use aktis_logic::machine::node::{self, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal};
+use aktis_logic::machine::node::{
+    self, DrainProgress, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal,
+};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::admin::IdPrefix;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
@@ -530,6 +532,18 @@ impl Shell {
     pub(crate) fn copy_of(&mut self, object: ObjectId) -> Option<(EntryRef, Option<ProcessSlot>)> {
         self.read_inbox();
         self.machine.copy_of(object)
+    }
+
+    /// How far the drain of the node is, if it is drained.
+    pub(crate) fn drain_progress(&mut self) -> Option<DrainProgress> {
+        self.read_inbox();
+        self.machine.drain_progress(self.now())
+    }
+
+    /// The objects that other nodes hold and have no copy of, if the node is drained.
+    pub(crate) fn objects_to_hand_over(&mut self) -> Vec<(ProcessSlot, ObjectId)> {
+        self.read_inbox();
+        self.machine.objects_to_hand_over()
     }
 
     /// What lies on disk.

@@ -40,8 +40,30 @@ pub enum ActorPlace {
         /// Whether it remembers its state and its calls: after a restart, callers send unanswered calls again.
         remembers: bool,
     },
+    /// About to live elsewhere: calls wait. It has answered every call that it began, so no other has begun.
+    Moved(String),
     /// Gone for good.
     Dead(Failure),
+}
+
+/// Why an actor in the care of another node takes no calls for now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// Why.
+    pub reason: String,
+    /// Whether no call without an answer has begun; see [`ActorPlace::Moved`].
+    pub is_moved: bool,
+}
+
+/// How a process ends an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// After the calls it has.
+    AfterCalls,
+    /// At once, dropping the calls it has.
+    Now,
+    /// After the calls it has. Later ones get no answer: their callers send them to where it lives next.
+    ToMove,
 }
 
 /// What the node must know in order to start an actor, and to start it again.
@@ -76,6 +98,8 @@ pub struct ActorSpec {
     pub awaits_arguments: bool,
     /// How often it may be started again after its process died; [`FOR_EVER`](crate::limits::FOR_EVER) is no limit.
     pub restarts_max: u32,
+    /// For one that lives here for another node: whether that node lets it end here, to live elsewhere.
+    pub may_move: bool,
     /// How often it lived before, as far as its creator knows.
     pub lives: u32,
     /// The placement group whose resources it uses; the node's own if none is named.

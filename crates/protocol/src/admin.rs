@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of these messages: the first byte of every connection, from both sides. The command line and the daemon may
 /// be of different builds.
-pub const ADMIN_VERSION: u8 = 5;
+pub const ADMIN_VERSION: u8 = 6;
 
 /// What the command line asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub enum AdminRequest {
     Keys(KeyRequest),
     /// That a task, an actor or a job ends. Answer: [`AdminReply::Killed`].
     Kill(KillOrder),
+    /// That a node takes nothing new, hands over what it has, and leaves. Answer: [`AdminReply::Draining`].
+    Drain(DrainOrder),
 }
 
 /// What the daemon answers.
@@ -88,6 +90,17 @@ pub enum AdminReply {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// This node is drained from now on.
+    Draining(NodeId),
+}
+
+/// Which node is drained, and for how long at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainOrder {
+    /// The node.
+    pub node: IdPrefix,
+    /// It leaves after so long in any case.
+    pub patience_milliseconds: Option<u64>,
 }
 
 /// How much is to end.

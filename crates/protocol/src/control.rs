@@ -9,7 +9,7 @@ mod value;
 pub use lease::Lease;
 pub use value::{ObjectCancel, SharedValue};
 
-use crate::actors::{ActorPlace, ActorSpec, FoundActor};
+use crate::actors::{ActorPlace, ActorSpec, Away, Ending, FoundActor};
 use crate::admin::{IdPrefix, LogLine};
 use crate::failure::{DeathCause, Failure};
 use crate::groups::{GroupSpec, GroupState};
@@ -264,8 +264,8 @@ pub enum ToNode {
     ActorAway {
         /// The actor.
         actor: ActorId,
-        /// Why.
-        reason: String,
+        /// Why, and what that means for calls.
+        away: Away,
     },
     /// It takes calls again.
     ActorBack {
@@ -592,12 +592,12 @@ pub enum FromNode {
         /// Indices of the GPUs it holds.
         gpus: Vec<u32>,
     },
-    /// End this actor: after the calls it has (`now` false), or at once.
+    /// End this actor.
     EndActor {
         /// The actor.
         actor: ActorId,
-        /// At once, dropping the calls it has.
-        now: bool,
+        /// What becomes of the calls it has.
+        ending: Ending,
     },
     /// The actor has moved, is pending, or died.
     ActorChanged {

@@ -131,8 +131,10 @@ pub const NEAR_BYTES_MIN: u64 = 64 * 1024;
 pub const NEAR_HERE_BYTES_MIN: u64 = 1 << 20;
 /// Bundles of one placement group.
 pub const BUNDLES_MAX: usize = 4096;
+/// Objects that a drained node names to another one at a time, so that it copies them.
+pub const HAND_OVER_OBJECTS_MAX: usize = 1024;
 /// The version of all that nodes say to each other. Both ends of a connection have the same one.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// Bytes of one frame between two nodes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a frame from somebody who has not shown a certificate.

@@ -4,7 +4,7 @@
 //! link. Counts of references: a side that names an object to the other holds it until the other has released it as
 //! often as it was named.
 
-use crate::actors::ActorSpec;
+use crate::actors::{ActorSpec, Away};
 use crate::admin::{LogLine, NodeAnswer, NodeQuestion};
 use crate::failure::{DeathCause, Failure, FailureKind};
 use crate::ids::{ActorId, FunctionId, ObjectId, ProgramId, ShapeId, TaskId};
@@ -295,8 +295,8 @@ pub enum Frame {
     ActorAway {
         /// The actor.
         actor: ActorId,
-        /// Why.
-        reason: String,
+        /// Why, and what that means for calls.
+        away: Away,
     },
     /// It takes calls again.
     ActorBack {

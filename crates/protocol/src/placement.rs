@@ -146,6 +146,8 @@ pub struct NodeReport {
     pub links: Vec<LinkRow>,
     /// Members that it has dialled in vain for a while: nothing goes from here to there, nor back.
     pub unreachable: Vec<Unreachable>,
+    /// Whether it is drained: it takes nothing new.
+    pub is_draining: bool,
 }
 
 /// Tasks of one function with the same needs, on one node.

@@ -5,7 +5,7 @@ use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
 use aktis_cli::Restart;
 use aktis_cluster::admin::{Client, ClientError};
-use aktis_protocol::admin::{ListKind, ListQuery, NodeState, Rows};
+use aktis_protocol::admin::{ListKind, ListQuery, Rows};
 use aktis_protocol::{Resources, limits};
 use pyo3::exceptions::PyConnectionError;
 use pyo3::prelude::*;
@@ -49,7 +49,7 @@ pub(crate) fn cluster_nodes(
         // As contexts show it, which know the session of their node: that is the first half of its id.
         row.set_item("node_id", PyBytes::new(py, &id_bytes([node.node.to_words()[0], 0])))?;
         row.set_item("is_head", node.is_head)?;
-        row.set_item("is_alive", node.state == NodeState::Alive)?;
+        row.set_item("is_alive", node.state.is_up())?;
         row.set_item("host", node.host)?;
         row.set_item("address", node.address)?;
         row.set_item("labels", node.labels)?;

@@ -165,7 +165,7 @@ fn cluster_node<'py>(py: Python<'py>, node: &NodeRow) -> PyResult<Bound<'py, PyD
     }
     let row = PyDict::new(py);
     row.set_item("id", node_id(py, node.node.to_words()[0]))?;
-    row.set_item("state", if node.state == NodeState::Alive { "ALIVE" } else { "DEAD" })?;
+    row.set_item("state", if node.state.is_up() { "ALIVE" } else { "DEAD" })?;
     row.set_item("resources", resources_to_python(py, &total)?)?;
     row.set_item("available", resources_to_python(py, &available)?)?;
     row.set_item("pid", node.pid)?;

@@ -128,6 +128,7 @@ impl Inner {
             ends_with_creator: options.ends_with_creator,
             awaits_arguments: options.awaits_arguments,
             restarts_max: options.restarts,
+            may_move: false,
             lives: 0,
             group: options.group,
             strategy: options.strategy.clone(),
@@ -550,6 +551,7 @@ impl Inner {
             queue.wake();
         }
         let is_dead = matches!(place, ActorPlace::Dead(_));
+        let is_moved = matches!(place, ActorPlace::Moved(_));
         let mut later = Later::default();
         let mut shell = self.submitter.lock();
         let Some(&index) = shell.actor_index.get(&actor) else {
@@ -557,7 +559,7 @@ impl Inner {
             return self.run_deferred();
         };
         shell.actors[index.0 as usize].pending = match &place {
-            ActorPlace::Pending(reason) => Some(reason.as_str().into()),
+            ActorPlace::Pending(reason) | ActorPlace::Moved(reason) => Some(reason.as_str().into()),
             _ => None,
         };
         match place {
@@ -568,7 +570,11 @@ impl Inner {
                 }
                 shell.step(self, &mut later, |machine, out| machine.on_actor_alive(index, process, out));
             }
-            ActorPlace::Pending(reason) => {
+            ActorPlace::Pending(reason) | ActorPlace::Moved(reason) => {
+                if is_moved {
+                    // No call without an answer has begun: all are sent again, whatever their retries.
+                    shell.machine.set_remembers(index, true);
+                }
                 let text = format!("its actor died: {reason}");
                 let failure = Failure::new(FailureKind::ActorCrashed(None), text);
                 // One that was thought dead may be pending again, if it was only out of reach.

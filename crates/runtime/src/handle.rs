@@ -133,6 +133,16 @@ impl Handle {
         }
     }
 
+    /// Whether the value is in this process or in its node's store, or there is none.
+    pub fn is_here(&self) -> bool {
+        match (self.entry.outcome(), self.entry.runtime()) {
+            (Some(Outcome::Stored { place, .. }), Some(runtime)) => {
+                runtime.arena.size_of(place.get()).is_some() && runtime.arena.elsewhere(place.get()).is_none()
+            }
+            (outcome, _) => outcome.is_some(),
+        }
+    }
+
     /// Whether both refer to the same object in the same process.
     #[inline]
     pub fn is_same(&self, other: &Handle) -> bool {

@@ -11,6 +11,7 @@ mod groups;
 #[cfg(any(feature = "log", feature = "tracing"))]
 mod logging;
 mod mailbox;
+mod moving;
 mod nested;
 mod orphans;
 mod pace;

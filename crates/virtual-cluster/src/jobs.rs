@@ -12,7 +12,7 @@ use aktis_logic::machine::node::{
     Guest, Node, NodeConfig, NodeEffect, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT,
 };
 use aktis_logic::{Machine, Time};
-use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, Away};
 use aktis_protocol::control::{FromNode, ObjectCancel, SharedValue, ToNode};
 use aktis_protocol::lineage::RecordedTask;
 use aktis_protocol::resources::CPU;
@@ -335,7 +335,7 @@ fn actor_attack(random: &mut Random, actor: ActorId, victim: ProcessSlot, me: Pr
         7 => ToNode::ActorEscaped { actor, host: me },
         8 => ToNode::ActorEnded { actor, failure },
         9 => ToNode::ActorStarted { actor, incarnation: 0 },
-        10 => ToNode::ActorAway { actor, reason: "forged".into() },
+        10 => ToNode::ActorAway { actor, away: Away { reason: "forged".into(), is_moved: false } },
         11 => ToNode::ActorInherited { actor },
         12 => ToNode::NameWanted { request: 1, name: format!("{NAMESPACE}/{}", random.below(40)) },
         _ => ToNode::NamesWanted { request: 1, namespace: String::new() },

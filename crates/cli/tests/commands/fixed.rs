@@ -3,8 +3,8 @@
 use aktis_cluster::Directory;
 use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
-    AccountKind, ClusterStatus, DemandRow, IdPrefix, JobRow, JobState, KeyReply, KeyRequest, KeyRow,
-    KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,
+    AccountKind, ClusterStatus, DemandRow, DrainOrder, IdPrefix, JobRow, JobState, KeyReply, KeyRequest,
+    KeyRow, KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,
     NodeState, OnNode, ProgramRow, Rows, StopScope, TaskKind, TaskRow, TaskState,
 };
 use aktis_protocol::state::{
@@ -180,6 +180,11 @@ impl Admin for Fixed {
         let id = tasks().remove(0).row.task;
         let told = Killed { kind: AccountKind::Task, id: id.to_string(), node: MEMBER };
         order.id.is_start_of(&id).then_some(told).ok_or_else(|| Refusal::new("nothing has such an id"))
+    }
+
+    fn drain(&self, _: &DrainOrder) -> Result<NodeId, Refusal> {
+        self.answer()?;
+        Err(Refusal::new("no node has such an id").with_hint("`aktis list nodes` shows which there are"))
     }
 
     fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {

@@ -20,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "logs",
     "kv",
     "kill",
+    "drain",
     "debug",
     "token",
     "nodes",

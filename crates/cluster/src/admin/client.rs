@@ -5,8 +5,8 @@ use super::{Refusal, SOCKET_NAME};
 use crate::control::control_directory;
 use crate::directory::Holder;
 use aktis_protocol::admin::{
-    ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, IdPrefix, JoinToken, KeyReply, KeyRequest,
-    KeyRow, KillOrder, Killed, ListQuery, Listing, LogLine, LogQuery, StopScope,
+    ADMIN_VERSION, AdminReply, AdminRequest, ClusterStatus, DrainOrder, IdPrefix, JoinToken, KeyReply,
+    KeyRequest, KeyRow, KillOrder, Killed, ListQuery, Listing, LogLine, LogQuery, StopScope,
 };
 use aktis_protocol::tables::Event;
 use aktis_protocol::trust::{PutOutKind, TokenId, TokenRow, TrustReply, TrustRequest};
@@ -279,6 +279,14 @@ impl Client {
     pub fn kill(&mut self, order: KillOrder) -> Result<Killed, ClientError> {
         match self.ask(&AdminRequest::Kill(order))? {
             AdminReply::Killed(killed) => Ok(killed),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
+    /// Has a node take nothing new, hand over what it has, and leave; does not wait for it.
+    pub fn drain(&mut self, order: DrainOrder) -> Result<NodeId, ClientError> {
+        match self.ask(&AdminRequest::Drain(order))? {
+            AdminReply::Draining(node) => Ok(node),
             _ => Err(self.error(nonsense())),
         }
     }

@@ -198,6 +198,7 @@ fn answer(admin: &dyn Admin, request: AdminRequest) -> AdminReply {
         AdminRequest::Trust(request) => admin.trust(request).map(AdminReply::Trust),
         AdminRequest::Keys(request) => admin.keys(request).map(AdminReply::Keys),
         AdminRequest::Kill(order) => admin.kill(&order).map(AdminReply::Killed),
+        AdminRequest::Drain(order) => admin.drain(&order).map(AdminReply::Draining),
         AdminRequest::Stop(_) | AdminRequest::Logs(_) => unreachable!("their answers are no single messages"),
     };
     reply.unwrap_or_else(AdminReply::from)

@@ -5,9 +5,10 @@ use super::{Shared, trust};
 use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use crate::log::Log;
 use aktis_io::Authority;
+use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
-    ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing, LogPart, LogQuery,
-    StopScope,
+    ClusterStatus, DrainOrder, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing,
+    LogPart, LogQuery, StopScope,
 };
 use aktis_protocol::trust::{TrustReply, TrustRequest};
 use std::net::SocketAddr;
@@ -49,6 +50,10 @@ impl Admin for Answers {
     }
 
     fn kill(&self, _: &KillOrder) -> Result<Killed, Refusal> {
+        Err(elsewhere())
+    }
+
+    fn drain(&self, _: &DrainOrder) -> Result<NodeId, Refusal> {
         Err(elsewhere())
     }
 

@@ -5,9 +5,9 @@ use crate::admin::{Admin, Client, LogPage, LogPosition, Refusal};
 use crate::control::{control_directory, last_words};
 use aktis_io::Link;
 use aktis_protocol::admin::{
-    Account, AccountKind, ClusterStatus, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListKind,
-    ListQuery, Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState, NodeStatus, Rows,
-    StopScope,
+    Account, AccountKind, ClusterStatus, DrainOrder, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed,
+    ListKind, ListQuery, Listing, LogPart, LogQuery, NodeAnswer, NodeQuestion, NodeRow, NodeState,
+    NodeStatus, Rows, StopScope,
 };
 use aktis_protocol::control::decode;
 use aktis_protocol::limits::{ANSWER_ROWS_MAX, DEAD_NODES_KEPT, LOG_LINES_MAX};
@@ -281,6 +281,10 @@ impl Admin for Answers {
         self.carry_out(order)
     }
 
+    fn drain(&self, order: &DrainOrder) -> Result<NodeId, Refusal> {
+        self.have_drained(order)
+    }
+
     fn trust(&self, _: TrustRequest) -> Result<TrustReply, Refusal> {
         let (what, hint) = match self.0.is_head {
             true => (
@@ -333,6 +337,17 @@ pub(super) fn unclear(id: &IdPrefix, others: &[String], silent: &[NodeId]) -> Re
     }
     let message = format!("{} things have ids that begin with {id}: {}", others.len(), others.join(", "));
     Refusal::new(message).with_hint("give more digits")
+}
+
+/// Digits that mean no node, or several.
+pub(super) fn unclear_node(id: &IdPrefix, meant: &[NodeId]) -> Refusal {
+    if meant.is_empty() {
+        return Refusal::new(format!("no node has an id that begins with {id}"))
+            .with_hint("`aktis list nodes` shows which there are");
+    }
+    let ids: Vec<String> = meant.iter().map(ToString::to_string).collect();
+    Refusal::new(format!("{} nodes have ids that begin with {id}: {}", ids.len(), ids.join(", ")))
+        .with_hint("give more digits")
 }
 
 /// A node that has not answered, as far as it is known here.

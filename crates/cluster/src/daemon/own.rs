@@ -14,6 +14,7 @@ use aktis_protocol::state::{
 };
 use aktis_protocol::text::one_line;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long processes of this node may take to say what they have submitted.
@@ -21,7 +22,7 @@ const PROCESS_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Parts {
     /// Answers a question of another node.
-    pub(super) fn answer(&self, question: NodeQuestion) -> NodeAnswer {
+    pub(super) fn answer(self: &Arc<Self>, question: NodeQuestion) -> NodeAnswer {
         let refused = |refusal: Refusal| NodeAnswer::Refused(refusal.message);
         match question {
             NodeQuestion::Status => NodeAnswer::Status(Box::new(self.own_status())),
@@ -29,6 +30,12 @@ impl Parts {
             NodeQuestion::Explain(id) => self.own_accounts(&id).map_or_else(refused, NodeAnswer::Accounts),
             NodeQuestion::Logs { query, position } => NodeAnswer::Logs(self.own_logs(&query, position)),
             NodeQuestion::Kill(target) => NodeAnswer::Killed(self.kill(&target)),
+            NodeQuestion::Drain { patience_milliseconds } => self
+                .drain(patience_milliseconds.map(Duration::from_millis))
+                .map_or_else(refused, |()| NodeAnswer::Draining),
+            NodeQuestion::TakeObjects { objects } => {
+                NodeAnswer::Taken { objects: self.taking.take(self.host.own(), objects) }
+            }
             NodeQuestion::Stop => {
                 self.stop_machine();
                 NodeAnswer::Stopping
@@ -62,10 +69,11 @@ impl Parts {
             Ok((StateRows::Workers(rows), left_out)) => rows.len() as u32 + left_out as u32,
             _ => 0,
         };
+        let drain = self.host.drain_progress();
         NodeRow {
             node: self.node,
             is_head: self.is_head,
-            state: NodeState::Alive,
+            state: if drain.is_some() { NodeState::Draining } else { NodeState::Alive },
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             address: self.about.address.to_string(),
             pid: std::process::id(),
@@ -76,7 +84,7 @@ impl Parts {
             workers,
             drivers: self.drivers(),
             died_unix_milliseconds: None,
-            reason: None,
+            reason: drain.map(|drain| format!("drained: {}", drain.left)),
         }
     }
 

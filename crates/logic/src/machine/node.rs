@@ -16,6 +16,7 @@
 //! - `rights`: which job may name what;
 //! - `places` and `parts`: what may run where, and what this node has of groups that are on several;
 //! - `names`: names of actors, where other nodes have some too;
+//! - `draining`: what is left to do before the node can leave without losing anything;
 //! - `explain`, `state` and `report`: why something waits, in words, and how things stand, in rows.
 //!
 //! What the caller guarantees:
@@ -26,6 +27,7 @@
 
 mod actors;
 mod copies;
+mod draining;
 mod explain;
 mod groups;
 mod keys;
@@ -60,14 +62,15 @@ use aktis_protocol::{Amount, ObjectId, ProcessSlot, Resources};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use copies::{EntryState, SpillRefusal};
+pub use draining::{DRAIN_QUIET_MICROSECONDS, DrainLeft, DrainProgress};
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{
     PINNED_WAIT_MICROSECONDS_MAX, ROOM_WAIT_MICROSECONDS_MAX, SPARED_MICROSECONDS,
     SPILL_ABOVE_PERCENT_DEFAULT,
 };
-pub use messages::{Guest, NodeConfig, NodeEffect, NodeInput, OnRecord, ProgramConfig, WorkerKind};
-pub use places::{PATIENCE_MICROSECONDS, Verdict, WELCOME_MICROSECONDS};
+pub use messages::{Guest, NodeConfig, NodeEffect, NodeInput, OnRecord, ProgramConfig, Verdict, WorkerKind};
+pub use places::{PATIENCE_MICROSECONDS, WELCOME_MICROSECONDS};
 pub use processes::{IDLE_MICROSECONDS_MAX, LEAVING_MICROSECONDS_MAX};
 pub use programs::{
     PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
@@ -110,6 +113,8 @@ pub struct Node {
     peers: peers::Peers,
     places: places::Places,
     warnings: warnings::Warnings,
+    /// Set once the node is drained.
+    draining: Option<draining::Draining>,
     /// Claims of names that have no answer yet.
     names: names::Claims,
     /// The bug that a test has planted, if any.
@@ -142,6 +147,7 @@ impl Node {
             peers: peers::Peers::default(),
             places: places::Places::new(config.node, config.labels),
             warnings: warnings::Warnings::default(),
+            draining: None,
             names: names::Claims::default(),
             planted: Planted::default(),
         }
@@ -250,7 +256,7 @@ impl Node {
                     self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);
                 }
             }
-            ToNode::ActorAway { actor, reason } => self.on_actor_away(from, actor, reason, out),
+            ToNode::ActorAway { actor, away } => self.on_actor_away(from, actor, away, out),
             ToNode::ActorBack { actor } => self.on_actor_back(from, actor, out),
             ToNode::NameWanted { request, name } => self.on_name_wanted(from, request, &name, out),
             ToNode::NamesWanted { request, namespace } => {
@@ -316,6 +322,8 @@ impl Machine for Node {
             NodeInput::NodeLeft { node } => self.on_node_left(now, node, out),
             NodeInput::NodeBack { node } => self.on_node_back(now, node, out),
             NodeInput::Expelled => self.on_expelled(now, out),
+            NodeInput::Drain { patience_microseconds } => self.on_drain(now, patience_microseconds, out),
+            NodeInput::ObjectsHandedOver { peer, objects } => self.on_objects_handed_over(peer, &objects),
             NodeInput::MembershipLost => self.on_membership_lost(out),
             NodeInput::Ticked => {}
         }
@@ -335,6 +343,7 @@ impl Machine for Node {
             .chain(self.losses.deadlines())
             .chain(self.places.deadlines())
             .chain(self.memory.next_wakeup())
+            .chain(self.drain_deadline())
             .min()
     }
 
@@ -379,5 +388,6 @@ impl Node {
         self.hand_back_actors(now, out);
         self.on_orphans_due(now, out);
         self.on_lingering_due(now, out);
+        self.on_drain_due(now, out);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rows::NodeRow;
 use super::{IdPrefix, KillTarget, ListQuery, Listing, LogLine, LogQuery};
-use crate::ids::NodeId;
+use crate::ids::{NodeId, ObjectId};
 use crate::state::DemandRow;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,16 @@ pub enum NodeQuestion {
     Stop,
     /// End this. Answer: [`NodeAnswer::Killed`].
     Kill(KillTarget),
+    /// Take nothing new, hand over what there is, and leave. Answer: [`NodeAnswer::Draining`].
+    Drain {
+        /// Leave after so long in any case.
+        patience_milliseconds: Option<u64>,
+    },
+    /// My node is about to leave: have copies of these objects, which your node holds. Answer: [`NodeAnswer::Taken`].
+    TakeObjects {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
 }
 
 /// What it answers.
@@ -45,6 +55,13 @@ pub enum NodeAnswer {
     Killed(bool),
     /// It cannot say.
     Refused(String),
+    /// It is drained from now on.
+    Draining,
+    /// Of the objects that were asked for, those that the node has, or that nobody wants there any more.
+    Taken {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
 }
 
 /// How one node stands.

@@ -123,6 +123,15 @@ pub enum NodeState {
     Silent,
     /// It is gone.
     Dead,
+    /// It works, takes nothing new, and is about to leave.
+    Draining,
+}
+
+impl NodeState {
+    /// Whether it works.
+    pub const fn is_up(self) -> bool {
+        matches!(self, Self::Alive | Self::Draining)
+    }
 }
 
 /// A program that uses the cluster, or has.
@@ -298,7 +307,13 @@ macro_rules! words {
     };
 }
 
-words!(NodeState { Joining = "joining", Alive = "alive", Silent = "silent", Dead = "dead" });
+words!(NodeState {
+    Joining = "joining",
+    Alive = "alive",
+    Silent = "silent",
+    Dead = "dead",
+    Draining = "draining",
+});
 words!(JobState { Running = "running", Ended = "ended", Lost = "lost" });
 words!(Language { Rust = "rust", Python = "python" });
 words!(TaskKind { Function = "function", Constructor = "constructor", Method = "method" });

@@ -569,7 +569,7 @@ impl Executor {
             FromNode::HostActor { spec, incarnation, gpus } => {
                 self.hosted.host(runtime, self, spec, incarnation, gpus);
             }
-            FromNode::EndActor { actor, now } => self.hosted.end(runtime, self, actor, now),
+            FromNode::EndActor { actor, ending } => self.hosted.end(runtime, self, actor, ending),
             _ => {}
         }
     }

@@ -19,7 +19,7 @@ use crate::worker::reply::Answer;
 use crate::worker::run::{self, Asker, CallContext, Outcome, catch};
 use crate::worker::runner::RunnerState;
 use crate::worker::start;
-use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::actors::{ActorSpec, Ending};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{CallHeader, MessageKind};
 use aktis_protocol::{ActorId, Failure, FailureKind, FunctionId, ProcessSlot, TaskId, TaskKey};
@@ -54,6 +54,8 @@ pub(crate) struct Mailbox {
     creator: Option<ProcessSlot>,
     /// Whether the node waits to hear of its end.
     reports: AtomicBool,
+    /// Whether it is to end here and to live elsewhere.
+    pub(super) moves: AtomicBool,
     pub(super) gpus: Arc<[u32]>,
     /// Its checkpoints and its log, if it has them.
     pub(super) memory: Option<Box<Mutex<Memory>>>,
@@ -253,25 +255,14 @@ impl Hosted {
     }
 
     /// The node ends an actor.
-    pub(crate) fn end(&self, runtime: &Arc<Inner>, executor: &Executor, actor: ActorId, now: bool) {
+    pub(crate) fn end(&self, runtime: &Arc<Inner>, executor: &Executor, actor: ActorId, ending: Ending) {
         let Some(mailbox) = self.mailboxes.lock().get(&actor).cloned() else { return };
         mailbox.reports.store(true, Ordering::Release);
-        if now {
-            return mailbox.kill(runtime, executor);
+        match ending {
+            Ending::Now => mailbox.kill(runtime, executor),
+            Ending::AfterCalls => mailbox.add(runtime, executor, Item::release()),
+            Ending::ToMove => mailbox.begin_move(runtime, executor),
         }
-        let item = Item {
-            kind: MessageKind::ActorRelease,
-            from: runtime.me,
-            key: TaskKey { index: u32::MAX, generation: u32::MAX },
-            task: TaskId::default(),
-            function: None,
-            id: FunctionId::default(),
-            group: 0,
-            attempt: 0,
-            stream_ahead: 0,
-            bytes: ShortBytes::default(),
-        };
-        mailbox.add(runtime, executor, item);
     }
 
     /// Drops a queued call that its caller cancelled.
@@ -316,11 +307,11 @@ impl Mailbox {
             keeper: None,
         };
         let reports = AtomicBool::new(incarnation.is_some());
-        let (pace, inner) = (Pace::default(), Mutex::new(state));
-        Self { actor, incarnation, creator: None, reports, gpus, memory: None, pace, inner }
+        let (moves, pace, inner) = (AtomicBool::new(false), Pace::default(), Mutex::new(state));
+        Self { actor, incarnation, creator: None, reports, moves, gpus, memory: None, pace, inner }
     }
 
-    fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
+    pub(super) fn add(self: &Arc<Self>, runtime: &Arc<Inner>, executor: &Executor, item: Item) {
         if self.queue(std::iter::once(item)) {
             executor.push_runnable(runtime, Runnable::Actor(self.clone()));
         }
@@ -349,6 +340,9 @@ impl Mailbox {
             MessageKind::ActorCreate => self.construct(runtime, runner, item),
             MessageKind::ActorRelease => {
                 drop(actor);
+                if self.moves.load(Ordering::Acquire) {
+                    return self.move_out(runtime);
+                }
                 let failure = Failure::new(FailureKind::ActorDied, "its actor ended: no handle was left");
                 self.end(runtime, executor, failure);
                 executor.hosted.forget(self);
@@ -373,6 +367,7 @@ impl Mailbox {
         if exclusive {
             state.exclusive = false;
         }
+        self.leave_if_idle(&mut state);
         if state.main.queue.is_empty() && executor.hosted.are_many() {
             state.main.queue = VecDeque::new();
         }
@@ -597,8 +592,8 @@ impl Mailbox {
         }
     }
 
-    /// Drops the actor's state and tells the node.
-    pub(crate) fn bury(&self, runtime: &Arc<Inner>, state: Option<ActorState>, failure: Failure) {
+    /// Drops the actor's state, which runs user code.
+    pub(super) fn drop_state(&self, state: Option<ActorState>) {
         let dropped = catch(|| {
             drop(state);
             Ok(())
@@ -606,6 +601,11 @@ impl Mailbox {
         if let Err(panic) = dropped {
             eprintln!("aktis: the destructor of an actor failed: {panic}");
         }
+    }
+
+    /// Drops the actor's state and tells the node.
+    pub(crate) fn bury(&self, runtime: &Arc<Inner>, state: Option<ActorState>, failure: Failure) {
+        self.drop_state(state);
         if self.reports.load(Ordering::Acquire) {
             runtime.send_to_node(ToNode::ActorEnded { actor: self.actor, failure });
         }
@@ -621,7 +621,7 @@ impl Life {
         }
     }
 
-    fn into_state(self) -> Option<ActorState> {
+    pub(super) fn into_state(self) -> Option<ActorState> {
         match self {
             Self::Ready(state) => Some(state),
             Self::New | Self::Ended(_) => None,
@@ -630,6 +630,22 @@ impl Life {
 }
 
 impl Item {
+    /// The end of an actor, after the calls that came before.
+    pub(super) fn release() -> Self {
+        Self {
+            kind: MessageKind::ActorRelease,
+            from: ProcessSlot::default(),
+            key: TaskKey { index: u32::MAX, generation: u32::MAX },
+            task: TaskId::default(),
+            function: None,
+            id: FunctionId::default(),
+            group: 0,
+            attempt: 0,
+            stream_ahead: 0,
+            bytes: ShortBytes::default(),
+        }
+    }
+
     fn function(&self) -> Result<&'static Function, Failure> {
         self.function.ok_or_else(|| run::unknown(self.id))
     }

@@ -156,6 +156,11 @@ impl Memory {
         Ok(())
     }
 
+    /// This life writes no more.
+    pub(super) fn close(&mut self) {
+        (self.log, self.lock) = (None, None);
+    }
+
     fn open_log(&mut self) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(self.folder.join("log"))?;
         self.log_bytes = log.metadata()?.len();

@@ -171,7 +171,7 @@ impl Site {
             match self.tasks.handles[&actor].place.clone() {
                 Some(ActorPlace::Alive { process, .. }) => self.make_call(actor, process, random),
                 Some(ActorPlace::Dead(failure)) => self.on_call_failed(actor, &failure),
-                Some(ActorPlace::Pending(_)) | None => self.tasks.wanted.push(actor),
+                Some(ActorPlace::Pending(_) | ActorPlace::Moved(_)) | None => self.tasks.wanted.push(actor),
             }
         }
     }
@@ -368,7 +368,7 @@ impl Site {
         }
         match place {
             ActorPlace::Alive { .. } => {}
-            ActorPlace::Pending(_) => self.lose_calls(|called, _| called == actor),
+            ActorPlace::Pending(_) | ActorPlace::Moved(_) => self.lose_calls(|called, _| called == actor),
             ActorPlace::Dead(failure) => {
                 let count = self
                     .tasks

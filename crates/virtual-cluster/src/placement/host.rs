@@ -230,6 +230,6 @@ impl Host {
         let run_times =
             runs.map(|(function, buckets)| RunTimes { function, buckets: buckets.into_iter().collect() });
         let (available, run_times, unreachable) = (self.free.clone(), run_times.collect(), Vec::new());
-        NodeReport { available, usable, queues, run_times, links, unreachable }
+        NodeReport { available, usable, queues, run_times, links, unreachable, is_draining: false }
     }
 }

@@ -4,7 +4,7 @@ use super::line::{Line, parse_bytes, parse_duration, parse_number};
 use super::stage::Stage;
 use crate::world::World;
 use aktis_logic::machine::node::{Guest, NodeConfig, NodeInput, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
-use aktis_protocol::actors::ActorSpec;
+use aktis_protocol::actors::{ActorSpec, Away};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode};
 use aktis_protocol::resources::{CPU, GPU};
 use aktis_protocol::{
@@ -225,7 +225,9 @@ impl Stage {
             "hold-actor" => ToNode::ActorHeld { actor },
             "release-actor" => ToNode::ActorReleased { actor },
             "orphan-actor" => ToNode::ActorOrphaned { actor },
-            "actor-away" => ToNode::ActorAway { actor, reason: line.word(2)?.to_owned() },
+            "actor-away" => {
+                ToNode::ActorAway { actor, away: Away { reason: line.word(2)?.to_owned(), is_moved: false } }
+            }
             "actor-back" => ToNode::ActorBack { actor },
             "kill-actor" => ToNode::ActorKilled { actor, restart: line.says("restart"), request: None },
             _ => {

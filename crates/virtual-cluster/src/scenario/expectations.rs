@@ -201,7 +201,7 @@ impl Stage {
         });
         let place = place.ok_or_else(|| format!("process {holder} was told nothing about this actor"))?;
         match place {
-            ActorPlace::Pending(text) => {
+            ActorPlace::Pending(text) | ActorPlace::Moved(text) => {
                 same(line.word(3)?, "pending")?;
                 contains(line.word(4).unwrap_or(""), &text)
             }

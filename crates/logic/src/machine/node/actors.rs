@@ -15,5 +15,5 @@ mod heirs;
 mod record;
 mod stories;
 
-pub(super) use record::{Actor, Actors, Care};
-pub(super) use stories::name_taken;
+pub(super) use record::{Actor, Actors, Care, Then};
+pub(super) use stories::{MOVED, name_taken};

@@ -1,6 +1,6 @@
 //! What the node is told, what it orders, and what it starts with.
 
-use super::{EntryState, SpillRefusal, Verdict};
+use super::{EntryState, SpillRefusal};
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::control::{FromNode, RequestId, ToNode};
 use aktis_protocol::keys::{KeyAnswer, KeyQuestion};
@@ -166,10 +166,44 @@ pub enum NodeInput {
     },
     /// The cluster has given this node up. All links to other nodes are about to end.
     Expelled,
+    /// The node is to be drained: it takes nothing new from now on. `Node::drain_progress` says how far it is.
+    Drain {
+        /// When it is over in any case, counted from now.
+        patience_microseconds: Option<u64>,
+    },
+    /// The node that this process stands for has these objects itself now; see `Node::objects_to_hand_over`.
+    ObjectsHandedOver {
+        /// The process.
+        peer: ProcessSlot,
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
     /// The cluster has given this node up meanwhile, and it has joined anew.
     MembershipLost,
     /// Time has passed.
     Ticked,
+}
+
+/// Where something that was handed up may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs here.
+    Here,
+    /// To the node that this process stands for.
+    There(ProcessSlot),
+    /// Nowhere as things are; another verdict follows when that changes.
+    Later {
+        /// Why.
+        reason: String,
+        /// Whether nothing but other nodes can change that.
+        lasting: bool,
+    },
+    /// Nowhere, for this reason.
+    Never(String),
+    /// To a node that there is no link to yet.
+    Unlinked,
+    /// Nobody can say.
+    Unknown,
 }
 
 /// What the cluster knows of an object.

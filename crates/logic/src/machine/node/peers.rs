@@ -265,6 +265,9 @@ impl Node {
     ) {
         let known = self.actors.table.get(&actor);
         if known.is_some_and(|known| known.host() == Some(from) && known.incarnation == incarnation) {
+            if !self.is_peer(from) {
+                return self.on_moved_out(now, from, actor, out);
+            }
             match cause {
                 Some(cause) => self.on_life_lost(now, actor, cause, out),
                 None => self.on_handed_back(now, actor, out),

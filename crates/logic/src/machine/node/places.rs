@@ -13,9 +13,10 @@
 use super::actors::Care;
 use super::leases::{Held, Lane};
 use super::supply::Claim;
-use super::{Node, NodeEffect};
+use super::{Node, NodeEffect, Verdict};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
+use aktis_protocol::actors::ActorSpec;
 use aktis_protocol::control::FromNode;
 use aktis_protocol::placement::rules_text;
 use aktis_protocol::{
@@ -36,28 +37,6 @@ pub const WELCOME_MICROSECONDS: u64 = 500_000;
 
 /// How long a lease is used that was granted because the placer has said so.
 const OUTDATED_MICROSECONDS: u64 = 100_000;
-
-/// Where something that was handed up may go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It runs here.
-    Here,
-    /// To the node that this process stands for.
-    There(ProcessSlot),
-    /// Nowhere as things are; another verdict follows when that changes.
-    Later {
-        /// Why.
-        reason: String,
-        /// Whether nothing but other nodes can change that.
-        lasting: bool,
-    },
-    /// Nowhere, for this reason.
-    Never(String),
-    /// To a node that there is no link to yet.
-    Unlinked,
-    /// Nobody can say.
-    Unknown,
-}
 
 /// What a strategy means on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +86,8 @@ pub(super) struct Places {
     actors_for_others: BTreeMap<ActorId, Time>,
     /// Actors that live where the placer says, and are to live here.
     guests: BTreeSet<ActorId>,
+    /// Whether the node takes nothing new.
+    pub(super) is_draining: bool,
 }
 
 impl Places {
@@ -129,11 +110,16 @@ impl Places {
         self.clustered
     }
 
+    /// How long tasks and actors of other nodes may wait here.
+    fn welcome_microseconds(&self) -> u64 {
+        if self.is_draining { AGAIN_MICROSECONDS } else { WELCOME_MICROSECONDS }
+    }
+
     /// When something is handed up.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
         let waiting = self.waiting_for_others.values().map(|(_, since)| since);
         let waiting = waiting.chain(self.actors_for_others.values());
-        let handed_back = waiting.map(|since| Time(since.0 + WELCOME_MICROSECONDS));
+        let handed_back = waiting.map(|since| Time(since.0 + self.welcome_microseconds()));
         let handed_up =
             self.shapes.values().chain(self.actors.values()).filter_map(|hand_up| match hand_up {
                 HandUp::Due(at) => Some(*at),
@@ -253,7 +239,11 @@ impl Node {
 
     pub(super) fn stance_of_shape(&self, shape: ShapeId) -> Stance {
         let definition = self.leases.shape(shape);
-        self.stance(&definition.strategy, definition.near)
+        match self.stance(&definition.strategy, definition.near) {
+            // Bundles of groups are where they are.
+            Stance::Here if self.places.is_draining && definition.group.is_none() => Stance::Ask,
+            stance => stance,
+        }
     }
 
     /// Whether leases of this shape may be granted here now, as far as its strategy goes.
@@ -265,11 +255,19 @@ impl Node {
         }
     }
 
+    fn stance_of_actor(&self, spec: &ActorSpec) -> Stance {
+        match self.stance(&spec.strategy, spec.near) {
+            Stance::Here if self.places.is_draining && spec.group.is_none() => Stance::Ask,
+            stance => stance,
+        }
+    }
+
     /// Whether an actor may live here, as far as its strategy goes.
     pub(super) fn may_live_here(&self, actor: ActorId) -> bool {
-        let Some(spec) = self.actors.table.get(&actor).map(|known| &known.spec) else { return false };
-        match self.stance(&spec.strategy, spec.near) {
-            Stance::Here | Stance::Only => true,
+        let Some(known) = self.actors.table.get(&actor) else { return false };
+        let is_for_others = matches!(known.care, Care::ForPeer(_));
+        match self.stance_of_actor(&known.spec) {
+            Stance::Here | Stance::Only => !(self.places.is_draining && is_for_others),
             Stance::Ask => self.places.guests.contains(&actor),
             Stance::Never => false,
         }
@@ -357,7 +355,7 @@ impl Node {
                     Some((queued, since)) if *queued == lane.queued => *since,
                     _ => now,
                 };
-                let is_due = now.0 >= since.0 + WELCOME_MICROSECONDS;
+                let is_due = now.0 >= since.0 + self.places.welcome_microseconds();
                 if is_due {
                     self.send(lane.submitter, FromNode::HandBack { shape }, out);
                 }
@@ -381,9 +379,9 @@ impl Node {
 
     /// The same with actors.
     pub(super) fn hand_back_actors(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
+        let welcome = self.places.welcome_microseconds();
         let waiting = self.places.actors_for_others.iter();
-        let due =
-            waiting.filter(|(_, since)| now.0 >= since.0 + WELCOME_MICROSECONDS).map(|(actor, _)| *actor);
+        let due = waiting.filter(|(_, since)| now.0 >= since.0 + welcome).map(|(actor, _)| *actor);
         for actor in due.collect::<Vec<_>>() {
             self.places.actors_for_others.remove(&actor);
             let Some(Care::ForPeer(peer)) = self.actors.table.get(&actor).map(|known| known.care) else {
@@ -392,7 +390,7 @@ impl Node {
             if self.actors.is_waiting(actor) {
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));
                 self.send(peer, FromNode::ActorLost { actor, cause: None }, out);
-                self.hand_back(now, actor, "a node is being chosen".to_owned(), out);
+                self.hand_back(now, actor, "a node is being chosen".to_owned(), false, out);
             }
         }
     }
@@ -436,7 +434,7 @@ impl Node {
         let Some(want) = self.waiting_actor(actor) else { return };
         let spec = &self.actors.table[&actor].spec;
         let (strategy, near, priority) = (spec.strategy.clone(), spec.near, spec.priority);
-        let Some(first) = self.first_try(now, self.stance(&strategy, near), want.group, &want) else {
+        let Some(first) = self.first_try(now, self.stance_of_actor(spec), want.group, &want) else {
             return;
         };
         let hand_up = before.remove(&actor).unwrap_or(HandUp::Due(first));

@@ -36,7 +36,7 @@ impl Node {
             }
         }
         let queues = self.queue_rows(&in_use, waiting);
-        NodeReport { available, usable, queues, ..NodeReport::default() }
+        NodeReport { available, usable, queues, is_draining: self.is_draining(), ..NodeReport::default() }
     }
 
     /// Tasks that wait here, those of a shape shared out as a part of them says.

@@ -154,7 +154,7 @@ impl Node {
             | ToNode::LookupWanted { .. }
             | ToNode::OriginWanted { .. }
             | ToNode::ContentsWanted { .. }
-            | ToNode::ActorLost { .. }
+            | ToNode::ActorLost { cause: Some(_), .. }
             | ToNode::TaskLost { .. }
             | ToNode::ActorAway { .. }
             | ToNode::ActorBack { .. }
@@ -201,6 +201,7 @@ impl Node {
             | ToNode::Released { .. }
             | ToNode::ActorStarted { .. }
             | ToNode::ActorEnded { .. }
+            | ToNode::ActorLost { cause: None, .. }
             | ToNode::ActorOrphaned { .. }
             | ToNode::ActorReleased { .. }
             | ToNode::DeathHandled { .. }

@@ -80,8 +80,10 @@ impl Node {
 
     fn actor_row(&self, actor: ActorId, known: &Actor) -> ActorRow {
         let (state, reason) = match known.place() {
-            ActorPlace::Pending(reason) if known.incarnation > 0 => (ActorState::Restarting, reason),
-            ActorPlace::Pending(reason) => (ActorState::Pending, reason),
+            ActorPlace::Pending(reason) | ActorPlace::Moved(reason) if known.incarnation > 0 => {
+                (ActorState::Restarting, reason)
+            }
+            ActorPlace::Pending(reason) | ActorPlace::Moved(reason) => (ActorState::Pending, reason),
             ActorPlace::Alive { .. } => (ActorState::Alive, String::new()),
             ActorPlace::Dead(failure) => (ActorState::Dead, failure.message),
         };

@@ -127,10 +127,13 @@ impl Node {
         }
         kept_back.on_lower_priority();
         self.starving_since = std::mem::take(&mut kept_back.starving_since);
-        if self.warm_due && !kept_back.forbids(&Want::of_node(Shape::default().resources)) {
+        let is_draining = self.is_draining();
+        if self.warm_due && !is_draining && !kept_back.forbids(&Want::of_node(Shape::default().resources)) {
             self.warm_up(now, out);
         }
-        self.prestart(out);
+        if !is_draining {
+            self.prestart(out);
+        }
         self.hand_up(now, out);
     }
 

@@ -128,8 +128,10 @@ impl Placer {
             Some(parts) => parts.get(&known.info.node).map(|bundles| Some(bundles.as_slice())),
         };
         let eligible = self.nodes.iter().filter(|known| is_eligible(known, &demand.strategy));
+        let (eligible, draining): (Vec<&Known>, Vec<&Known>) =
+            eligible.partition(|known| !known.is_draining());
         let eligible: Vec<(&Known, Option<&[Resources]>)> =
-            eligible.filter_map(|known| Some((known, part(known)?))).collect();
+            eligible.into_iter().filter_map(|known| Some((known, part(known)?))).collect();
         let candidate = |(known, bundles): &(&Known, Option<&[Resources]>)| {
             let node = known.info.node;
             let outlook = known.outlook(demand, *bundles, &self.estimates, node == from);
@@ -146,7 +148,15 @@ impl Placer {
         let mut candidates: Vec<Candidate> = eligible.iter().filter_map(candidate).collect();
         if candidates.is_empty() {
             let nodes: Vec<&Known> = eligible.iter().map(|(known, _)| *known).collect();
-            return Err(self.no_place(demand, &nodes));
+            return Err(match draining.iter().find(|known| known.info.resources.covers(&demand.needs)) {
+                Some(known) => {
+                    let node = known.info.node;
+                    NoPlace::Occupied(format!(
+                        "node {node}, which could take it, is drained and takes nothing new"
+                    ))
+                }
+                None => self.no_place(demand, &nodes),
+            });
         }
         let obstacle = |one: &Candidate| self.nodes.obstacle(from, one.node).filter(|_| one.node != from);
         if let Some(first) = candidates.first()

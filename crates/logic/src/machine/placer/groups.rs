@@ -290,7 +290,7 @@ impl Placer {
         let ruled: Vec<u32> = missing.iter().map(|(index, _)| *index).collect();
         let ruled: Vec<u32> =
             ruled.into_iter().filter(|index| !group.spec.rules(*index).is_empty()).collect();
-        for known in self.nodes.iter() {
+        for known in self.nodes.iter().filter(|known| !known.is_draining()) {
             let node = known.info.node;
             let mut free = offered(known);
             let suited = ruled.iter().filter(|index| group.spec.suits(**index, &known.info.labels));

@@ -154,6 +154,11 @@ impl Known {
         view
     }
 
+    /// Whether it takes nothing new.
+    pub(super) fn is_draining(&self) -> bool {
+        self.report.is_draining
+    }
+
     /// What is free now.
     pub(super) fn free(&self) -> &Resources {
         &self.view.free

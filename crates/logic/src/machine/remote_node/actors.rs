@@ -1,7 +1,7 @@
 //! Actors that both nodes know: hosted for the other side, or known to it by their handles.
 
 use super::{LocalNode, PlantedBug, RemoteNode, Sent};
-use aktis_protocol::actors::{ActorPlace, ActorSpec};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, Away, Ending};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::peer::{Frame, PeerArgument};
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, Strategy};
@@ -56,7 +56,7 @@ enum RemoteView {
 /// A message to the other side about an actor.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
-    Away(String),
+    Away(Away),
     Back,
     Gone(Failure),
 }
@@ -76,8 +76,9 @@ impl RemoteView {
         match (place, *self) {
             (_, Self::Gone)
             | (ActorPlace::Alive { .. }, Self::Alive)
-            | (ActorPlace::Pending(_), Self::Away) => None,
-            (ActorPlace::Pending(reason), Self::Alive) => Some(News::Away(reason)),
+            | (ActorPlace::Pending(_) | ActorPlace::Moved(_), Self::Away) => None,
+            (ActorPlace::Pending(reason), Self::Alive) => Some(News::Away(Away { reason, is_moved: false })),
+            (ActorPlace::Moved(reason), Self::Alive) => Some(News::Away(Away { reason, is_moved: true })),
             (ActorPlace::Alive { .. }, Self::Away) => {
                 *self = Self::Alive;
                 Some(News::Back)
@@ -203,7 +204,7 @@ impl<N: LocalNode> RemoteNode<N> {
 
     fn send_news(&mut self, actor: ActorId, news: News) {
         match news {
-            News::Away(reason) => self.send_away(actor, reason),
+            News::Away(away) => self.send_away(actor, away),
             News::Back => self.send(Frame::ActorBack { actor }),
             News::Gone(failure) => self.send(Frame::ActorGone { actor, failure }),
         }
@@ -217,13 +218,13 @@ impl<N: LocalNode> RemoteNode<N> {
         }
         let Some(exported) = self.actors.exports.get(&actor) else { return false };
         if exported.view == RemoteView::Alive {
-            self.send_away(actor, failure.message.clone());
+            self.send_away(actor, Away { reason: failure.message.clone(), is_moved: false });
         }
         true
     }
 
     /// The calls that an actor has here are lost, as the other side is told: none of them may run any more.
-    fn send_away(&mut self, actor: ActorId, reason: String) {
+    fn send_away(&mut self, actor: ActorId, away: Away) {
         let Some(exported) = self.actors.exports.get_mut(&actor) else { return };
         self.actors.aways_sent += 1;
         (exported.view, exported.away_at) = (RemoteView::Away, self.actors.aways_sent);
@@ -231,7 +232,7 @@ impl<N: LocalNode> RemoteNode<N> {
             self.cancel(received.key, false, true);
             self.release_unanswered(&received);
         }
-        self.send(Frame::ActorAway { actor, reason });
+        self.send(Frame::ActorAway { actor, away });
     }
 
     pub(super) fn on_kill_actor(&mut self, actor: ActorId, restart: bool) {
@@ -289,9 +290,9 @@ impl<N: LocalNode> RemoteNode<N> {
     }
 
     /// The node wants an actor ended whose proxy is this process.
-    pub(super) fn end_actor_there(&mut self, actor: ActorId, now: bool) {
+    pub(super) fn end_actor_there(&mut self, actor: ActorId, ending: Ending) {
         if self.actors.hosted_there.contains_key(&actor) {
-            return self.send(Frame::EndActor { actor, now });
+            return self.send(Frame::EndActor { actor, now: ending == Ending::Now });
         }
         // It lives on where it is, or here; this process is its proxy no more.
         let failure = Failure::new(FailureKind::ActorDied, "nobody held a handle of it");
@@ -310,11 +311,11 @@ impl<N: LocalNode> RemoteNode<N> {
         self.send(Frame::ActorReleased { actor, count });
     }
 
-    pub(super) fn on_actor_away(&mut self, actor: ActorId, reason: String) {
+    pub(super) fn on_actor_away(&mut self, actor: ActorId, away: Away) {
         self.actors.aways_received += 1;
         self.forget_calls(actor);
         if !self.has_bug(PlantedBug::SilentAway) {
-            self.tell_of_actor(actor, ToNode::ActorAway { actor, reason });
+            self.tell_of_actor(actor, ToNode::ActorAway { actor, away });
         }
     }
 
@@ -345,10 +346,14 @@ impl<N: LocalNode> RemoteNode<N> {
         let arguments = self.node.arguments(arguments);
         self.node.ask_for(&arguments);
         // The other side decides whether, where and under which name it lives again.
+        // An actor whose checkpoints are on this node's disk would begin anew elsewhere.
+        let is_portable = spec.log.as_ref().is_none_or(|log| !log.directory.is_empty());
+        let may_move = spec.restarts_max > 0 && is_portable;
         let (restarts_max, lives) = (0, incarnation);
         let strategy = Strategy::Node { node: self.node.node(), soft: false };
         let spec = ActorSpec {
             restarts_max,
+            may_move,
             lives,
             name: None,
             detached: false,
@@ -387,7 +392,7 @@ impl<N: LocalNode> RemoteNode<N> {
         let Some(hosted) = self.actors.hosted_here.get_mut(&actor) else { return };
         let incarnation = hosted.incarnation;
         match place {
-            ActorPlace::Pending(_) => {}
+            ActorPlace::Pending(_) | ActorPlace::Moved(_) => {}
             ActorPlace::Alive { .. } => {
                 if !std::mem::replace(&mut hosted.told, true) {
                     self.send(Frame::ActorStarted { actor, incarnation });
@@ -491,7 +496,10 @@ mod tests {
         assert_eq!(view.on_place(alive()), Some(News::Back));
         assert_eq!(view.repeat(), Some(News::Back));
         let pending = || ActorPlace::Pending("restarting".to_owned());
-        assert_eq!(view.on_place(pending()), Some(News::Away("restarting".to_owned())));
+        assert_eq!(
+            view.on_place(pending()),
+            Some(News::Away(Away { reason: "restarting".to_owned(), is_moved: false }))
+        );
     }
 
     #[test]

@@ -251,6 +251,7 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aktis_protocol::actors::Away;
     use aktis_protocol::{SessionId, TaskId};
     use std::cell::RefCell;
     use std::collections::BTreeSet;
@@ -287,7 +288,7 @@ mod tests {
                 ToNode::TaskLost { submitter, key, attempt, .. } => {
                     format!("lost {} of {}, attempt {attempt}", key.index, submitter.0)
                 }
-                ToNode::ActorAway { reason, .. } => format!("away: {reason}"),
+                ToNode::ActorAway { away, .. } => format!("away: {}", away.reason),
                 ToNode::ActorBack { .. } => "back".to_owned(),
                 other => panic!("{other:?}"),
             };
@@ -311,7 +312,8 @@ mod tests {
     }
 
     fn away(number: u64) -> ToNode {
-        ToNode::ActorAway { actor: actor(number), reason: number.to_string() }
+        let away = Away { reason: number.to_string(), is_moved: false };
+        ToNode::ActorAway { actor: actor(number), away }
     }
 
     fn cause() -> DeathCause {

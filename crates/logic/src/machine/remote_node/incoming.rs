@@ -82,7 +82,7 @@ impl<N: LocalNode> RemoteNode<N> {
             Frame::ActorLost { actor, incarnation, cause } => self.on_actor_lost(actor, incarnation, cause),
             Frame::EndActor { actor, now } => self.on_end_actor(actor, now),
             Frame::KillActor { actor, restart } => self.on_kill_actor(actor, restart),
-            Frame::ActorAway { actor, reason } => self.on_actor_away(actor, reason),
+            Frame::ActorAway { actor, away } => self.on_actor_away(actor, away),
             Frame::ActorBack { actor } => self.on_actor_back(actor),
             Frame::ActorGone { actor, failure } => self.on_actor_gone(actor, failure),
             Frame::ActorSought { actor } => self.on_actor_sought(actor),

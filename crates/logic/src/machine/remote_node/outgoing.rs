@@ -47,7 +47,7 @@ impl<N: LocalNode> RemoteNode<N> {
             FromNode::HandBack { shape } => self.return_unstarted(shape),
             FromNode::ShapeTold { shape, definition } => self.send(Frame::Shape { shape, definition }),
             FromNode::HostActor { spec, incarnation, .. } => self.send_actor(*spec, incarnation),
-            FromNode::EndActor { actor, now } => self.end_actor_there(actor, now),
+            FromNode::EndActor { actor, ending } => self.end_actor_there(actor, ending),
             FromNode::CancelWanted(cancel) => self.send(Frame::CancelObject(cancel)),
             FromNode::ValueWanted { object } => self.send(Frame::ValueWanted { object }),
             FromNode::Freed { object, count } => self.release_import(object, count),

@@ -8,6 +8,7 @@ use super::handles::KILLED;
 use super::record::{Care, Life, light_spec};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
+use aktis_protocol::actors::{ActorPlace, Away};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, ProgramId};
 
@@ -20,12 +21,14 @@ impl Node {
         }
     }
 
-    /// An actor that lived here for another node is known by its handles only, until that node says more.
+    /// An actor that lived here for another node is known by its handles only, until that node says more. Calls without an
+    /// answer may have begun, unless the actor has moved.
     pub(in super::super) fn hand_back(
         &mut self,
         now: Time,
         actor: ActorId,
         why: String,
+        is_moved: bool,
         out: &mut Effects<NodeEffect>,
     ) {
         self.actors.free_name(actor);
@@ -38,12 +41,15 @@ impl Node {
         (known.care, known.named) = (Care::AtPeer(peer), 0);
         known.life = Life::Alive { host: peer, allocation: Allocation::default() };
         known.spec = light_spec(actor, ProgramId::default());
-        known.away = Some(why);
+        known.away = Some(why.clone());
         let others: Vec<_> = known.holders.iter().copied().filter(|&holder| holder != peer).collect();
         if !others.is_empty() || known.containers > 0 {
             self.send(peer, FromNode::ActorWanted { actor }, out);
         }
-        others.into_iter().for_each(|holder| self.tell_one(actor, holder, out));
+        let place = if is_moved { ActorPlace::Moved(why) } else { ActorPlace::Pending(why) };
+        for holder in others {
+            self.send(holder, FromNode::ActorChanged { actor, place: place.clone() }, out);
+        }
         self.end_if_unreachable(now, actor, out);
     }
 
@@ -72,10 +78,10 @@ impl Node {
         &mut self,
         from: ProcessSlot,
         actor: ActorId,
-        reason: String,
+        away: Away,
         out: &mut Effects<NodeEffect>,
     ) {
-        self.set_away(from, actor, Some(reason), out);
+        self.set_away(from, actor, Some(away), out);
     }
 
     pub(in super::super) fn on_actor_back(
@@ -102,14 +108,18 @@ impl Node {
         &mut self,
         from: ProcessSlot,
         actor: ActorId,
-        away: Option<String>,
+        away: Option<Away>,
         out: &mut Effects<NodeEffect>,
     ) {
         if self.proxy_for(actor) == Some(from)
             && let Some(known) = self.actors.table.get_mut(&actor)
         {
-            known.away = away;
-            self.tell(actor, out);
+            let is_moved = away.as_ref().is_some_and(|away| away.is_moved);
+            known.away = away.map(|away| away.reason);
+            match is_moved {
+                true => self.tell_moved(actor, out),
+                false => self.tell(actor, out),
+            }
         }
     }
 }

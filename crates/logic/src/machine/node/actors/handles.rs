@@ -7,7 +7,7 @@ use super::record::{Actor, Care, Life, Then, light_spec, unknown};
 use super::stories::found;
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
-use aktis_protocol::actors::ActorPlace;
+use aktis_protocol::actors::{ActorPlace, Ending};
 use aktis_protocol::control::{FromNode, RequestId};
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, limits};
 
@@ -94,7 +94,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         if !self.actors.table.contains_key(&actor) {
-            self.send(from, FromNode::EndActor { actor, now: true }, out);
+            self.send(from, FromNode::EndActor { actor, ending: Ending::Now }, out);
         }
     }
 
@@ -131,7 +131,7 @@ impl Node {
                 self.serve(now, out);
             }
             Life::Ending { then, .. } => {
-                if let Then::Restart(_) | Then::HandBack(_) = then {
+                if let Then::Restart(_) | Then::HandBack(_) | Then::Move(_) = then {
                     *then = Then::Forgotten;
                 }
             }
@@ -143,14 +143,20 @@ impl Node {
                     self.actors.table.remove(&actor);
                 }
                 Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => {
-                    self.order_end(actor, false, Then::Forgotten, out);
+                    self.order_end(actor, Ending::AfterCalls, Then::Forgotten, out);
                 }
             },
         }
     }
 
     /// Tells the host of a starting or living actor to end it.
-    fn order_end(&mut self, actor: ActorId, now: bool, then: Then, out: &mut Effects<NodeEffect>) {
+    pub(in super::super) fn order_end(
+        &mut self,
+        actor: ActorId,
+        ending: Ending,
+        then: Then,
+        out: &mut Effects<NodeEffect>,
+    ) {
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
         let (host, allocation, asked) = match &mut known.life {
             Life::Starting { host, allocation, asked } => (*host, std::mem::take(allocation), *asked),
@@ -160,10 +166,10 @@ impl Node {
         let isolated = known.spec.isolated;
         known.life = Life::Ending { host, allocation, then };
         // A process that runs nothing else need not be asked.
-        if isolated && (now || !asked) && !self.is_peer(host) {
+        if isolated && (ending == Ending::Now || !asked) && !self.is_peer(host) {
             out.push(NodeEffect::KillWorker { process: host });
         } else if self.roster.is_live(host) {
-            self.send(host, FromNode::EndActor { actor, now }, out);
+            self.send(host, FromNode::EndActor { actor, ending }, out);
         }
     }
 
@@ -199,12 +205,13 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
+        known.cancel_move();
         match &mut known.life {
             Life::Dead(_) => {}
             Life::Waiting { .. } if restart => match known.care {
                 Care::ForPeer(_) => {
                     self.claims.retain(|claim| *claim != Claim::Actor(actor));
-                    self.hand_back(now, actor, KILLED.into(), out);
+                    self.hand_back(now, actor, KILLED.into(), false, out);
                 }
                 Care::Own | Care::AtPeer(_) | Care::Orphaned(_) | Care::Lost => {}
             },
@@ -227,7 +234,7 @@ impl Node {
                     self.actors.free_name(actor);
                     Then::Dead(killed)
                 };
-                self.order_end(actor, true, then, out);
+                self.order_end(actor, Ending::Now, then, out);
                 self.tell(actor, out);
             }
         }

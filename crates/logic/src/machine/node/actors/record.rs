@@ -15,6 +15,8 @@ pub(in super::super) enum Then {
     Restart(String),
     /// It is known here by its handles only, until the node in whose care it is says more; the text says why.
     HandBack(String),
+    /// It lives elsewhere, for this reason. Until its host has answered the calls that it has, it takes calls.
+    Move(String),
     /// Nobody holds it.
     Forgotten,
 }
@@ -149,12 +151,9 @@ impl Actor {
             Life::Starting { .. } => ActorPlace::Pending("it is being constructed".into()),
             Life::Alive { host, .. } => match &self.away {
                 Some(reason) => ActorPlace::Pending(reason.clone()),
-                None => ActorPlace::Alive {
-                    process: *host,
-                    incarnation: self.incarnation,
-                    remembers: self.spec.log.is_some(),
-                },
+                None => self.alive_in(*host),
             },
+            Life::Ending { host, then: Then::Move(_), .. } => self.alive_in(*host),
             Life::Ending { then: Then::Dead(failure), .. } | Life::Dead(failure) => {
                 ActorPlace::Dead(failure.clone())
             }
@@ -163,6 +162,24 @@ impl Actor {
             }
             Life::Ending { then: Then::Forgotten, .. } => ActorPlace::Dead(forgotten()),
         }
+    }
+
+    fn alive_in(&self, process: ProcessSlot) -> ActorPlace {
+        ActorPlace::Alive { process, incarnation: self.incarnation, remembers: self.spec.log.is_some() }
+    }
+
+    /// The actor stays where it is, if its host was to end it for another place.
+    pub(super) fn cancel_move(&mut self) {
+        if let Life::Ending { host, allocation, then: Then::Move(_) } = &mut self.life {
+            let (host, allocation) = (*host, std::mem::take(allocation));
+            self.life = Life::Alive { host, allocation };
+        }
+    }
+
+    /// The life of the actor is over, and the next one waits for a place, for this reason.
+    pub(super) fn begin_next_life(&mut self, after: String) {
+        self.incarnation = self.spec.lives.max(self.incarnation + 1);
+        self.life = Life::Waiting { after: Some(after), told: String::new() };
     }
 
     pub(in super::super) fn host(&self) -> Option<ProcessSlot> {
@@ -181,8 +198,16 @@ impl Actor {
         }
     }
 
+    pub(in super::super) fn is_alive(&self) -> bool {
+        matches!(self.life, Life::Alive { .. })
+    }
+
+    pub(in super::super) fn is_ending(&self) -> bool {
+        matches!(self.life, Life::Ending { .. })
+    }
+
     pub(in super::super) fn is_gone(&self) -> bool {
-        let gone = |then: &Then| !matches!(then, Then::Restart(_) | Then::HandBack(_));
+        let gone = |then: &Then| matches!(then, Then::Dead(_) | Then::Forgotten);
         match &self.life {
             Life::Dead(_) => true,
             Life::Ending { then, .. } => gone(then),

@@ -10,12 +10,14 @@ use super::super::supply::{Claim, KeptBack, Served};
 use super::super::{Node, NodeEffect};
 use super::record::{Actor, Care, Life, Then, forgotten};
 use crate::{Effects, Time};
-use aktis_protocol::actors::{ActorSpec, FoundActor};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, DeathCause, Failure, FailureKind, ProcessSlot, ProgramId, limits};
 
 /// What an actor waits for that is not placed yet.
 const AWAITS_ARGUMENTS: &str = "it waits for the arguments of its constructor";
+/// Why an actor lives elsewhere, though its process is well.
+pub(in super::super) const MOVED: &str = "moving, since its node is drained";
 /// Why an actor ends that was to live as long as its creator.
 const CREATOR_DIED: &str = "the process that created the actor is gone";
 
@@ -280,8 +282,9 @@ impl Node {
         }
         self.release_imports(actor, out);
         match self.vacate(actor) {
+            // It has ended by itself before it could be moved.
+            Some(Then::Move(_)) | None => self.on_gone(now, actor, failure, out),
             Some(then) => self.finish(now, actor, then, out),
-            None => self.on_gone(now, actor, failure, out),
         }
         self.serve(now, out);
     }
@@ -339,12 +342,14 @@ impl Node {
         if let Life::Starting { .. } = known.life {
             known.start_failures.add(now, cause.to_string());
         }
+        // An actor that dies on its way out has died like any other: calls may have begun.
+        known.cancel_move();
         if let Some(then) = self.vacate(actor) {
             return self.finish(now, actor, then, out);
         }
         if let Care::ForPeer(peer) = self.actors.table[&actor].care {
             self.send(peer, FromNode::ActorLost { actor, cause: Some(cause.clone()) }, out);
-            return self.hand_back(now, actor, format!("it died with its process: {cause}"), out);
+            return self.hand_back(now, actor, format!("it died with its process: {cause}"), false, out);
         }
         match self.after_death(actor, cause) {
             Then::Dead(failure) => self.on_gone(now, actor, failure, out),
@@ -352,18 +357,23 @@ impl Node {
         }
     }
 
-    /// The node that was to construct the actor hands it back: it waits for another place, and that was no life.
+    /// The node that was to construct the actor hands it back: it waits for another place, and that was no life. Or that node
+    /// is drained: it has ended the actor after the calls that it had.
     pub(in super::super) fn on_handed_back(
         &mut self,
         now: Time,
         actor: ActorId,
         out: &mut Effects<NodeEffect>,
     ) {
-        if let Some(then) = self.vacate(actor) {
-            return self.finish(now, actor, then, out);
+        let has_lived = self.actors.table.get(&actor).is_some_and(|known| known.is_alive());
+        match self.vacate(actor) {
+            Some(then) => self.finish(now, actor, then, out),
+            None if has_lived => self.finish(now, actor, Then::Move(MOVED.to_owned()), out),
+            None => {
+                self.claims.push_back(Claim::Actor(actor));
+                self.tell(actor, out);
+            }
         }
-        self.claims.push_back(Claim::Actor(actor));
-        self.tell(actor, out);
     }
 
     /// What a death means for an actor that was not to end.
@@ -406,16 +416,28 @@ impl Node {
                 self.forget_checkpoint(actor, out);
                 self.end_if_unreachable(now, actor, out);
             }
-            Then::HandBack(why) => self.hand_back(now, actor, why, out),
+            Then::HandBack(why) => self.hand_back(now, actor, why, false, out),
+            Then::Move(why) => self.on_moved(now, actor, why, out),
             Then::Forgotten => self.on_gone(now, actor, forgotten(), out),
             Then::Restart(after) => {
                 let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-                known.incarnation = known.spec.lives.max(known.incarnation + 1);
-                known.life = Life::Waiting { after: Some(after), told: String::new() };
+                known.begin_next_life(after);
                 self.claims.push_back(Claim::Actor(actor));
                 self.tell(actor, out);
             }
         }
+    }
+
+    /// The actor has ended here after the calls that it had, to live elsewhere. That uses up no restart.
+    fn on_moved(&mut self, now: Time, actor: ActorId, why: String, out: &mut Effects<NodeEffect>) {
+        let known = self.actors.table.get_mut(&actor).expect("the actor is known");
+        if let Care::ForPeer(peer) = known.care {
+            self.send(peer, FromNode::ActorLost { actor, cause: None }, out);
+            return self.hand_back(now, actor, why, true, out);
+        }
+        known.begin_next_life(why);
+        self.claims.push_back(Claim::Actor(actor));
+        self.tell_moved(actor, out);
     }
 
     pub(super) fn on_gone(
@@ -468,6 +490,16 @@ impl Node {
         let Some(known) = self.actors.table.get(&actor) else { return };
         for &holder in &known.holders {
             self.tell_one(actor, holder, out);
+        }
+    }
+
+    /// Tells the holders of an actor that it is about to live elsewhere: no call without an answer has begun.
+    pub(super) fn tell_moved(&self, actor: ActorId, out: &mut Effects<NodeEffect>) {
+        let Some(known) = self.actors.table.get(&actor) else { return };
+        let ActorPlace::Pending(reason) = known.place() else { return };
+        for &holder in &known.holders {
+            let place = ActorPlace::Moved(reason.clone());
+            self.send(holder, FromNode::ActorChanged { actor, place }, out);
         }
     }
 
