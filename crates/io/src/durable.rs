@@ -27,6 +27,7 @@ mod snapshot;
 
 pub use control_store::{ControlStore, StoreConfig, StoreEvents, StoreWriter, Subscription};
 
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +88,12 @@ impl DurableError {
     fn disk(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |error| Self::Disk { doing, path, error }
+    }
+
+    /// Whether it is for lack of room, which may be made.
+    fn is_full_disk(&self) -> bool {
+        let Self::Disk { error, .. } = self else { return false };
+        matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
     }
 }
 

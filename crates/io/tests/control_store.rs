@@ -30,6 +30,10 @@ impl StoreEvents for Seen {
         self.stopped.lock().unwrap().push(error.to_string());
     }
 
+    fn on_full(&self, error: Option<&DurableError>) {
+        panic!("{error:?}");
+    }
+
     fn on_snapshot_failed(&self, error: &DurableError) {
         panic!("{error}");
     }

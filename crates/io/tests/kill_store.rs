@@ -37,6 +37,10 @@ impl StoreEvents for Quiet {
         panic!("{error}");
     }
 
+    fn on_full(&self, error: Option<&DurableError>) {
+        panic!("{error:?}");
+    }
+
     fn on_snapshot_failed(&self, error: &DurableError) {
         panic!("{error}");
     }

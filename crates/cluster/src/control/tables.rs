@@ -323,6 +323,16 @@ impl StoreEvents for Events {
         self.0.fail(error.to_string());
     }
 
+    fn on_full(&self, error: Option<&DurableError>) {
+        match error {
+            Some(error) => journal::error(format_args!(
+                "nothing new is kept until there is room on the disk: {error}\n\
+                 hint: make room; what was accepted is there, and what waits is accepted then"
+            )),
+            None => journal::warn("there is room on the disk again: what has waited is kept"),
+        }
+    }
+
     fn on_snapshot_failed(&self, error: &DurableError) {
         journal::warn(format_args!("the tables could not be saved, and their log grows: {error}"));
     }

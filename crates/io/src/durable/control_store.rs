@@ -25,6 +25,8 @@ pub trait StoreEvents: Send + Sync {
     fn free(&self, object: ObjectId, on: &[NodeId]);
     /// A shard could not write its log, and answers nothing any more. The process has to be started again.
     fn on_stopped(&self, error: &DurableError);
+    /// The disk is full: a shard keeps what it has, and answers changes when there is room. Nothing: there is room again.
+    fn on_full(&self, error: Option<&DurableError>);
     /// A shard could not be saved. Nothing is lost: the log has everything, and grows.
     fn on_snapshot_failed(&self, error: &DurableError);
 }

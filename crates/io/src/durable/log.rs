@@ -5,17 +5,20 @@
 //! 1. Records are numbered without gaps, across segments.
 //! 2. A segment is on disk, whole, before the next one begins. So only the last can end in the middle of a record:
 //!    that tail was never reported as persisted, and is cut.
-//! 3. After a failure to write nothing is tried again: what is on disk then is known only to the next reader.
+//! 3. While the disk is full, the writer tries the same records again and again, from the same place of the file. They are
+//!    not reported as persisted until all of them are on disk. After any other failure nothing is tried again: what is on
+//!    disk then is known only to the next reader.
 
 use super::{DurableError, files, frames};
 use aktis_protocol::limits;
 use parking_lot::{Condvar, Mutex};
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 const PREFIX: &str = "log";
 const MAGIC: [u8; 8] = *b"AKTISLOG";
@@ -24,13 +27,26 @@ const HEAD: usize = 20;
 /// A buffer that has grown larger than this is not kept.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
+/// The pause before a full disk is tried again.
+const FULL_AGAIN: Duration = Duration::from_millis(200);
+
 /// How far the log is on disk, or why it never will be.
 pub(super) type OnPersisted = Box<dyn Fn(Result<u64, DurableError>) + Send>;
+/// The disk is full, and nothing is written until there is room; or there is room again.
+pub(super) type OnFull = Box<dyn Fn(Option<&DurableError>) + Send>;
+
+/// What a log tells, and asks, whoever uses it.
+pub(super) struct Hooks {
+    pub(super) on_persisted: OnPersisted,
+    pub(super) on_full: OnFull,
+    /// Whether the log is about to be closed: then nobody waits for room on the disk.
+    pub(super) is_closing: Box<dyn Fn() -> bool + Send + Sync>,
+}
 
 /// The end of a log.
-#[derive(Debug)]
 pub(super) struct Log {
     shared: Arc<Shared>,
+    is_closing: IsClosing,
     thread: Option<JoinHandle<()>>,
     /// Records that were not handed over yet.
     buffer: Vec<u8>,
@@ -56,6 +72,8 @@ struct Waiting {
     failed: bool,
 }
 
+type IsClosing = Arc<dyn Fn() -> bool + Send + Sync>;
+
 impl Log {
     /// Reads a log and goes on writing at its end. `record` is given all records after `from`, which are in a snapshot.
     pub(super) fn open(
@@ -63,7 +81,7 @@ impl Log {
         segment_bytes_max: u64,
         from: u64,
         record: impl FnMut(u64, &[u8]) -> Result<(), DurableError>,
-        on_persisted: OnPersisted,
+        hooks: Hooks,
     ) -> Result<Self, DurableError> {
         let segment = match read(folder, from, record)? {
             Some(segment) => segment,
@@ -71,16 +89,20 @@ impl Log {
         };
         let next = segment.next;
         let shared = Arc::new(Shared::default());
+        let Hooks { on_persisted, on_full, is_closing } = hooks;
+        let is_closing: IsClosing = Arc::from(is_closing);
         let writer = Writer {
             folder: folder.to_owned(),
             segment,
             segment_bytes_max,
             shared: shared.clone(),
             on_persisted,
+            on_full,
+            is_closing: is_closing.clone(),
         };
         let spawned = std::thread::Builder::new().name("aktis-log".to_owned()).spawn(move || writer.run());
         let thread = spawned.map_err(DurableError::disk("start a thread for", folder))?;
-        Ok(Self { shared, thread: Some(thread), buffer: Vec::new(), next })
+        Ok(Self { shared, is_closing, thread: Some(thread), buffer: Vec::new(), next })
     }
 
     /// The number of the next record.
@@ -100,8 +122,9 @@ impl Log {
             return;
         }
         let mut waiting = self.shared.waiting.lock();
-        while waiting.bytes.len() > limits::LOG_QUEUE_BYTES_MAX && !waiting.failed {
-            self.shared.room.wait(&mut waiting);
+        while waiting.bytes.len() > limits::LOG_QUEUE_BYTES_MAX && !waiting.failed && !(self.is_closing)() {
+            // The writer may wait for a full disk while the end comes.
+            self.shared.room.wait_for(&mut waiting, FULL_AGAIN);
         }
         waiting.next = self.next;
         match waiting.bytes.is_empty() {
@@ -150,13 +173,15 @@ struct Writer {
     segment_bytes_max: u64,
     shared: Arc<Shared>,
     on_persisted: OnPersisted,
+    on_full: OnFull,
+    is_closing: IsClosing,
 }
 
 impl Writer {
     fn run(mut self) {
         let mut group = Vec::new();
         while let Some(next) = self.take(&mut group) {
-            match self.write(&group, next) {
+            match self.write_when_there_is_room(&group, next) {
                 Ok(()) => (self.on_persisted)(Ok(next - 1)),
                 Err(error) => {
                     self.shared.waiting.lock().failed = true;
@@ -183,6 +208,33 @@ impl Writer {
         std::mem::swap(&mut waiting.bytes, group);
         self.shared.room.notify_all();
         Some(waiting.next)
+    }
+
+    /// Writes the records, and waits as long as the disk is full.
+    fn write_when_there_is_room(&mut self, group: &[u8], next: u64) -> Result<(), DurableError> {
+        let mut was_full = false;
+        loop {
+            match self.write(group, next) {
+                Err(error) if error.is_full_disk() && !self.is_about_to_end() => {
+                    if !std::mem::replace(&mut was_full, true) {
+                        (self.on_full)(Some(&error));
+                    }
+                    // The next attempt begins where this one did.
+                    self.segment.cut()?;
+                    std::thread::sleep(FULL_AGAIN);
+                }
+                written => {
+                    if was_full && written.is_ok() {
+                        (self.on_full)(None);
+                    }
+                    return written;
+                }
+            }
+        }
+    }
+
+    fn is_about_to_end(&self) -> bool {
+        (self.is_closing)() || self.shared.waiting.lock().closed
     }
 
     fn write(&mut self, group: &[u8], next: u64) -> Result<(), DurableError> {
@@ -223,6 +275,12 @@ impl Segment {
         Ok(Self { path, file, bytes: HEAD as u64, next: first })
     }
 
+    /// Removes what an attempt to write has left behind its end.
+    fn cut(&mut self) -> Result<(), DurableError> {
+        let cut = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
+        cut.map(drop).map_err(DurableError::disk("cut", &self.path))
+    }
+
     /// An existing one, cut to `bytes`.
     fn reopen(path: PathBuf, bytes: u64, next: u64) -> Result<Self, DurableError> {
         let open = || {
@@ -231,7 +289,7 @@ impl Segment {
                 file.set_len(bytes)?;
                 file.sync_all()?;
             }
-            std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(bytes))?;
+            file.seek(SeekFrom::Start(bytes))?;
             Ok(file)
         };
         let file = open().map_err(DurableError::disk("open", &path))?;
@@ -312,7 +370,8 @@ mod tests {
         let on_persisted = Box::new(move |outcome: Result<u64, _>| {
             let _ = outcome.map(|up_to| sender.send(up_to));
         });
-        let log = Log::open(folder, 100, from, record, on_persisted)?;
+        let hooks = Hooks { on_persisted, on_full: Box::new(|_| {}), is_closing: Box::new(|| false) };
+        let log = Log::open(folder, 100, from, record, hooks)?;
         Ok((log, records, receiver))
     }
 

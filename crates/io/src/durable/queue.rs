@@ -40,6 +40,8 @@ struct State {
     errands: Vec<Errand>,
     bytes: usize,
     news: News,
+    /// The store is to be closed.
+    is_closing: bool,
     /// Its thread has ended: nothing is taken any more.
     ended: bool,
 }
@@ -85,8 +87,16 @@ impl Queue {
 
     /// Adds news.
     pub(super) fn tell(&self, add: impl FnOnce(&mut News)) {
-        add(&mut self.state.lock().news);
+        let mut state = self.state.lock();
+        add(&mut state.news);
+        state.is_closing |= state.news.closed;
+        drop(state);
         self.work.notify_one();
+    }
+
+    /// Whether the store is to be closed.
+    pub(super) fn is_closing(&self) -> bool {
+        self.state.lock().is_closing
     }
 
     /// The thread has ended. What still waits is dropped, and nobody waits for room.

@@ -5,7 +5,7 @@
 //! 3. A shard whose log has failed answers nothing any more.
 
 use super::completion::Completion;
-use super::log::Log;
+use super::log::{Hooks, Log};
 use super::queue::{Errand, News, Queue, Subscriber};
 use super::snapshot::{self, Busy, Found, Snapshot};
 use super::{DurableError, StoreConfig, StoreEvents, files};
@@ -89,7 +89,13 @@ impl ShardThread {
                 Err(error) => news.failed = Some(error),
             });
         });
-        let log = Log::open(&folder, config.segment_bytes_max, found.from, replay, on_persisted)?;
+        let (told, to) = (events.clone(), queue.clone());
+        let hooks = Hooks {
+            on_persisted,
+            on_full: Box::new(move |error| told.on_full(error)),
+            is_closing: Box::new(move || to.is_closing()),
+        };
+        let log = Log::open(&folder, config.segment_bytes_max, found.from, replay, hooks)?;
         let machine: Shard<Completion> = recovery.finish(Time(0));
         if machine.made() + 1 != log.next() {
             let (directory, first, wanted) = (folder, log.next(), machine.made() + 1);
