@@ -13,6 +13,7 @@ pub mod arena;
 pub mod board;
 pub mod channel;
 pub mod control;
+pub mod copy;
 pub mod doorbell;
 pub mod error;
 pub mod fork;

@@ -9,6 +9,7 @@ use super::table::{ALIGNMENT, Table, write_words};
 use super::value::Value;
 use super::writer::{Refusal, write};
 use crate::handle::{ActorHandle, Handle};
+use aktis_store::copy::copy;
 use serde::Serialize;
 use std::any::type_name;
 
@@ -133,7 +134,7 @@ impl Encoded {
             // The arena's memory is recycled: nothing of its past may show between the buffers.
             target[end..start].fill(0);
             end = start + content.len();
-            target[start..end].copy_from_slice(content);
+            copy(&mut target[start..end], content);
             write_words(target, table.buffer_at(number), [start as u64, content.len() as u64]);
         }
     }
