@@ -10,7 +10,8 @@ Run the programs below python/tests/compat/clients with Aktis in the place of Ra
 
 usage: cargo xtask clients [--ray-python PATH] [PROGRAM ...]
 
-  --ray-python PATH   a Python that has Ray and the libraries: the programs run there, too, for their times
+  --ray-python PATH   a Python that has Ray and the libraries: the programs run there, too, and must print the
+                      same results
 
 The package has to be installed: see `cargo xtask python`. The libraries are installed below target/clients.";
 
@@ -21,14 +22,24 @@ const REQUIREMENTS: &[&str] = &[
     "cloudpickle>=3",
     "dask",
     "evotorch",
+    "flwr",
+    "gymnasium[classic-control]",
     "joblib",
     "modin",
     "numpy",
     "pandas<3", // the newest that Modin can use
     "pymoo",
     "scikit-learn",
+    "sktime",
     "swifter",
+    "tianshou",
+    "torchrl",
+    "xgboost==2.0.3", // the newest that xgboost_ray can use
+    "xgboost_ray",
 ];
+
+/// What lines with results begin with. Other lines are of the libraries, and differ from run to run.
+const RESULT: &str = "result: ";
 
 /// Runs the programs.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
@@ -49,12 +60,19 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failed> {
         let theirs = ray_python.as_ref().map(|python| {
             let mut command = Command::new(python);
             command.arg(program);
-            timed(command).1
+            timed(command)
         });
-        let (well, seconds) = timed(ours);
-        let beside = theirs.map_or(String::new(), |seconds| format!(", with Ray {seconds:.1} s"));
-        println!("{name}: {} in {seconds:.1} s{beside}", if well { "well" } else { "FAILED" });
-        if !well {
+        let ours = timed(ours);
+        let beside =
+            theirs.as_ref().map_or(String::new(), |theirs| format!(", with Ray {:.1} s", theirs.seconds));
+        let differs = theirs.is_some_and(|theirs| theirs.results != ours.results);
+        let verdict = match (ours.well, differs) {
+            (false, _) => "FAILED",
+            (true, true) => "OTHER RESULTS than with Ray",
+            (true, false) => "well",
+        };
+        println!("{name}: {verdict} in {:.1} s{beside}", ours.seconds);
+        if !ours.well || differs {
             failed.push(name);
         }
     }
@@ -101,12 +119,22 @@ fn programs(root: &Path, wanted: &[String]) -> Result<Vec<PathBuf>, Failed> {
     }
 }
 
-/// Runs a command; whether it succeeded, and in how many seconds.
-fn timed(mut command: Command) -> (bool, f64) {
+/// What came of a program.
+struct Outcome {
+    well: bool,
+    seconds: f64,
+    results: Vec<String>,
+}
+
+/// Runs a program.
+fn timed(mut command: Command) -> Outcome {
     let began = Instant::now();
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let well = command.status().is_ok_and(|status| status.success());
-    (well, began.elapsed().as_secs_f64())
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let seconds = began.elapsed().as_secs_f64();
+    let text =
+        output.as_ref().map_or(String::new(), |done| String::from_utf8_lossy(&done.stdout).into_owned());
+    let results = text.lines().filter(|line| line.starts_with(RESULT)).map(str::to_owned).collect();
+    Outcome { well: output.is_ok_and(|done| done.status.success()), seconds, results }
 }
 
 fn home(root: &Path) -> PathBuf {

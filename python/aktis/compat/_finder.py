@@ -70,7 +70,7 @@ class Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith("ray."):
+        if not fullname.startswith("ray.") or fullname in _names.ABSENT:
             return None
         found = self._ask_later_ones(fullname, path, target)
         if found is not None:

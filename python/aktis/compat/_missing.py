@@ -233,7 +233,7 @@ def answer_for(module: ModuleType) -> None:
                 return own(name)
             except AttributeError:
                 pass
-        if _is_probe(name):
+        if _is_probe(name) or f"{ray}.{name}" in _names.ABSENT:
             raise AttributeError(
                 f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
             )

@@ -3,6 +3,7 @@
 _PRIVATE = "aktis.compat._private"
 
 MOVED: dict[str, dict[str, str]] = {
+    "ray": {"logger": f"{_PRIVATE}:logger"},
     "ray.remote_function": {"RemoteFunction": "aktis._remote_function:RemoteFunction"},
     "ray.types": {"ObjectRef": "aktis:ObjectRef"},
     "ray.cloudpickle": {
@@ -104,6 +105,9 @@ MOVED: dict[str, dict[str, str]] = {
     },
 }
 """Names by module of Ray's."""
+
+ABSENT = frozenset({"ray.tune.is_session_enabled"})
+"""Names of older versions that libraries try to import and do without. That fails with Ray, too."""
 
 PACKAGES = frozenset(
     f"ray.{name}"

@@ -1,10 +1,14 @@
 """Names below `ray._private` that public libraries use, answered from the public API."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import aktis
 from aktis.util import debug, state
+
+logger = logging.getLogger("ray")
+"""`ray.logger`: libraries write their own lines with it."""
 
 
 def get_node_ip_address(address: str = "") -> str:

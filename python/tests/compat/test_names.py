@@ -97,6 +97,7 @@ def test_folders_are_checked_and_mistakes_are_told(tmp_path: Path) -> None:
         "ray._private.utils.hex_to_binary('00') == bytes(1)",
         "ray.dag.input_node.InputNode is ray.dag.InputNode",
         "ray.experimental.state.api.list_tasks() == []",
+        "ray.logger.name == 'ray'",
     ],
 )
 def test_private_names_that_libraries_use(tmp_path: Path, expression: str) -> None:
@@ -104,6 +105,14 @@ def test_private_names_that_libraries_use(tmp_path: Path, expression: str) -> No
     more = "ray._private.utils, ray.dag.input_node, ray.experimental.state.api"
     text = f"import ray, {modules}, {more}; ray.init(num_cpus=1); print({expression})"
     assert run_program(["-m", "aktis.compat", "-c", text], tmp_path).stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["from ray.tune import is_session_enabled", "import ray.tune.is_session_enabled"]
+)
+def test_names_of_older_versions_fail_to_import_as_with_ray(tmp_path: Path, text: str) -> None:
+    program = f"try:\n    {text}\nexcept ImportError:\n    print('absent')"
+    assert run_program(["-m", "aktis.compat", "-c", program], tmp_path).stdout == "absent\n"
 
 
 LOOKS_FIRST = """

@@ -18,4 +18,9 @@ with joblib.parallel_backend("ray"):
 assert search.best_params_["C"] in (0.1, 1, 10)
 assert forest.score(features, labels) > 0.9
 assert scores == [number**2 for number in range(20)]
-print("well")
+print(
+    "result:",
+    search.best_params_,
+    round(float(search.best_score_), 6),
+    round(forest.score(features, labels), 6),
+)

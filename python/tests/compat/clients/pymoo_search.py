@@ -19,4 +19,4 @@ ray.init(num_cpus=2)
 found = minimize(Sphere(elementwise_runner=RayParallelization()), GA(pop_size=20), ("n_gen", 15), seed=1)
 again = minimize(Sphere(), GA(pop_size=20), ("n_gen", 15), seed=1)
 assert (found.X == again.X).all() and found.F[0] < 1
-print("well")
+print("result:", round(float(found.F[0]), 9))
