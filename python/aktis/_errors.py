@@ -8,6 +8,7 @@
    hang.
 """
 
+import copy
 import os
 import pickle
 from typing import TYPE_CHECKING, Any
@@ -180,14 +181,25 @@ def to_exception(failure: "Failure") -> BaseException:
     """The exception that `get` raises for a failure."""
     _note(failure)
     context: list[str] = []
+    function = failure.function or ""
     while failure.kind == "input_failed" and failure.cause is not None:
         context.append(f"{failure.function or 'a task'}() did not run, because an input of it failed:")
         failure = failure.cause
     error = _exception(failure, context)
+    if context and isinstance(error, exceptions.ObjectLostError):
+        return _lost_input(error, function, context)
     if context and not isinstance(error, TaskError):
         for line in context:
             error.add_note(line.rstrip(":"))
     return error
+
+
+def _lost_input(error: exceptions.ObjectLostError, function: str, context: list[str]) -> BaseException:
+    """The failure of a task whose argument is lost: a `TaskError`, too, unlike that of the argument."""
+    cause = copy.copy(error)
+    text = "\n".join([*context, f"{type(error).__name__}: {error}"])
+    record = {"function": function, "traceback": text, "cause": cause, "type_name": _type_name(type(error))}
+    return _as_dual(error, record) or error
 
 
 FAILURES_MAX = 10_000

@@ -49,6 +49,8 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("attaching", "a second driver"): _INSIDE,
     ("attaching", "what the second added"): _INSIDE,
     ("attaching", "the detached actor of the second"): _INSIDE,
+    ("losses_more", "a task that ran, without retries"): "NodeDiedError is a WorkerCrashedError, too",
+    ("losses_more", "of a nested task"): "a value outlives the task whose task made it, and is reconstructed",
     ("losses", "of an actor that restarts"): "results of actors' calls are not reconstructed",
     ("waits_for_resources", "OMP_NUM_THREADS in one process"): "set before libraries read it: other workers",
     ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
