@@ -250,7 +250,7 @@ class PlacementGroupState(Row):
     namespace: str = ""
     state: str = ""
     strategy: str = "PACK"
-    bundles: list[dict[str, float]] = field(default_factory=list)
+    bundles: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
     creator_job_id: str | None = None
     is_detached: bool = False

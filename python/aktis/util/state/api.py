@@ -1,5 +1,6 @@
 """Functions that list, find and count what there is in a session."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -154,12 +155,26 @@ def _groups() -> list[PlacementGroupState]:
                     bundles=bundles,
                 )
             )
+    if os.environ.get("AKTIS_COMPAT") == "1":
+        for row in rows:
+            row.bundles = _bundles_of_ray(row)
     return rows
 
 
-def _objects() -> list[ObjectState]:
-    import os
+def _bundles_of_ray(row: PlacementGroupState) -> list[dict[str, Any]]:
+    """The bundles of a group, each with its place, as Ray's programs read them."""
+    nodes = row.nodes or [None] * len(row.bundles)
+    return [
+        {
+            "bundle_id": {"placement_group_id": row.placement_group_id, "bundle_index": index},
+            "unit_resources": resources,
+            "node_id": node or "",
+        }
+        for index, (resources, node) in enumerate(zip(row.bundles, nodes, strict=True))
+    ]
 
+
+def _objects() -> list[ObjectState]:
     from aktis._engine import context
     from aktis.util import debug
 
@@ -234,7 +249,7 @@ def summarize_tasks(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> dict[str, Any]:
-    """How many tasks there are in which state, by function.
+    """How many tasks there are in which state, by name: that of `options(name=...)`, else the function.
 
         summarize_tasks()["cluster"]["summary"]["square"]["state_counts"]  # {"FINISHED": 10, "RUNNING": 2}
 
@@ -242,9 +257,9 @@ def summarize_tasks(
     """
     rows = _tasks()
     kinds = Counter(row.type for row in rows)
-    summary = _counts(rows, "func_or_class_name", "func_or_class_name")
+    summary = _counts(rows, "name", "func_or_class_name")
     for row in rows:
-        summary[row.func_or_class_name]["type"] = row.type
+        summary[row.name]["type"] = row.type
     return {
         "cluster": {
             "summary": summary,
