@@ -392,12 +392,12 @@ def resources(options: Options, cpus: float) -> dict[str, float]:
 
 
 # Accelerators are handed out by index: a fraction of one, or whole ones.
-_ACCELERATORS = ("GPU", "TPU", "neuron_cores", "NPU", "HPU")
+ACCELERATORS = ("GPU", "TPU", "neuron_cores", "NPU", "HPU", "FURIOSA", "MBLT", "RBLN", "TTNPU")
 
 
 def refuse_fractions(needs: Mapping[str, float]) -> None:
     """ValueError if more than one of an accelerator is asked for, and not a whole number of them."""
-    for name in _ACCELERATORS:
+    for name in ACCELERATORS:
         number = needs.get(name, 0.0)
         if number > 1 and not float(number).is_integer():
             option = "num_gpus" if name == "GPU" else f"resources[{name!r}]"

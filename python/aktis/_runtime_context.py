@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from aktis import _nodes, _runtime_env, _session
+from aktis import _nodes, _options, _runtime_env, _session
 from aktis._engine import Context, context, native
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The accelerators that the running task or actor may use, by kind."""
-        found: dict[str, list[str]] = {"GPU": [str(number) for number in _nodes.get_gpu_ids()]}
-        return found | {kind: [] for kind in ("TPU", "neuron_cores", "NPU", "HPU")}
+        none: dict[str, list[str]] = {kind: [] for kind in _options.ACCELERATORS}
+        return none | {"GPU": [str(number) for number in _nodes.get_gpu_ids()]}
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""

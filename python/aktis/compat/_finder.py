@@ -115,7 +115,20 @@ def _exists(name: str) -> bool:
 def _same(name: str) -> ModuleType:
     module = importlib.import_module(name)
     _missing.answer_for(module)
+    _name_hidden_ones(module)
     return module
+
+
+def _name_hidden_ones(package: ModuleType) -> None:
+    """Names modules that are hidden by functions of the same name, such as `ray.util.placement_group`.
+
+    Python makes a module that it imports an attribute of its package, and would hide the function in turn.
+    """
+    for name, value in list(vars(package).items()):
+        module = sys.modules.get(f"{package.__name__}.{name}")
+        if module is not None and module is not value:
+            _missing.answer_for(module)
+            sys.modules["ray" + module.__name__[len("aktis") :]] = module
 
 
 def install() -> None:

@@ -115,6 +115,15 @@ def test_names_of_older_versions_fail_to_import_as_with_ray(tmp_path: Path, text
     assert run_program(["-m", "aktis.compat", "-c", program], tmp_path).stdout == "absent\n"
 
 
+def test_a_function_is_not_hidden_by_its_module(tmp_path: Path) -> None:
+    program = (
+        "from ray.util.placement_group import placement_group\n"
+        "import ray, ray.util.placement_group as found\n"
+        "print(found is placement_group is ray.util.placement_group, callable(placement_group))"
+    )
+    assert run_program(["-m", "aktis.compat", "-c", program], tmp_path).stdout == "True True\n"
+
+
 LOOKS_FIRST = """
 import importlib.metadata, importlib.util
 import ray

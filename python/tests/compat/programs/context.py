@@ -17,7 +17,7 @@ def facts():
         "actor name": here.get_actor_name(),
         "namespace": here.namespace,
         "resources": sorted(here.get_assigned_resources()),
-        "kinds": sorted(set(accelerators) & {"GPU", "TPU", "neuron_cores", "NPU", "HPU"}),
+        "kinds": sorted(accelerators),
         "placement group": here.get_placement_group_id(),
         "same job": here.get_job_id() == job,
     }
