@@ -71,6 +71,10 @@ MOVED: dict[str, dict[str, str]] = {
     "ray.services": {"get_node_ip_address": f"{_PRIVATE}:get_node_ip_address"},
     "ray.internal": {name: f"{_PRIVATE}:{name}" for name in ("free", "memory_summary")},
     "ray.internal.internal_api": {name: f"{_PRIVATE}:{name}" for name in ("free", "memory_summary")},
+    "ray.util.state.common": {
+        f"{name}State": f"aktis.util.state:{name}State"
+        for name in ("Actor", "Job", "Node", "Object", "PlacementGroup", "Task", "Worker")
+    },
     "ray.experimental.state": {},
     "ray.experimental.state.api": {
         name: f"aktis.util.state:{name}"

@@ -160,16 +160,6 @@ MISSING: dict[str, str] = {
             *("set_target_for_ref", "wait_tensor_freed"),
         )
     },
-    **{
-        f"ray.util.accelerators.{name}": "any text does as `accelerator_type`"
-        for name in (
-            *("AMD_INSTINCT_MI250x", "AMD_INSTINCT_MI300x", "AMD_RADEON_HD_7900"),
-            *("AMD_RADEON_R9_200_HD_7900", "APPLE_M1", "APPLE_M1_MAX", "APPLE_M1_PRO", "APPLE_M1_ULTRA"),
-            *("APPLE_M2", "APPLE_M2_MAX", "APPLE_M2_PRO", "APPLE_M2_ULTRA", "APPLE_M3", "APPLE_M3_MAX"),
-            *("APPLE_M3_PRO", "APPLE_SILICON", "GOOGLE_TPU_V2", "GOOGLE_TPU_V3", "GOOGLE_TPU_V7X"),
-            *("METAX_C500", "METAX_C550", "MOBILINT_ARIES", "MOBILINT_REGULUS", "NVIDIA_TESLA_A100"),
-        )
-    },
     "ray.experimental.set_resource": "the resources of a node are fixed",
 }
 """Names, and whole modules, that are not there, and why or what to use instead."""
