@@ -167,8 +167,9 @@ class RunConfig:
     stop: Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None = None
     """In `aktis.tune`: a trial ends when one of its metrics is at least this value, or when the function
     says so of `(trial_id, metrics)`."""
-    callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()
-    """Each is called with what is reported: the metrics of worker 0, or those of a trial."""
+    callbacks: Sequence[Any] = ()
+    """Functions, which are called with what is reported: the metrics of worker 0, or those of a trial. In
+    `aktis.tune` also objects of `tune.Callback`."""
     verbose: int | None = None
     """0: nothing is printed; 1: progress on a terminal, nothing elsewhere; 2: progress in any case."""
 
@@ -198,7 +199,7 @@ class RunConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, usual)
         for callback in self.callbacks:
-            if not callable(callback):
+            if not callable(callback) and not hasattr(callback, "on_trial_result"):
                 raise TypeError(
                     f"a callback must be callable with the metrics, got {callback!r}"
                     "\nhint: give a function of one dict"

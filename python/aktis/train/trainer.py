@@ -228,7 +228,7 @@ class DataParallelTrainer:
             if checkpoint is None:
                 warn_of_nan(metrics, len(folder.history), warned)
                 progress.show(len(folder.history), metrics)
-                for callback in self.run_config.callbacks:
+                for callback in filter(callable, self.run_config.callbacks):
                     callback(metrics)
             if self.on_report is not None:
                 self.on_report(metrics, checkpoint)

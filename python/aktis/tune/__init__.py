@@ -19,7 +19,8 @@ from aktis.train.checkpoint import Checkpoint, CheckpointError
 from aktis.train.config import CheckpointConfig, FailureConfig, RunConfig
 from aktis.train.result import Result
 from aktis.train.session import TrainContext, get_checkpoint, get_context, report
-from aktis.tune import schedulers, search
+from aktis.tune import schedulers, search, stopper
+from aktis.tune.callback import Callback
 from aktis.tune.controller import TuneError
 from aktis.tune.result_grid import ExperimentAnalysis, ResultGrid
 from aktis.tune.space import (
@@ -37,6 +38,7 @@ from aktis.tune.space import (
     sample_from,
     uniform,
 )
+from aktis.tune.stopper import Stopper
 from aktis.tune.trainable import PlacementGroupFactory, Trainable, with_parameters, with_resources
 from aktis.tune.tuner import TuneConfig, Tuner, run
 
@@ -44,6 +46,7 @@ TuneContext = TrainContext
 """What `get_context` gives in a trial."""
 
 __all__ = [
+    "Callback",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointError",
@@ -53,6 +56,7 @@ __all__ = [
     "Result",
     "ResultGrid",
     "RunConfig",
+    "Stopper",
     "Trainable",
     "TuneConfig",
     "TuneContext",
@@ -76,6 +80,7 @@ __all__ = [
     "sample_from",
     "schedulers",
     "search",
+    "stopper",
     "uniform",
     "with_parameters",
     "with_resources",

@@ -23,10 +23,12 @@ from aktis.train.group import NoRoomError, first_ready, is_out_of_memory, reason
 from aktis.train.session import Report, TrainContext
 from aktis.train.storage import Part, RunFolder, read_files
 from aktis.train.worker import Job, worker_class
+from aktis.tune.callback import Callback
 from aktis.tune.console import Table
 from aktis.tune.schedulers import TrialScheduler
 from aktis.tune.schedulers.scheduler import Decision
 from aktis.tune.search import Searcher
+from aktis.tune.stopper import Stopper
 from aktis.tune.trainable import Runner
 from aktis.tune.trial import (
     ERROR,
@@ -85,11 +87,13 @@ class Controller:
         self._began = time.monotonic()
         self._store_after = 0.0
         self._table = Table(run_config.verbose, settings.metric)
+        self._reports = 0
 
     def run(self) -> list[Trial]:
         """Runs until all trials are done, the time is over, or a trial failed that must not."""
         try:
             self._store()
+            self._call_back("setup")
             while True:
                 self._start_trials()
                 if not self._running:
@@ -106,7 +110,18 @@ class Controller:
                 self._kill(attempt)
             self._table.close(self.trials)
         self._store()
+        self._call_back("on_experiment_end", trials=self.trials)
         return self.trials
+
+    def _call_back(self, hook: str, **what: Any) -> None:
+        """Calls a hook of all callbacks that have hooks."""
+        for callback in self.run_config.callbacks:
+            if isinstance(callback, Callback):
+                getattr(callback, hook)(**what)
+
+    def _tell(self, hook: str, trial: Trial, **what: Any) -> None:
+        """Calls a hook about a trial."""
+        self._call_back(hook, iteration=self._reports, trials=self.trials, trial=trial, **what)
 
     def folder_of(self, trial: Trial) -> RunFolder:
         """The folder of a trial, with its reports and checkpoints."""
@@ -195,6 +210,7 @@ class Controller:
         write_json(os.path.join(trial.path, "params.json"), trial.config)
         self._run(attempt, latest)
         self._store()
+        self._tell("on_trial_start", trial)
 
     def _run(self, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
         trial = attempt.trial
@@ -254,15 +270,22 @@ class Controller:
         folder.append(result)
         self._commit(attempt, report.part, result)
         self._check_metric(result)
+        self._reports += 1
         for callback in self.run_config.callbacks:
-            callback(result)
+            if not isinstance(callback, Callback):
+                callback(result)
+        self._tell("on_trial_result", trial, result=result)
         self.searcher.on_trial_result(trial.id, result)
         self._carry_out(attempt, self._decide(trial, result))
+        stop = self.run_config.stop
+        if isinstance(stop, Stopper) and not self._stopping and stop.stop_all():
+            self._stop_all()
         self._store_sometimes()
 
     def _commit(self, attempt: Attempt, part: Part | None, metrics: dict[str, Any]) -> None:
         if part is not None:
-            attempt.folder.commit([part], metrics, len(attempt.folder.history))
+            saved = attempt.folder.commit([part], metrics, len(attempt.folder.history))
+            self._tell("on_checkpoint", attempt.trial, checkpoint=saved)
 
     def _check_metric(self, result: dict[str, Any]) -> None:
         metric = self.settings.metric
@@ -369,6 +392,7 @@ class Controller:
     def _finish(self, trial: Trial, failed: bool) -> None:
         self.scheduler.on_trial_complete(trial.id)
         self.searcher.on_trial_complete(trial.id, trial.last_result or None, failed)
+        self._tell("on_trial_error" if failed else "on_trial_complete", trial)
 
     def _stop_all(self) -> None:
         """Ends all trials at once; what they have reported stays."""

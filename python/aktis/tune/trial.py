@@ -28,6 +28,11 @@ class Trial:
     last_result: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def trial_id(self) -> str:
+        """The same as `id`."""
+        return self.id
+
+    @property
     def is_finished(self) -> bool:
         """Whether it runs no more."""
         return self.status in (TERMINATED, ERROR)

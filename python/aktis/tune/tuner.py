@@ -30,7 +30,8 @@ class TuneConfig:
     search_alg: Searcher | None = None
     scheduler: TrialScheduler | None = None
     num_samples: int = 1
-    """How often each combination of the grids is tried; how many trials a searcher may make."""
+    """How often each combination of the grids is tried; how many trials a searcher may make; -1: without end,
+    until `time_budget_s`, a stopper or Ctrl-C ends the experiment."""
     max_concurrent_trials: int | None = None
     """Without it, as many as the cluster has room for."""
     time_budget_s: float | None = None
@@ -41,12 +42,8 @@ class TuneConfig:
     def __post_init__(self) -> None:
         if self.mode is not None:
             check_mode("mode", self.mode)
-        check_count(
-            "num_samples",
-            self.num_samples,
-            1,
-            "a search without end needs a `time_budget_s` and a large number",
-        )
+        if self.num_samples != -1:
+            check_count("num_samples", self.num_samples, 1, "-1 searches without end")
         if self.max_concurrent_trials:
             check_count("max_concurrent_trials", self.max_concurrent_trials, 1)
         if self.time_budget_s is not None and not self.time_budget_s > 0:
@@ -235,8 +232,12 @@ def run(
     callbacks: Any = (),
     verbose: int | None = None,
     raise_on_failed_trial: bool = True,
+    resume: bool | str = False,
 ) -> ExperimentAnalysis:
     """Runs an experiment in one call; `Tuner` is the newer form.
+
+    With `resume=True` it goes on with the experiment of this `name` whose driver has died; `"AUTO"` starts a
+    new one if there is none.
 
     analysis = tune.run(train, config={"x": tune.grid_search([1, 2, 3])}, metric="loss", mode="min")
     print(analysis.best_config)
@@ -246,22 +247,30 @@ def run(
     trainable = run_or_experiment
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
-    tuner = Tuner(
-        trainable,
-        param_space=config,
-        tune_config=TuneConfig(
-            metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s
-        ),
-        run_config=RunConfig(
-            name=name,
-            storage_path=storage_path,
-            stop=stop,
-            failure_config=FailureConfig(max_failures, fail_fast),
-            checkpoint_config=checkpoint_config or CheckpointConfig(),
-            callbacks=callbacks,
-            verbose=verbose,
-        ),
+    tune_config = TuneConfig(
+        metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s
     )
+    run_config = RunConfig(
+        name=name,
+        storage_path=storage_path,
+        stop=stop,
+        failure_config=FailureConfig(max_failures, fail_fast),
+        checkpoint_config=checkpoint_config or CheckpointConfig(),
+        callbacks=callbacks,
+        verbose=verbose,
+    )
+    if resume not in (False, True, "AUTO"):
+        raise ValueError(
+            f'`resume` must be True, False or "AUTO", got {resume!r}'
+            "\nhint: Tuner.restore also takes up trials that failed (resume_errored=True)"
+        )
+    if resume and name is None:
+        raise ValueError("`resume` needs the `name` of the experiment\nhint: tune.run(..., name=...)")
+    folder = run_config.folder("")
+    if resume is True or (resume and Tuner.can_restore(folder)):
+        tuner = Tuner.restore(folder, trainable)
+    else:
+        tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
     grid = tuner.fit()
     if raise_on_failed_trial and grid.num_errors:
         raise TuneError(
