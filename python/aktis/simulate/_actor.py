@@ -255,11 +255,11 @@ class SimulatorActor:
     def _checked_spaces(self) -> tuple[Any, Any]:
         env = self._envs[0]
         spaces = env.observation_space, env.action_space
-        for name, space in zip(("observation", "action"), spaces):
+        wrappers = ("gymnasium.wrappers.FlattenObservation", "a gymnasium.ActionWrapper that takes one array")
+        for name, space, wrapper in zip(("observation", "action"), spaces, wrappers):
             if getattr(space, "shape", None) is None or getattr(space, "dtype", None) is None:
                 raise TypeError(
-                    f"the {name} space {space} is not one array\n"
-                    "hint: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
+                    f"the {name} space {space} is not one array\nhint: wrap the environment in {wrapper}"
                 )
         return spaces
 

@@ -170,6 +170,18 @@ def test_spaces_that_are_not_one_array_are_named() -> None:
             simulator.collect()
 
 
+class Choosing(Line):
+    """Has an action space that is not one array."""
+
+    action_space = spaces.Tuple((Line.action_space, Line.action_space))  # type: ignore[assignment]
+
+
+def test_actions_that_are_not_one_array_are_named() -> None:
+    match = r"(?s)action space .* is not one array\nhint: .*ActionWrapper"
+    with Simulator(Choosing, num_actors=1) as simulator, pytest.raises(SimulationError, match=match):
+        _ = simulator.action_space
+
+
 class Hungry(Line):
     """Asks for more memory than there is, where `when` says."""
 
