@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     )
     from aktis.rl.es import ES, ESConfig
     from aktis.rl.impala import IMPALA, IMPALAConfig
+    from aktis.rl.inference import TrainedPolicy
     from aktis.rl.ppo import PPO, PPOConfig
-    from aktis.rl.registry import load
+    from aktis.rl.registry import load, load_policy
 
 __all__ = [
     "DQN",
@@ -50,7 +51,9 @@ __all__ = [
     "RLError",
     "SpaceError",
     "TrainResult",
+    "TrainedPolicy",
     "load",
+    "load_policy",
 ]
 
 _HOMES = {
@@ -64,7 +67,8 @@ _HOMES = {
     **dict.fromkeys(("ES", "ESConfig"), "es"),
     **dict.fromkeys(("IMPALA", "IMPALAConfig"), "impala"),
     **dict.fromkeys(("PPO", "PPOConfig"), "ppo"),
-    "load": "registry",
+    "TrainedPolicy": "inference",
+    **dict.fromkeys(("load", "load_policy"), "registry"),
 }
 
 

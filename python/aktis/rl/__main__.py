@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import importlib
+import json
 import sys
 import time
 import typing
@@ -32,11 +33,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(
-    algorithm: str, env: str, directory: Path | None, quiet: bool, force: bool, settings: dict[str, Any]
+    algorithm: str,
+    env: str,
+    env_arg: list[tuple[str, Any]] | None,
+    directory: Path | None,
+    quiet: bool,
+    force: bool,
+    settings: dict[str, Any],
 ) -> int:
     """Trains from the start."""
     kind = ALGORITHMS[algorithm]
-    one = kind(_environment(env), **settings)
+    one = kind(_environment(env), env_kwargs=dict(env_arg or []), **settings)
     if directory is None:
         directory = Path("runs") / f"{algorithm}-{env.rpartition(':')[2]}-{one.config.seed}"
     if (directory / CHECKPOINT).exists() and not force:
@@ -48,17 +55,40 @@ def train(
     return _train(one, quiet)
 
 
-def resume(checkpoint: Path, env: str | None, directory: Path | None, quiet: bool, steps: int | None) -> int:
+def resume(
+    checkpoint: Path,
+    env: str | None,
+    env_arg: list[tuple[str, Any]] | None,
+    directory: Path | None,
+    quiet: bool,
+    steps: int | None,
+) -> int:
     """Continues from a checkpoint."""
-    settings = {} if steps is None else {"total_steps": steps}
+    settings: dict[str, Any] = {} if steps is None else {"total_steps": steps}
     place = checkpoint.parent if directory is None else directory
-    one = load(checkpoint, None if env is None else _environment(env), directory=place, **settings)
+    one = load(
+        *(checkpoint, None if env is None else _environment(env)),
+        env_kwargs=dict(env_arg) if env_arg else None,
+        directory=place,
+        **settings,
+    )
     return _train(one, quiet)
 
 
-def evaluate(checkpoint: Path, env: str | None, episodes: int, seed: int | None, sample: bool) -> int:
+def evaluate(
+    checkpoint: Path,
+    env: str | None,
+    env_arg: list[tuple[str, Any]] | None,
+    episodes: int,
+    seed: int | None,
+    sample: bool,
+) -> int:
     """Plays episodes with a trained policy, and prints how they went."""
-    one = load(checkpoint, None if env is None else _environment(env))
+    one = load(
+        checkpoint,
+        None if env is None else _environment(env),
+        env_kwargs=dict(env_arg) if env_arg else None,
+    )
     began = time.perf_counter()
     found = one.evaluate(episodes, seed=seed, greedy=not sample)
     seconds = time.perf_counter() - began
@@ -153,6 +183,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_environment(parser: Any, note: str, **options: Any) -> None:
     parser.add_argument("--env", metavar="ENV", help=f"id, or MODULE:CLASS; {note}", **options)
+    parser.add_argument(
+        "--env-arg",
+        action="append",
+        type=_argument,
+        metavar="NAME=VALUE",
+        help="an argument of the environment's constructor, as JSON or text; may be given several times",
+    )
 
 
 def _add_train(verbs: Any) -> None:
@@ -201,6 +238,17 @@ class _Setting(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         name = self.dest.partition(":")[2]
         namespace.settings = {**namespace.settings, name: values}
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    """A name and its value."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _reader(hint: Any) -> Any:

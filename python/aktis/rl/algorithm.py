@@ -21,21 +21,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from aktis.rl import checkpoints, metrics, samplers
+from aktis.rl import checkpoints, inference, metrics, samplers
 from aktis.rl.config import Config
 from aktis.rl.environments import Environment, Spaces
-from aktis.rl.errors import (
-    CheckpointError,
-    ConfigError,
-    EnvironmentFault,
-    ModelError,
-    RLError,
-    SpaceError,
-)
-from aktis.rl.models import Policy
+from aktis.rl.errors import CheckpointError, ConfigError, EnvironmentFault, ModelError, RLError
+from aktis.rl.models import Policy, make_policy
 
 #: Name of the latest checkpoint in a run's directory.
 CHECKPOINT = "checkpoint.aktis"
+#: Name of the checkpoint with the best evaluation.
+BEST = "best.aktis"
 TABLE = "progress.csv"
 
 #: Faults of environments whose texts an algorithm keeps.
@@ -85,6 +80,8 @@ class TrainResult:
     checkpoint: Path | None
     #: Environments and workers that have failed and were replaced (`faults_max`).
     faults: int = 0
+    #: The checkpoint with the best evaluation, if the run has a directory and evaluations.
+    best_checkpoint: Path | None = None
 
 
 class Algorithm:
@@ -102,6 +99,8 @@ class Algorithm:
     tuned: ClassVar[dict[str, dict[str, Any]]] = {}
     #: What `_iterate` reports; "loss" is shown on the live line.
     columns: ClassVar[tuple[str, ...]] = ("loss",)
+    #: Whether models also return the value of each observation.
+    critic: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -130,6 +129,7 @@ class Algorithm:
             env, env_kwargs, config.episode_steps_max, config.step_deadline, config.faults_max
         )
         self.spaces: Spaces = self.environment.spaces()
+        self.spaces.warn_of_bounds(self.environment.name)
         self.directory = None if directory is None else Path(directory)
         self.steps = 0
         self.iteration = 0
@@ -139,6 +139,7 @@ class Algorithm:
         self.faults = 0
         self.latest_faults: deque[str] = deque(maxlen=FAULTS_KEPT)
         self.evaluation_return: float | None = None
+        self.best_evaluation: float | None = None
         self.recent: deque[float] = deque(maxlen=config.target_episodes)
         self._sampler: samplers.Sampler | None = None
         self._sampler_state: Any = None
@@ -150,9 +151,14 @@ class Algorithm:
     # --- for users ------------------------------------------------------------------------------------
 
     def train(
-        self, *, progress: bool | None = None, callback: Callable[[Self], object] | None = None
+        self,
+        *,
+        steps: int | None = None,
+        progress: bool | None = None,
+        callback: Callable[[Self], object] | None = None,
     ) -> TrainResult:
-        """Trains until `total_steps` or `target_return` is reached.
+        """Trains until `total_steps` or `target_return` is reached, or for so many more `steps` whatever
+        these two say.
 
         Calls `callback` with this algorithm after each iteration; training ends when it returns True.
 
@@ -165,6 +171,11 @@ class Algorithm:
                 f"callback must be a function of the algorithm, got {callback!r}"
                 "\nhint: train(callback=lambda ppo: print(ppo.mean_return))"
             )
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise ConfigError(
+                f"steps must be an integer of at least 1, got {steps!r}\nhint: train(steps=100_000)"
+            )
+        end = None if steps is None else self.steps + steps
         line = metrics.ProgressLine(progress)
         outputs = self._open_files()
         with _threads(self.config.threads), _interrupts() as interrupted, contextlib.ExitStack() as stack:
@@ -175,7 +186,7 @@ class Algorithm:
             before = self.seconds
             saved_at, text = self.steps, ""
             stopped = False
-            while not (self._done() or interrupted or stopped):
+            while not (self._done(end) or interrupted or stopped):
                 try:
                     row = self._advance()
                 except EnvironmentFault as fault:
@@ -187,6 +198,8 @@ class Algorithm:
                 text = self._line(row)
                 line.show(text)
                 stopped = callback is not None and callback(self) is True
+                if row["evaluation_return"] is not None:
+                    self._keep_best(row["evaluation_return"])
                 if self.directory and 0 < self.config.checkpoint_interval <= self.steps - saved_at:
                     self.save(self.directory / CHECKPOINT)
                     saved_at = self.steps
@@ -196,8 +209,9 @@ class Algorithm:
             if self.directory is not None:
                 checkpoint = self.directory / CHECKPOINT
                 self.save(checkpoint)
-            if interrupted and not self._done():
+            if interrupted and not self._done(end):
                 raise KeyboardInterrupt
+        best = None if self.directory is None else self.directory / BEST
         return TrainResult(
             mean_return=self.mean_return,
             evaluation_return=self.evaluation_return,
@@ -208,6 +222,7 @@ class Algorithm:
             seconds=self.seconds,
             checkpoint=checkpoint,
             faults=self.faults,
+            best_checkpoint=best if best is not None and best.exists() else None,
         )
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, greedy: bool = True) -> Evaluation:
@@ -224,28 +239,12 @@ class Algorithm:
         self._count_faults(faults)
         return Evaluation(returns, lengths)
 
-    def act(self, observation: Any) -> Any:
-        """The best action for one observation, as the environment takes it."""
-        try:
-            array = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
-            raise SpaceError(
-                f"an observation of {self.environment.name} must be numbers, got {observation!r:.80}"
-                "\nhint: give what reset or step of the environment returns first"
-            ) from error
-        if self.spaces.observation_values is not None:
-            array = np.eye(self.spaces.observation_values, dtype=np.float32)[int(observation)]
-        if array.shape != self.spaces.observation_shape:
-            raise SpaceError(
-                f"an observation of {self.environment.name} has shape {self.spaces.observation_shape}, "
-                f"got {array.shape}"
-                "\nhint: give one observation, or a batch of them"
-            )
-        actions, _, _ = self.policy.act(array.reshape(1, -1), "greedy", None)
-        if self.spaces.action_count is not None:
-            return int(actions[0]) + self.spaces.action_start
-        low, high = self.spaces.action_low, self.spaces.action_high
-        return np.clip(actions[0].reshape(self.spaces.action_shape), low, high)
+    def act(self, observation: Any, *, greedy: bool = True) -> Any:
+        """The action for one observation, or those for a batch of them, as the environment takes them.
+
+        The likeliest action, or with `greedy=False` one that is drawn, with the generator of torch.
+        """
+        return inference.act(self.policy, self.environment.name, observation, greedy)
 
     @property
     def mean_return(self) -> float:
@@ -274,6 +273,7 @@ class Algorithm:
                 "name": self.environment.name,
                 "arguments": self.environment.arguments if _plain(self.environment.arguments) else None,
             },
+            "spaces": inference.spaces_as_dict(self.spaces),
             "config": self.config.as_dict(),
             "counters": {
                 "steps": self.steps,
@@ -282,6 +282,7 @@ class Algorithm:
                 "seconds": self.seconds,
                 "faults": self.faults,
                 "evaluation_return": self.evaluation_return,
+                "best_evaluation": self.best_evaluation,
                 "recent": list(self.recent),
             },
             "sampler": sampler,
@@ -337,6 +338,7 @@ class Algorithm:
         one.episodes, one.seconds = counters["episodes"], counters["seconds"]
         one.faults = counters.get("faults", 0)
         one.evaluation_return = counters["evaluation_return"]
+        one.best_evaluation = counters.get("best_evaluation")
         one.recent.extend(counters["recent"])
         # Other environments, or another number of them, begin their episodes anew.
         same = all(getattr(config, name, None) == tree["config"].get(name) for name in ("num_envs", "actors"))
@@ -356,6 +358,19 @@ class Algorithm:
 
     # --- for algorithms -------------------------------------------------------------------------------
 
+    @classmethod
+    def default_model(cls, config: Any, spaces: Spaces) -> Any:
+        """The network that learns where the user gives no model."""
+        raise NotImplementedError
+
+    def _make_policy(self, model: Any) -> Policy:
+        """The policy of the user's model or of the default one."""
+
+        def default() -> Any:
+            return self.default_model(self.config, self.spaces)
+
+        return make_policy(self.name, model, self.spaces, default, critic=self.critic)
+
     def _setup(self, model: Any) -> Policy:
         """Makes the policy and what learns it."""
         raise NotImplementedError
@@ -370,6 +385,10 @@ class Algorithm:
 
     def _restore(self, state: dict[str, Any]) -> None:
         raise NotImplementedError
+
+    def _remaining(self) -> float:
+        """The factor on what `anneal` lets fall."""
+        return max(0.0, 1 - self.steps / self.config.total_steps) if self.config.anneal else 1.0
 
     def _seed(self, purpose: str, iteration: int = 0) -> int:
         """A seed for one purpose, derived from the configuration's."""
@@ -411,8 +430,16 @@ class Algorithm:
 
     # --- the loop -------------------------------------------------------------------------------------
 
-    def _done(self) -> bool:
+    def _done(self, end: int | None) -> bool:
+        if end is not None:
+            return self.steps >= end
         return self.steps >= self.config.total_steps or self.solved
+
+    def _keep_best(self, evaluation: float) -> None:
+        if self.best_evaluation is None or evaluation > self.best_evaluation:
+            self.best_evaluation = evaluation
+            if self.directory is not None:
+                self.save(self.directory / BEST)
 
     def _advance(self) -> dict[str, Any]:
         before = self.steps

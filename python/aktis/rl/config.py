@@ -23,6 +23,25 @@ _TYPES = {
     tuple[int, ...]: "a tuple of integers",
 }
 
+#: What other libraries call these settings, for hints.
+ELSEWHERE = {
+    "batch_size": ("minibatch_size",),
+    "ent_coef": ("entropy_coefficient",),
+    "entropy_coeff": ("entropy_coefficient",),
+    "lambda_": ("gae_lambda",),
+    "lr": ("learning_rate",),
+    "max_grad_norm": ("gradient_norm_max",),
+    "n_envs": ("num_envs",),
+    "n_epochs": ("epochs",),
+    "n_steps": ("rollout_steps",),
+    "net_arch": ("hidden",),
+    "num_workers": ("actors",),
+    "target_update_interval": ("target_interval",),
+    "total_timesteps": ("total_steps",),
+    "vf_coef": ("value_coefficient",),
+    "vf_loss_coeff": ("value_coefficient",),
+}
+
 
 def setting(
     default: Any,
@@ -50,6 +69,9 @@ class Config:
         0, "steps between evaluations, which then decide about target_return; 0: no evaluations", low=0
     )
     evaluation_episodes: int = setting(100, "episodes of one evaluation", low=1)
+    anneal: bool = setting(
+        False, "let the learning rate, and the clip range of PPO, fall to 0 over total_steps"
+    )
     checkpoint_interval: int = setting(
         0, "steps between checkpoints in the directory; 0: at the end only", low=0
     )
@@ -76,7 +98,8 @@ class Config:
         allowed = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in allowed:
-                near = difflib.get_close_matches(name, allowed, n=1)
+                near = [one for one in ELSEWHERE.get(name, ()) if one in allowed]
+                near = near or difflib.get_close_matches(name, allowed, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(allowed)}"
                 raise ConfigError(f"{cls.__name__} has no field {name!r}\nhint: {hint}")
         return cls(**settings)

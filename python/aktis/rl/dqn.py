@@ -6,6 +6,7 @@ transitions into a replay buffer, and takes `gradient_steps` steps on random tra
 
 import copy
 import dataclasses
+import os
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +14,9 @@ import torch
 
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
+from aktis.rl.environments import Spaces
 from aktis.rl.errors import ConfigError, SpaceError
-from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
+from aktis.rl.models import ACTIVATIONS, Network, Policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.samplers import valid_rows
 
@@ -71,7 +73,11 @@ class DQN(Algorithm):
             "target_interval": 50,
         },
     }
-    columns = ("loss", "epsilon", "mean_q", "buffered")
+    columns = ("loss", "epsilon", "mean_q", "buffered", "learning_rate")
+
+    @classmethod
+    def default_model(cls, config: Any, spaces: Spaces) -> Network:
+        return Network(spaces, config.hidden, config.activation, gain=1.0)
 
     def _setup(self, model: Any) -> Policy:
         config = self.config
@@ -81,14 +87,12 @@ class DQN(Algorithm):
                 "\nhint: use aktis.rl.PPO or aktis.rl.ES"
             )
 
-        def default() -> Network:
-            return Network(self.spaces, config.hidden, config.activation, gain=1.0)
-
-        policy = make_policy(self.name, model, self.spaces, default, critic=False)
+        policy = self._make_policy(model)
         self.target = Policy(self.name, copy.deepcopy(policy.module), self.spaces, critic=False)
         self.optimizer = Adam(list(policy.module.parameters()), norm_max=config.gradient_norm_max)
+        kind = np.uint8 if self.spaces.observation_bytes else np.float32
         try:
-            self.buffer = ReplayBuffer(config.buffer_size, self.spaces.observation_size)
+            self.buffer = ReplayBuffer(config.buffer_size, self.spaces.observation_size, kind)
         except MemoryError as error:
             raise ConfigError(
                 f"there is no memory for DQNConfig.buffer_size={config.buffer_size} transitions of "
@@ -108,6 +112,7 @@ class DQN(Algorithm):
     def _iterate(self) -> dict[str, Any]:
         config = self.config
         epsilon = self.epsilon
+        rate = config.learning_rate * self._remaining()
         sampler = self._open_sampler(config.num_envs, config.actors)
         batch = sampler.collect(
             config.rollout_steps, sampler.weights_of(self.policy), "epsilon_greedy", epsilon, with_next=True
@@ -124,9 +129,9 @@ class DQN(Algorithm):
         figures = {"epsilon": epsilon, "buffered": self.buffer.size}
         if self.steps < config.learning_starts:
             return figures | {"loss": None, "mean_q": None}
-        return figures | self._learn()
+        return figures | self._learn(rate) | {"learning_rate": rate}
 
-    def _learn(self) -> dict[str, Any]:
+    def _learn(self, rate: float) -> dict[str, Any]:
         config = self.config
         count, batch = config.gradient_steps, config.batch_size
         drawn = self.random.integers(self.buffer.size, size=count * batch)
@@ -136,6 +141,7 @@ class DQN(Algorithm):
             observations, actions, rewards, successors, discounts = (
                 column[start : start + batch] for column in columns
             )
+            observations, successors = observations.float(), successors.float()
             with torch.no_grad():
                 # The online network chooses the action, the target network says what it is worth.
                 chosen = self.policy.outputs(successors)[0].argmax(-1, keepdim=True)
@@ -143,7 +149,7 @@ class DQN(Algorithm):
                 wanted = rewards + config.gamma * discounts * worth
             values = self.policy.outputs(observations)[0].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
             loss = torch.nn.functional.smooth_l1_loss(values, wanted)
-            self.optimizer.minimize(loss, config.learning_rate)
+            self.optimizer.minimize(loss, rate)
             self.updates += 1
             if self.updates % config.target_interval == 0:
                 self.target.module.load_state_dict(self.policy.module.state_dict())
@@ -174,16 +180,21 @@ class DQN(Algorithm):
 class ReplayBuffer:
     """The latest transitions, in arrays that are written round and round."""
 
-    def __init__(self, capacity: int, observation_size: int) -> None:
+    def __init__(self, capacity: int, observation_size: int, kind: Any = np.float32) -> None:
+        # Pages come at the first touch, so an array that does not fit would be noticed hours later.
+        needed = 2 * capacity * observation_size * np.dtype(kind).itemsize
+        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > present:
+            raise MemoryError(f"they take {needed / 1e9:.1f} GB, and this machine has {present / 1e9:.1f} GB")
         self.capacity = capacity
         self.size = 0
         self.position = 0
         #: Observations, actions, rewards, successors, and 0 where the episode terminated, else 1.
         self.columns: Any = (
-            np.zeros((capacity, observation_size), np.float32),
+            np.zeros((capacity, observation_size), kind),
             np.zeros(capacity, np.int64),
             np.zeros(capacity, np.float32),
-            np.zeros((capacity, observation_size), np.float32),
+            np.zeros((capacity, observation_size), kind),
             np.zeros(capacity, np.float32),
         )
 

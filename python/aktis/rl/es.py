@@ -23,8 +23,9 @@ import aktis
 from aktis.exceptions import ActorDiedError, WorkerCrashedError
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
+from aktis.rl.environments import Spaces
 from aktis.rl.errors import ModelError
-from aktis.rl.models import ACTIVATIONS, Network, Policy, make_policy
+from aktis.rl.models import ACTIVATIONS, Network, Policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
 from aktis.rl.workers import WorkerDied, results_of, spread
@@ -74,15 +75,14 @@ class ES(Algorithm):
             "hidden": (16,),
         },
     }
-    columns = ("best_return", "gradient_norm", "weight_norm")
+    columns = ("best_return", "gradient_norm", "weight_norm", "learning_rate")
+
+    @classmethod
+    def default_model(cls, config: Any, spaces: Spaces) -> Network:
+        return Network(spaces, config.hidden, config.activation, gain=0.1)
 
     def _setup(self, model: Any) -> Policy:
-        config = self.config
-
-        def default() -> Network:
-            return Network(self.spaces, config.hidden, config.activation, gain=0.1)
-
-        policy = make_policy(self.name, model, self.spaces, default, critic=False)
+        policy = self._make_policy(model)
         self.parameters = list(policy.module.parameters())
         self.weights = torch.nn.utils.parameters_to_vector(self.parameters).detach().clone()
         self.optimizer = Adam([self.weights.requires_grad_()])
@@ -92,6 +92,7 @@ class ES(Algorithm):
 
     def _iterate(self) -> dict[str, Any]:
         config = self.config
+        rate = config.learning_rate * self._remaining()
         if not self.evaluators:
             self._start()
         weights = self.weights.detach().numpy().copy()
@@ -111,12 +112,13 @@ class ES(Algorithm):
         gradient = total / (2 * config.pairs * config.sigma)
         with torch.no_grad():
             self.weights.mul_(1 - config.weight_decay)
-        self.optimizer.step([-torch.from_numpy(gradient.astype(np.float32))], config.learning_rate)
+        self.optimizer.step([-torch.from_numpy(gradient.astype(np.float32))], rate)
         torch.nn.utils.vector_to_parameters(self.weights.detach(), self.parameters)
         return {
             "best_return": float(returns.max()),
             "gradient_norm": float(np.linalg.norm(gradient)),
             "weight_norm": float(self.weights.detach().norm()),
+            "learning_rate": rate,
         }
 
     def _play(self, weights: Any, seed: int) -> tuple[Any, int]:

@@ -15,7 +15,8 @@ import torch
 import aktis
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
-from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
+from aktis.rl.environments import Spaces
+from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.samplers import ActorSampler, Batch, valid_rows
 from aktis.rl.workers import WorkerDied, results_of
@@ -31,7 +32,6 @@ class IMPALAConfig(Config):
     num_envs: int = setting(32, "environments of all actors together", low=1)
     rollout_steps: int = setting(20, "steps of each environment per batch", low=1)
     learning_rate: float = setting(5e-4, "step size of Adam", above=0)
-    anneal: bool = setting(False, "let the learning rate fall to 0 over total_steps")
     gamma: float = setting(0.99, "discount factor", low=0, high=1)
     rho_max: float = setting(1.0, "bound of importance weights in targets", above=0)
     c_max: float = setting(1.0, "bound of importance weights in traces", above=0)
@@ -56,6 +56,7 @@ class IMPALA(Algorithm):
 
     name = "impala"
     config_type = IMPALAConfig
+    critic = True
     tuned: ClassVar[dict[str, dict[str, Any]]] = {
         "CartPole-v1": {
             "total_steps": 3_000_000,
@@ -68,13 +69,13 @@ class IMPALA(Algorithm):
     }
     columns = ("loss", "policy_loss", "value_loss", "entropy", "lag", "learning_rate")
 
+    @classmethod
+    def default_model(cls, config: Any, spaces: Spaces) -> ActorCritic:
+        return ActorCritic(spaces, config.hidden, config.activation, config.initial_std)
+
     def _setup(self, model: Any) -> Policy:
         config = self.config
-
-        def default() -> ActorCritic:
-            return ActorCritic(self.spaces, config.hidden, config.activation, config.initial_std)
-
-        policy = make_policy(self.name, model, self.spaces, default, critic=True)
+        policy = self._make_policy(model)
         parameters = list(policy.module.parameters())
         self.optimizer = Adam(parameters, epsilon=1e-5, norm_max=config.gradient_norm_max)
         self.updates = 0
@@ -84,7 +85,7 @@ class IMPALA(Algorithm):
 
     def _iterate(self) -> dict[str, Any]:
         config = self.config
-        rate = config.learning_rate * (1 - self.steps / config.total_steps if config.anneal else 1.0)
+        rate = config.learning_rate * self._remaining()
         batch, lag = self._next_batch()
         self._count(batch)
         figures = self._learn(batch, rate)

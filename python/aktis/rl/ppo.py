@@ -12,7 +12,8 @@ import torch
 
 from aktis.rl.algorithm import Algorithm
 from aktis.rl.config import Config, setting
-from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy, make_policy
+from aktis.rl.environments import Spaces
+from aktis.rl.models import ACTIVATIONS, ActorCritic, Policy
 from aktis.rl.optimizer import Adam
 from aktis.rl.samplers import valid_rows
 
@@ -29,10 +30,12 @@ class PPOConfig(Config):
     minibatch_size: int = setting(256, "steps per gradient step", low=1)
     epochs: int = setting(10, "passes over the steps of an iteration", low=1)
     learning_rate: float = setting(3e-4, "step size of Adam", above=0)
-    anneal: bool = setting(False, "let the learning rate and the clip range fall to 0 over total_steps")
     gamma: float = setting(0.99, "discount factor", low=0, high=1)
     gae_lambda: float = setting(0.95, "weight of long returns in advantages", low=0, high=1)
     clip_range: float = setting(0.2, "how far a probability ratio may move", above=0)
+    target_kl: float | None = setting(
+        None, "an iteration makes no more passes once its policy has moved this far; None: no bound", above=0
+    )
     value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
     entropy_coefficient: float = setting(0.0, "weight of the entropy bonus", low=0)
     gradient_norm_max: float = setting(0.5, "gradients are scaled down to this norm", above=0)
@@ -53,6 +56,7 @@ class PPO(Algorithm):
 
     name = "ppo"
     config_type = PPOConfig
+    critic = True
     tuned: ClassVar[dict[str, dict[str, Any]]] = {
         "CartPole-v1": {
             "total_steps": 500_000,
@@ -79,15 +83,18 @@ class PPO(Algorithm):
             "reward_scale": 0.1,
         },
     }
-    columns = ("loss", "policy_loss", "value_loss", "entropy", "clip_fraction", "learning_rate")
+    columns = (
+        *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"),
+        *("explained_variance", "learning_rate"),
+    )
+
+    @classmethod
+    def default_model(cls, config: Any, spaces: Spaces) -> ActorCritic:
+        return ActorCritic(spaces, config.hidden, config.activation, config.initial_std)
 
     def _setup(self, model: Any) -> Policy:
         config = self.config
-
-        def default() -> ActorCritic:
-            return ActorCritic(self.spaces, config.hidden, config.activation, config.initial_std)
-
-        policy = make_policy(self.name, model, self.spaces, default, critic=True)
+        policy = self._make_policy(model)
         parameters = list(policy.module.parameters())
         self.optimizer = Adam(parameters, epsilon=1e-5, norm_max=config.gradient_norm_max)
         self.shuffler = np.random.default_rng(self._seed("shuffle"))
@@ -95,7 +102,7 @@ class PPO(Algorithm):
 
     def _iterate(self) -> dict[str, Any]:
         config = self.config
-        remaining = 1 - self.steps / config.total_steps if config.anneal else 1.0
+        remaining = self._remaining()
         rate = config.learning_rate * remaining
         sampler = self._open_sampler(config.num_envs, config.actors)
         batch = sampler.collect(config.rollout_steps, sampler.weights_of(self.policy))
@@ -114,14 +121,18 @@ class PPO(Algorithm):
             for array in (batch["observations"], batch["actions"], batch["log_probs"], advantages, targets)
         ]
         figures = self._learn(steps, len(steps[0]), rate, config.clip_range * remaining)
-        return figures | {"learning_rate": rate}
+        variance = explained_variance(batch["values"].reshape(-1)[kept], targets.reshape(-1)[kept])
+        return figures | {"explained_variance": variance, "learning_rate": rate}
 
     def _learn(self, steps: list[Any], size: int, rate: float, clip: float) -> dict[str, Any]:
         config = self.config
         policy = self.policy
-        totals = torch.zeros(4)
+        totals = torch.zeros(5)
         updates = 0
+        moved = False
         for _ in range(config.epochs):
+            if moved:
+                break
             order = torch.from_numpy(self.shuffler.permutation(size))
             shuffled = [array[order] for array in steps]
             for start in range(0, size, config.minibatch_size):
@@ -131,7 +142,8 @@ class PPO(Algorithm):
                     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 outputs, values = policy.outputs(observations)
                 log_probs, entropy = policy.evaluate(outputs, actions)
-                ratio = (log_probs - old_log_probs).exp()
+                log_ratio = log_probs - old_log_probs
+                ratio = log_ratio.exp()
                 bounded = ratio.clamp(1 - clip, 1 + clip)
                 policy_loss = -torch.minimum(ratio * advantage, bounded * advantage).mean()
                 value_loss = torch.nn.functional.mse_loss(values, target)
@@ -145,8 +157,13 @@ class PPO(Algorithm):
                 updates += 1
                 with torch.no_grad():
                     clipped = (ratio != bounded).float().mean()
-                    totals += torch.stack((policy_loss, value_loss, mean_entropy, clipped))
-        policy_mean, value_mean, entropy_mean, clip_mean = (totals / max(updates, 1)).tolist()
+                    # The estimate of the divergence that has the least variance (Schulman, 2020).
+                    kl = (ratio - 1 - log_ratio).mean()
+                    totals += torch.stack((policy_loss, value_loss, mean_entropy, clipped, kl))
+                moved = config.target_kl is not None and kl.item() > config.target_kl
+                if moved:
+                    break
+        policy_mean, value_mean, entropy_mean, clip_mean, kl_mean = (totals / max(updates, 1)).tolist()
         return {
             "loss": policy_mean
             + config.value_coefficient * value_mean
@@ -155,6 +172,7 @@ class PPO(Algorithm):
             "value_loss": value_mean,
             "entropy": entropy_mean,
             "clip_fraction": clip_mean,
+            "approx_kl": kl_mean,
         }
 
     def _state(self) -> dict[str, Any]:
@@ -186,3 +204,9 @@ def gae(
         following = errors[step] + decay[step] * following
         advantages[step] = following
     return advantages, (advantages + values).astype(np.float32)
+
+
+def explained_variance(values: Any, targets: Any) -> float | None:
+    """How much of the targets' variance the values foretell: 1 is all of it; None where there is none."""
+    variance = float(np.var(targets)) if len(targets) else 0.0
+    return 1 - float(np.var(targets - values)) / variance if variance > 0 else None

@@ -34,6 +34,12 @@ def test_an_unknown_setting_gets_a_suggestion() -> None:
         PPO("CartPole-v1", learning_rat=1)
 
 
+@pytest.mark.parametrize(("name", "meant"), [("lr", "learning_rate"), ("n_steps", "rollout_steps")])
+def test_the_name_of_another_library_gets_a_suggestion(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"no field '{name}'\nhint: did you mean '{meant}'"):
+        PPO("CartPole-v1", **{name: 1})
+
+
 def test_values_take_the_type_of_their_field() -> None:
     config = PPOConfig(total_steps=1e6, hidden=[np.int64(8)], gamma=1, target_return=3)
     assert config == PPOConfig(total_steps=1_000_000, hidden=(8,), gamma=1.0, target_return=3.0)

@@ -140,7 +140,7 @@ def test_replay_buffer_keeps_the_latest_transitions() -> None:
 @pytest.mark.parametrize("discrete", [True, False])
 def test_log_probabilities_and_entropy_are_those_of_torch(discrete: bool) -> None:
     low = None if discrete else -np.ones(3)
-    spaces = Spaces((4,), None, 3 if discrete else None, 0, () if discrete else (3,), low, low)
+    spaces = Spaces((4,), None, 0, False, 3 if discrete else None, 0, () if discrete else (3,), low, low)
     policy = Policy("test", ActorCritic(spaces, (8,), "tanh", 0.7), spaces, critic=True)
     outputs, _ = policy.outputs(torch.randn(20, 4))
     if discrete:
