@@ -22,7 +22,7 @@ def main() -> None:
         result = es.train()
         print(f"{result.iterations} generations, {result.steps:,} steps, {result.seconds:.1f} s")
         print(f"target of {es.config.target_return:.0f} reached: {result.solved}")
-        print(f"evaluated over 100 episodes: {es.evaluate(100).mean:.0f}")
+        print(f"evaluated over 500 episodes: {es.evaluate(500).mean:.0f}")
 
 
 if __name__ == "__main__":

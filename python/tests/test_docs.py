@@ -68,7 +68,7 @@ EXPECTED = {
     "es_pendulum.py": [
         "... generations, ... steps, ... s",
         "target of -200 reached: ...",
-        "evaluated over 100 episodes: -...",
+        "evaluated over 500 episodes: -...",
     ],
     "rl_loop.py": [
         "a game with the policy after       0 steps: ... points",
