@@ -74,13 +74,14 @@ def play(number: int, seconds: float, barrier: Any, rates: Any) -> None:
 
     es = make()
     config = es.config
+    sizes = [es.spaces.observation_size, *config.hidden, es.spaces.action_size]
     evaluator = Evaluator(
-        *(es.environment, es.spaces, es.policy.module, [], config.activation),
+        *(es.environment, es.spaces, None, sizes, config.activation),
         *(config.episodes_per_policy, config.sigma),
     )
     weights = es.weights.detach().numpy().copy()
-    half = PAIRS // PROCESSES
-    share = (number * half, (number + 1) * half)
+    policies = 2 * PAIRS // PROCESSES
+    share = (number * policies, (number + 1) * policies)
     evaluator.play(weights, 0, *share)
     barrier.wait()
     steps, generation, began = 0, 0, time.perf_counter()

@@ -30,6 +30,9 @@ from aktis.rl.optimizer import Adam
 from aktis.rl.population import Aggregator, Evaluator
 from aktis.rl.workers import WorkerDied, results_of, spread
 
+#: An actor gets one part in so many of its share of the policies that are left.
+PORTIONS = 4
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ESConfig(Config):
@@ -100,8 +103,9 @@ class ES(Algorithm):
         if config.actors:
             returns, steps = self._play(weights, seed)
         else:
-            returns, steps, faults = self.evaluators[0].play(weights, seed, 0, config.pairs)
+            returns, steps, faults = self.evaluators[0].play(weights, seed, 0, 2 * config.pairs)
             self._count_faults(faults)
+        returns = returns.reshape(config.pairs, 2)
         if not np.isfinite(returns).all():
             raise ModelError("es: a perturbed policy has a return that is not finite\nhint: lower sigma")
         self.steps += steps
@@ -122,17 +126,17 @@ class ES(Algorithm):
         }
 
     def _play(self, weights: Any, seed: int) -> tuple[Any, int]:
-        """Returns of all pairs, [pairs, 2], and the steps: each actor plays some as soon as it is free.
+        """Returns of all perturbed policies, and the steps: each actor plays some as soon as it is free.
 
         Built-in environments take equal shares: they are stepped together, and their speed hardly differs.
         """
-        pairs, workers = self.config.pairs, len(self.evaluators)
-        portions = len(self.evaluators) if self._is_native() else pairs
-        waiting = deque(_shares(pairs, portions))
+        policies, workers = 2 * self.config.pairs, len(self.evaluators)
+        shares = _shares if self._is_native() else _falling_shares
+        waiting = deque(shares(policies, workers))
         shared = aktis.put(weights)
         free = list(range(workers))
         playing: dict[Any, tuple[int, tuple[int, int]]] = {}
-        returns: Any = np.empty((pairs, 2), np.float64)
+        returns: Any = np.empty(policies, np.float64)
         total = 0
         while waiting or playing:
             while free and waiting:
@@ -204,7 +208,7 @@ class ES(Algorithm):
         return make(
             self.environment,
             self.spaces,
-            None if self._is_native() else self.policy.module,
+            None if self.policy.native else self.policy.module,
             [self.spaces.observation_size, *config.hidden, self.spaces.action_size],
             config.activation,
             config.episodes_per_policy,
@@ -216,6 +220,9 @@ class ES(Algorithm):
         if self.config.actors:
             for actor in [*self.evaluators, *(one for level in self.aggregators for one in level)]:
                 aktis.kill(actor)
+        else:
+            for evaluator in self.evaluators:
+                evaluator.close()
         self.evaluators, self.aggregators = [], []
         super()._close()
 
@@ -244,10 +251,20 @@ def centred_ranks(returns: Any) -> Any:
     return (ranks / (len(flat) - 1) - 0.5).reshape(returns.shape)
 
 
-def _shares(pairs: int, evaluators: int) -> list[tuple[int, int]]:
-    """Which pairs each evaluator plays."""
-    bounds = [pairs * index // evaluators for index in range(evaluators + 1)]
+def _shares(count: int, parts: int) -> list[tuple[int, int]]:
+    """Cuts the numbers below `count` into parts of almost the same size."""
+    bounds = [count * index // parts for index in range(parts + 1)]
     return list(itertools.pairwise(bounds))
+
+
+def _falling_shares(count: int, workers: int) -> list[tuple[int, int]]:
+    """Cuts the numbers below `count` into ever smaller parts: few calls, and little to wait for at last."""
+    shares, low = [], 0
+    while low < count:
+        high = low + max(1, (count - low) // (PORTIONS * workers))
+        shares.append((low, high))
+        low = high
+    return shares
 
 
 def _groups(items: list[Any], size: int) -> list[list[Any]]:

@@ -14,6 +14,7 @@ from tiny import Corridor, Reach
 
 import aktis
 import aktis.rl
+from aktis.rl.population import Evaluator
 from aktis.rl.samplers import TorchSampler
 
 SMALL: dict[str, Any] = {"seed": 1, "actors": 0, "total_steps": 64}
@@ -215,6 +216,40 @@ def test_pictures_stay_bytes_in_the_replay_buffer(tmp_path: Path) -> None:
         aktis.rl.ConfigError, match=r"no memory for .*GB, and this machine has .*\nhint: lower"
     ):
         make("DQN", Pictures, buffer_size=10**12)
+
+
+class Counted(Corridor):
+    """Counts how often it is made."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Counted.made += 1
+
+
+def test_es_makes_an_environment_once() -> None:
+    Counted.made = 0
+    result = make("ES", Counted, pairs=4, total_steps=400).train()
+    assert result.iterations > 1 and Counted.made == 2  # one of them told its spaces
+
+
+def test_a_perturbed_network_is_that_of_torch() -> None:
+    """The evaluator computes it without torch."""
+    one = make("ES", Reach, hidden=(5, 3))
+    sizes = [one.spaces.observation_size, 5, 3, one.spaces.action_size]
+    evaluator = Evaluator(one.environment, one.spaces, None, sizes, "tanh", 2, 0.1)
+    weights = np.random.default_rng(1).normal(size=len(one.weights)).astype(np.float32)
+    act = evaluator._acting(weights)
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), one.parameters)
+    for observation in np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 1, 2):
+        expected, _, _ = one.policy.act(observation, "greedy", None)
+        assert np.allclose(act(observation), expected, atol=1e-6)
+    whole, steps, _ = evaluator.play(weights, 3, 0, 6)
+    parts = [evaluator.play(weights, 3, *share) for share in ((5, 6), (0, 3), (3, 5))]
+    evaluator.close()
+    assert whole.tolist() == [*parts[1][0], *parts[2][0], *parts[0][0]]
+    assert steps == sum(part[1] for part in parts) == 6 * 2 * 10
 
 
 def test_an_environment_takes_arguments_from_the_command_line(capsys: Any, tmp_path: Path) -> None:
