@@ -222,7 +222,8 @@ class Algorithm:
             seconds=self.seconds,
             checkpoint=checkpoint,
             faults=self.faults,
-            best_checkpoint=best if best is not None and best.exists() else None,
+            # Without an evaluation, such a file is of another run.
+            best_checkpoint=best if self.best_evaluation is not None else None,
         )
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, greedy: bool = True) -> Evaluation:
