@@ -1,5 +1,6 @@
 """`aktis drain`: a node leaves under load, and nothing is lost by that."""
 
+import asyncio
 import json
 import os
 import signal
@@ -197,3 +198,63 @@ def test_a_detached_actor_in_the_care_of_a_drained_node_lives_on_under_its_name(
     assert drained.returncode == 0, drained.stderr
     aktis.init(cluster.address, namespace="drain")
     assert get(aktis.get_actor("named").where.remote()) == second.node_id
+
+
+def test_streams_nested_tasks_and_overlapping_calls_go_on_while_their_node_is_drained(
+    cluster: Cluster,
+) -> None:
+    first = add_node(cluster)
+    aktis.init(cluster.address)
+    there = NodeAffinitySchedulingStrategy(first.node_id, soft=True)
+
+    @aktis.remote(max_restarts=1, num_cpus=0, resources={"place": 1}, max_concurrency=4)
+    class Gate:
+        def __init__(self) -> None:
+            self.opened = asyncio.Event()
+            self.waiting = 0
+
+        async def passes(self) -> str:
+            self.waiting += 1
+            await self.opened.wait()
+            return aktis.get_runtime_context().get_node_id()
+
+        async def count(self) -> int:
+            return self.waiting
+
+        async def opens(self) -> str:
+            self.opened.set()
+            return aktis.get_runtime_context().get_node_id()
+
+    @aktis.remote(num_cpus=1, max_retries=0)
+    def streams(count: int) -> Iterator[int]:
+        for number in range(count):
+            time.sleep(0.05)
+            yield number
+
+    @aktis.remote(num_cpus=1, max_retries=0)
+    def works(number: int) -> int:
+        time.sleep(0.1)
+        return number
+
+    @aktis.remote(num_cpus=0, resources={"place": 1}, max_retries=0)
+    def nests() -> Any:
+        return [works.remote(number) for number in range(20)]
+
+    gate = Gate.options(scheduling_strategy=there).remote()
+    passing = gate.passes.remote()
+    wait_until(lambda: get(gate.count.remote()) == 1)
+    items = streams.options(scheduling_strategy=there).remote(30)
+    inner = get(nests.options(scheduling_strategy=there).remote())
+    second = add_node(cluster)
+    head = cluster.head_node
+    assert head is not None
+    command = [*_cli.command(), "--directory", head.directory, "drain", first.node_id]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as drained:
+        wait_until(lambda: node_states(cluster).get(first.node_id) == "draining")
+        # A call may wait for a later one: the actor stays until it has no call.
+        assert get([gate.opens.remote(), passing]) == [first.node_id] * 2
+        assert [get(item) for item in items] == list(range(30))
+        _, errors = drained.communicate(timeout=SECONDS)
+    assert drained.returncode == 0, errors
+    assert get(inner) == list(range(20))
+    assert get(gate.opens.remote()) == second.node_id

@@ -539,13 +539,17 @@ impl Inner {
         }
     }
 
-    /// The node says where an actor is.
-    pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
-        // What the actor answered before it changed counts, also if its process is dead by now.
+    /// What the actor answered before the node said something about it counts, also if its process is dead by now.
+    pub(crate) fn take_answers_of(self: &Arc<Self>, actor: ActorId) {
         self.drain_fully();
         if let Some(process) = self.home_of(actor) {
             self.drain_process(process);
         }
+    }
+
+    /// The node says where an actor is.
+    pub(crate) fn on_actor_changed(self: &Arc<Self>, actor: ActorId, place: ActorPlace) {
+        self.take_answers_of(actor);
         if let Some(queue) = self.bridge.get() {
             queue.push(LocalEvent::ActorChanged { actor, place: place.clone() });
             queue.wake();

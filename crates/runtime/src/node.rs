@@ -302,6 +302,10 @@ impl Inner {
             | FromNode::ShapeTold { .. }
             | FromNode::Shutdown => match self.bridge.get() {
                 Some(queue) => {
+                    if let FromNode::ActorLost { actor, .. } = &message {
+                        // The other node forgets the calls that have no answer when it hears of this.
+                        self.take_answers_of(*actor);
+                    }
                     queue.push(LocalEvent::Order(message));
                     queue.wake();
                 }
