@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -392,3 +393,19 @@ def test_calls_in_threads_run_side_by_side(options: dict[str, Any]) -> None:
     service = Service.remote()
     places = [service.serve.remote(), service.serve.remote(), service.look.remote()]
     assert sorted(get(places)) == [0, 1, 2]
+
+
+def test_values_of_nested_tasks_outlive_the_idleness_of_their_submitter(no_session: None) -> None:
+    """A worker that had nothing to run was ended after 2 s, with the tasks that it had submitted."""
+    aktis.init(num_cpus=1, resources={"place": 1})
+
+    @aktis.remote(num_cpus=1, max_retries=0)
+    def works(number: int) -> int:
+        time.sleep(0.5)
+        return number
+
+    @aktis.remote(num_cpus=0, resources={"place": 1}, max_retries=0)
+    def nests() -> Any:
+        return [works.remote(number) for number in range(7)]
+
+    assert get(get(nests.remote())) == list(range(7))

@@ -307,6 +307,13 @@ impl Leases {
         self.leases.values().any(|lease| lease.holder == process)
     }
 
+    /// An idle worker stays until then.
+    pub(super) fn keep_idle(&mut self, worker: ProcessSlot, until: Time) {
+        if let Some(idle) = self.idle.get_mut(&worker) {
+            idle.until = Some(until);
+        }
+    }
+
     /// How many idle workers of a shape stay however long they are idle.
     pub(super) fn kept(&self, shape: ShapeId) -> usize {
         self.idle.values().filter(|idle| idle.shape == shape && idle.until.is_none()).count()

@@ -1,6 +1,6 @@
 //! Starting workers, ending them, and what follows when one dies.
 
-use super::leases::IdleWorker;
+use super::leases::{IdleWorker, Lane};
 use super::roster::{HOST, Process, Role, Stage};
 use super::{Node, NodeEffect};
 use crate::ledger::GpuShare;
@@ -214,7 +214,10 @@ impl Node {
         let over = |idle: &IdleWorker| idle.until.is_some_and(|until| until <= now);
         let idle = self.leases.idle.iter().filter(|(_, idle)| over(idle)).map(|(&slot, _)| slot);
         for slot in idle.collect::<Vec<_>>() {
-            self.end_process(now, slot, out);
+            match self.is_needed_by_others(slot) {
+                true => self.leases.keep_idle(slot, Time(now.0 + IDLE_MICROSECONDS_MAX)),
+                false => self.end_process(now, slot, out),
+            }
         }
         let overdue = |stage: &Stage| matches!(stage, Stage::Leaving { kill_at } if *kill_at <= now);
         let slots = self.roster.iter().filter(|(_, process)| overdue(&process.stage)).map(|(slot, _)| slot);
@@ -225,6 +228,12 @@ impl Node {
             }
         }
         self.serve(now, out);
+    }
+
+    /// Whether tasks that the process has submitted are not done: other processes wait for their values, or they wait to run.
+    fn is_needed_by_others(&self, process: ProcessSlot) -> bool {
+        let waits = |lane: &Lane| lane.submitter == process && lane.removal.is_none() && lane.queued > 0;
+        self.leases.lanes.values().any(waits) || !self.directory.owed_by(process).is_empty()
     }
 
     /// The worker has nothing to do. It is ended after a while, unless it is one of those that are kept.
