@@ -4,6 +4,7 @@
 //! [`source`] touch the disk.
 
 mod code;
+mod enums;
 mod graph;
 mod links;
 mod purity;
@@ -25,10 +26,12 @@ usage: cargo xtask tidy
   - the crates depend on each other as the table in ARCHITECTURE.md says
   - no tokio below `io`, no pyo3 outside `python`
   - no clock, thread, random hashing or I/O in `logic`
+  - a match on what a machine is told or orders names every variant
   - `unsafe` only in `store`
   - no unfinished code, no ignored test, no file that is too long
   - every Rust and Python file says in its first line what it is for
   - only `_engine.py`, and one file of a library with a part in Rust, import the native module
+  - libraries in Python import nothing private of `aktis`
   - dependencies come from crates.io with a checksum, under licences that go together with Apache-2.0
   - no path of somebody's own machine, no space at the end of a line
   - links between the documents lead somewhere";
@@ -98,6 +101,7 @@ fn find_problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
         problems.extend(text::check(file));
         problems.extend(purity::check(file));
         problems.extend(code::check(file));
+        problems.extend(enums::check(file));
         problems.extend(python::check(file));
         problems.extend(links::check(file, |target| root.join(target).exists()));
     }

@@ -11,12 +11,23 @@ const DOOR: &str = "python/aktis/_engine.py";
 /// Libraries stand on the public API, and do not import from there. Where one has a part in Rust, this file imports it.
 const LIBRARY_DOORS: &[&str] = &["python/aktis/collective/_door.py", "python/aktis/simulate/_builtin.py"];
 
+/// Libraries: what they import of `aktis` is public, apart from their doors.
+const LIBRARIES: &[&str] = &[
+    "python/aktis/collective/",
+    "python/aktis/dag/",
+    "python/aktis/rl/",
+    "python/aktis/simulate/",
+    "python/aktis/train/",
+    "python/aktis/tune/",
+];
+
 /// Checks one file.
 pub(super) fn check(file: &File) -> Vec<Problem> {
     if !file.path.ends_with(".py") {
         return Vec::new();
     }
     let mut problems = check_door(file);
+    problems.extend(check_library(file));
     problems.extend(check_first_line(file));
     let lines = file.text.lines().count();
     if lines > LINES_MAX {
@@ -42,6 +53,22 @@ fn check_door(file: &File) -> Vec<Problem> {
     let message = format!("the native module is imported by {DOOR} only\nhint: import from `aktis._engine`");
     let numbered = file.text.lines().enumerate().filter(|(_, line)| imports(line));
     numbered.map(|(index, _)| Problem::at_line(file, index + 1, message.clone())).collect()
+}
+
+fn check_library(file: &File) -> Vec<Problem> {
+    let is_door = LIBRARY_DOORS.contains(&file.path.as_str());
+    if is_door || !LIBRARIES.iter().any(|library| file.path.starts_with(library)) {
+        return Vec::new();
+    }
+    let imports = |line: &str| {
+        let line = line.trim_start();
+        let is_import = line.starts_with("import ") || line.starts_with("from ");
+        is_import && (line.contains("aktis._") || line.starts_with("from aktis import _"))
+    };
+    let message =
+        "a library stands on the public API\nhint: import from `aktis`, or make public what is missing";
+    let numbered = file.text.lines().enumerate().filter(|(_, line)| imports(line));
+    numbered.map(|(index, _)| Problem::at_line(file, index + 1, message)).collect()
 }
 
 fn check_first_line(file: &File) -> Option<Problem> {
@@ -86,6 +113,19 @@ mod tests {
             assert!(LIBRARY_DOORS.iter().all(|door| messages(door, &text).is_empty()));
             assert_eq!(messages("python/tests/test_a.py", &text), "");
         }
+    }
+
+    #[test]
+    fn libraries_import_what_is_public() {
+        for line in
+            ["from aktis._engine import native", "    import aktis._session as s", "from aktis import _ids"]
+        {
+            let text = format!("\"\"\"A thing.\"\"\"\n{line}\n");
+            assert!(messages("python/aktis/train/a.py", &text).contains("public API"), "{line}");
+            assert!(!messages("python/aktis/util/a.py", &text).contains("public API"), "{line}");
+        }
+        let own = "\"\"\"A thing.\"\"\"\nfrom aktis.train._loop import go\nfrom aktis import put\n";
+        assert_eq!(messages("python/aktis/train/a.py", own), "");
     }
 
     #[test]
