@@ -11,6 +11,7 @@
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
 //! - [`head`] is the real head and real clients, with lost links, kills and pauses, from a seed;
 //! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
+//! - [`scale`] is large clusters around the real placer, and [`studies`] what they show;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
 pub mod chaos;
@@ -20,10 +21,13 @@ pub mod index;
 pub mod jobs;
 pub mod leasing;
 pub mod placement;
+pub mod plot;
 pub mod program;
 pub mod random;
+pub mod scale;
 pub mod scenario;
 pub mod shard;
+pub mod studies;
 pub mod submitter;
 pub mod town;
 mod trace_hash;

@@ -9,6 +9,7 @@
 //! 5. a group that is said to be ready has each of its bundles set aside, on living nodes.
 
 mod conduct;
+pub mod estimators;
 pub mod host;
 pub mod study;
 pub mod task;
@@ -23,8 +24,10 @@ use aktis_protocol::limits::{
 };
 use aktis_protocol::placement::{Demand, FromPlacer, Labels, NodeInfo, NodeReport, Strategy, ToPlacer};
 use aktis_protocol::{Amount, Epoch, GroupId, GroupState, NodeId, Resources};
+use estimators::{Estimates, Estimator};
 use host::Host;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use task::{Fate, Kind, Object, ObjectIndex, Task, TaskIndex};
 
 /// What happens at some time.
@@ -51,13 +54,33 @@ enum Event {
 /// How long the disk takes.
 const WRITE_MICROSECONDS_MAX: u64 = 5_000;
 
+/// Who decides where tasks run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decision {
+    /// Each node first, then the placer: the product's way.
+    #[default]
+    BottomUp,
+    /// The placer alone.
+    Central,
+    /// Nobody: each task goes to any node.
+    Random,
+}
+
 /// How the cluster behaves.
 #[derive(Clone, Debug)]
 pub struct Manner {
     /// Whether demands tell of their inputs.
     pub tells_inputs: bool,
-    /// Whether functions are told apart. If not, all run times go into one exponential average.
-    pub tells_functions: bool,
+    /// How run times are estimated.
+    pub estimator: Estimator,
+    /// Who decides where tasks run.
+    pub decision: Decision,
+    /// How often nodes report.
+    pub report_every: u64,
+    /// Whether nodes tell how fast their links are.
+    pub tells_links: bool,
+    /// Whether all that the placer orders is kept.
+    pub keeps_history: bool,
     /// Bytes per second between any two nodes.
     pub bandwidth: u64,
     /// Messages take up to so many microseconds.
@@ -74,7 +97,11 @@ impl Default for Manner {
     fn default() -> Self {
         Self {
             tells_inputs: true,
-            tells_functions: true,
+            estimator: Estimator::default(),
+            decision: Decision::default(),
+            report_every: NODE_REPORT_MICROSECONDS,
+            tells_links: true,
+            keeps_history: true,
             bandwidth: 1_000_000_000,
             delay_max: 1_000,
             refusals_percent: 0,
@@ -108,8 +135,11 @@ pub struct Cluster {
     /// When the last message between these two arrives; the placer is the one with the default id.
     lines: BTreeMap<(NodeId, NodeId), Time>,
     steps: u64,
-    /// The exponential average of all run times, where functions are not told apart.
-    average: u64,
+    estimates: Estimates,
+    /// Tasks that have come to their end.
+    ended: usize,
+    /// How long the placer has taken for its steps, by the clock of the computer.
+    placer_time: Duration,
     history: Vec<(Time, PlacerEffect)>,
     /// When all is on disk that was to be written.
     disk_at: Time,
@@ -133,7 +163,9 @@ impl Cluster {
             events_given: 0,
             lines: BTreeMap::new(),
             steps: 0,
-            average: 0,
+            estimates: Estimates::default(),
+            ended: 0,
+            placer_time: Duration::ZERO,
             history: Vec::new(),
             disk_at: Time(0),
         }
@@ -142,6 +174,21 @@ impl Cluster {
     /// The time.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// How long the placer has taken for its steps so far, by the clock of the computer.
+    pub fn placer_time(&self) -> Duration {
+        self.placer_time
+    }
+
+    /// Steps of the placer so far.
+    pub fn placer_steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Tasks that have run, or will never do so.
+    pub fn ended(&self) -> usize {
+        self.ended
     }
 
     /// All that the placer has ordered so far.
@@ -175,6 +222,7 @@ impl Cluster {
     /// A task that is submitted at some time.
     pub fn submit(&mut self, at: Time, home: NodeId, kind: Kind, run: u64) -> TaskIndex {
         let task = TaskIndex(self.tasks.len());
+        let kind = Kind { function: self.manner.estimator.class(kind.function, run), ..kind };
         self.tasks.push(Task { kind, run, home, submitted: at, fate: Fate::Queued, attempt: 0 });
         self.plan(at, Event::Submit(task));
         task
@@ -205,8 +253,7 @@ impl Cluster {
 
     /// Lets everything happen until all tasks have come to their end, or some time.
     pub fn run_to_end(&mut self, limit: Time) {
-        let is_over = |task: &Task| matches!(task.fate, Fate::Done(_) | Fate::Lost | Fate::Impossible);
-        while self.now < limit && !self.tasks.iter().all(is_over) {
+        while self.now < limit && self.ended < self.tasks.len() {
             self.run_until(Time(self.now.0 + 1_000_000));
         }
     }
@@ -239,13 +286,17 @@ impl Cluster {
 
     fn step(&mut self, input: PlacerInput) {
         let mut out = Vec::new();
+        let began = Instant::now();
         self.placer.step(self.now, input, &mut out);
+        self.placer_time += began.elapsed();
         self.steps += 1;
         if self.steps.is_multiple_of(self.manner.check_every) {
             self.placer.check();
         }
         for effect in out {
-            self.history.push((self.now, effect.clone()));
+            if self.manner.keeps_history {
+                self.history.push((self.now, effect.clone()));
+            }
             let (to, message) = match effect {
                 PlacerEffect::Send { to, message } => (to, message),
                 PlacerEffect::WriteGroup { group, write, .. } => {
@@ -319,7 +370,7 @@ impl Cluster {
             Event::Report(node, life) => {
                 if self.hosts[&node].life == life {
                     self.report(node);
-                    self.after(NODE_REPORT_MICROSECONDS, Event::Report(node, life));
+                    self.after(self.manner.report_every, Event::Report(node, life));
                 }
             }
             Event::Submit(task) => self.on_submit(task),
@@ -357,7 +408,7 @@ impl Cluster {
         let info = NodeInfo { node, epoch: joined.epoch, address, labels, resources };
         self.step(PlacerInput::NodeJoined { info });
         self.plan(self.now, Event::Heartbeat(node, life));
-        let first = self.random.below(NODE_REPORT_MICROSECONDS);
+        let first = self.random.below(self.manner.report_every);
         self.after(first, Event::Report(node, life));
     }
 
@@ -370,6 +421,7 @@ impl Cluster {
         self.host(node).die();
         for task in self.tasks.iter_mut().filter(|task| task.home == node) {
             if !matches!(task.fate, Fate::Done(_) | Fate::Impossible) && task.submitted <= self.now {
+                self.ended += usize::from(task.fate != Fate::Lost);
                 task.fate = Fate::Lost;
             }
         }

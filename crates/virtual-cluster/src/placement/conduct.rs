@@ -1,26 +1,48 @@
 //! What the nodes of a virtual cluster do: ask for places, send tasks there, and run what comes.
 
-use super::host::Wish;
+use super::host::{Host, Wish};
 use super::task::{Fate, Kind, Object, ObjectIndex, Task, TaskIndex};
-use super::{Cluster, Event};
-use aktis_logic::{Time, estimate};
-use aktis_protocol::placement::{Demand, FromPlacer, Input, LinkRow, NodeReport, Strategy, ToPlacer};
-use aktis_protocol::{Epoch, FunctionId, GroupId, NodeId};
+use super::{Cluster, Decision, Event};
+use aktis_logic::Time;
+use aktis_protocol::placement::{Demand, FromPlacer, Input, LinkRow, Strategy, ToPlacer};
+use aktis_protocol::{Epoch, GroupId, NodeId};
 use std::collections::BTreeSet;
 
 impl Cluster {
     pub(super) fn on_submit(&mut self, task: TaskIndex) {
         let Task { home, kind, .. } = self.tasks[task.0].clone();
         if !self.hosts[&home].is_alive() {
+            self.ended += usize::from(self.tasks[task.0].fate != Fate::Lost);
             self.tasks[task.0].fate = Fate::Lost;
             return;
         }
         self.tasks[task.0].fate = Fate::Queued;
+        if self.manner.decision == Decision::Random {
+            return self.send_anywhere(task);
+        }
         self.host(home).lane(&kind).tasks.push_back(task);
         self.start(home);
         if self.host(home).lane(&kind).asked == 0 {
             self.ask(home, &kind);
         }
+    }
+
+    /// A task goes to any node that could run it, whatever is known about it.
+    fn send_anywhere(&mut self, task: TaskIndex) {
+        let needs = self.tasks[task.0].kind.needs.clone();
+        let count = self.hosts.len() as u64;
+        let able = |host: &Host| host.total.covers(&needs);
+        let Some((to, epoch)) = (0..1_000).find_map(|_| {
+            let place = self.random.below(count);
+            let host = &self.hosts[&NodeId::from_words([7, place + 1])];
+            host.epoch.filter(|_| able(host)).map(|epoch| (host.node, epoch))
+        }) else {
+            return;
+        };
+        let known = &mut self.tasks[task.0];
+        (known.fate, known.attempt) = (Fate::Sent(to), known.attempt + 1);
+        let (home, attempt) = (known.home, known.attempt);
+        self.post(home, to, Event::Forwarded(to, epoch, vec![(task, attempt)]));
     }
 
     /// Asks the placer for places for all tasks of a lane.
@@ -46,20 +68,17 @@ impl Cluster {
             false => Vec::new(),
         };
         let Kind { function, needs, group, strategy, .. } = kind.clone();
-        let function = if self.manner.tells_functions { function } else { FunctionId::default() };
         let demand = Demand { needs, group, strategy, count, priority: 0, function, inputs };
         self.tell_placer(node, ToPlacer::PlaceWanted { request, demand });
     }
 
     pub(super) fn report(&mut self, node: NodeId) {
         let speed = self.manner.bandwidth;
-        let members = self.membership.members();
+        let members = self.membership.members().filter(|_| self.manner.tells_links);
         let links = members.map(|(from, _)| LinkRow { from, bytes_per_second: speed }).collect();
         let host = self.hosts.get_mut(&node).expect("there is such a node");
         let mut report = host.report(&self.tasks, links);
-        if !self.manner.tells_functions {
-            self.forget_functions(&mut report);
-        }
+        self.estimates.rewrite(self.manner.estimator, &mut report);
         let host = self.host(node);
         if host.reported.as_ref() != Some(&report) {
             host.reported = Some(report.clone());
@@ -67,22 +86,6 @@ impl Cluster {
         }
         let lanes: Vec<Kind> = self.hosts[&node].lanes.keys().cloned().collect();
         lanes.iter().for_each(|kind| self.ask(node, kind));
-    }
-
-    /// One exponential average for everything, as others have it.
-    fn forget_functions(&mut self, report: &mut NodeReport) {
-        report.queues.iter_mut().for_each(|row| row.function = FunctionId::default());
-        for run_times in &mut report.run_times {
-            run_times.function = FunctionId::default();
-            for (bucket, count) in std::mem::take(&mut run_times.buckets) {
-                for _ in 0..count {
-                    let seen = estimate::middle(bucket);
-                    self.average = if self.average == 0 { seen } else { (self.average * 4 + seen) / 5 };
-                }
-            }
-            // So many that the average of now counts for half of what is known.
-            run_times.buckets = vec![(estimate::bucket(self.average), 100_000)];
-        }
     }
 
     pub(super) fn on_placer_message(&mut self, node: NodeId, message: FromPlacer) {
@@ -139,6 +142,7 @@ impl Cluster {
             return;
         }
         for task in ended {
+            self.ended += 1;
             self.tasks[task.0].fate = Fate::Impossible;
         }
         // The placer may have been asked for more of them meanwhile.
@@ -238,7 +242,7 @@ impl Cluster {
                 self.host(node).queue.push_back((task, attempt));
             }
         }
-        if blocked.is_empty() {
+        if blocked.is_empty() && self.manner.decision == Decision::BottomUp {
             self.start_local(node);
         }
         // What it was to use is gone.
@@ -279,6 +283,7 @@ impl Cluster {
         let known = &mut self.tasks[task.0];
         if known.fate == Fate::Sent(node) && known.attempt == attempt {
             known.fate = Fate::Done(now);
+            self.ended += 1;
         }
         self.start(node);
         let host = &self.hosts[&node];

@@ -1,6 +1,7 @@
 //! What placement is worth, in numbers: tasks near their inputs, and run times by function.
 
-use super::task::Kind;
+use super::estimators::Estimator;
+use super::task::{Kind, Task};
 use super::{Cluster, Manner};
 use crate::random::Random;
 use aktis_logic::Time;
@@ -25,8 +26,8 @@ fn cpus(units: u64) -> Resources {
     Resources::none().with(CPU, Amount::units(units))
 }
 
-fn latencies(cluster: &Cluster, counts: impl Fn(&Kind) -> bool) -> Latencies {
-    let tasks = cluster.tasks.iter().filter(|task| counts(&task.kind));
+fn latencies(cluster: &Cluster, counts: impl Fn(&Task) -> bool) -> Latencies {
+    let tasks = cluster.tasks.iter().filter(|task| counts(task));
     let mut all: Vec<u64> = tasks.map(|task| task.latency().expect("all tasks have run")).collect();
     all.sort_unstable();
     Latencies {
@@ -60,7 +61,8 @@ const SHORT: FunctionId = FunctionId(1);
 /// Short tasks (2 ms) among longer (100 ms) and long ones (3 s), on twenty nodes that are busy for three quarters of
 /// the time. Gives how long the short ones took.
 pub fn mixture(seed: u64, by_function: bool) -> Latencies {
-    let manner = Manner { tells_functions: by_function, check_every: 100, ..Manner::default() };
+    let estimator = if by_function { Estimator::Sketches } else { Estimator::OneAverage };
+    let manner = Manner { estimator, check_every: 100, ..Manner::default() };
     let mut cluster = Cluster::new(manner, Random::new(seed));
     let drivers = [0; 4].map(|_| cluster.add_node(Time(0), cpus(0), Labels::new()));
     for _ in 0..20 {
@@ -82,5 +84,5 @@ pub fn mixture(seed: u64, by_function: bool) -> Latencies {
         cluster.submit(Time(at), home, kind, run / 2 + random.below(run));
     }
     cluster.run_to_end(Time(at + 120_000_000));
-    latencies(&cluster, |kind| kind.function == SHORT)
+    latencies(&cluster, |task| task.run < 5_000)
 }
