@@ -8,7 +8,6 @@
 //! nothing is left on any node that lives.
 
 mod memory;
-mod port;
 mod runs;
 mod site;
 mod tasks;

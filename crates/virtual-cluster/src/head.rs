@@ -18,6 +18,7 @@
 //! 9. the disk has the programs that the nodes serve, and no others.
 
 mod checks;
+mod members;
 mod network;
 mod node;
 mod process;
@@ -29,12 +30,14 @@ use crate::trace_hash::TraceHash;
 use aktis_logic::machine::control_client::{
     ControlClientEffect, ControlClientInput, QUESTION_PATIENCE_MICROSECONDS,
 };
+use aktis_logic::machine::head::Head;
 use aktis_logic::planted::HeadBug;
 use aktis_logic::{LinkId, Machine, Time};
-use aktis_protocol::placement::NodeInfo;
-use aktis_protocol::{Amount, Epoch, NodeId, Resources};
+use aktis_protocol::NodeId;
+pub(crate) use members::{Member, Members, node_id};
 use network::Wire;
-use node::Node;
+pub(crate) use node::row_of;
+use node::{Claimants, Doing};
 use process::{Completion, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
@@ -52,21 +55,21 @@ const MESSAGES_MAX: usize = 4096;
 
 /// What a run is made of: a random part of all faults.
 #[derive(Clone, Copy, Debug)]
-struct Swarm {
-    breaks_links: bool,
-    clogs_links: bool,
-    kills_head: bool,
-    pauses_nodes: bool,
-    kills_nodes: bool,
-    nodes_leave: bool,
-    is_disk_slow: bool,
-    has_ghosts: bool,
-    shards: u16,
-    delay_max: u64,
+pub(crate) struct Swarm {
+    pub(crate) breaks_links: bool,
+    pub(crate) clogs_links: bool,
+    pub(crate) kills_head: bool,
+    pub(crate) pauses_nodes: bool,
+    pub(crate) kills_nodes: bool,
+    pub(crate) nodes_leave: bool,
+    pub(crate) is_disk_slow: bool,
+    pub(crate) has_ghosts: bool,
+    pub(crate) shards: u16,
+    pub(crate) delay_max: u64,
 }
 
 impl Swarm {
-    fn new(random: &mut Random) -> Self {
+    pub(crate) fn new(random: &mut Random) -> Self {
         let mut flip = || random.chance(50);
         Self {
             breaks_links: flip(),
@@ -85,7 +88,7 @@ impl Swarm {
 
 /// What happens at some time.
 #[derive(Clone, Debug)]
-enum Event {
+pub(crate) enum Event<E> {
     /// The next message of a link arrives at the control process.
     ToHead(LinkId),
     /// The next message of a link arrives at its node.
@@ -104,39 +107,37 @@ enum Event {
     Synced(u64, usize, u64),
     HeadStarted,
     NodeStarted,
-    /// A search for an actor has an end.
-    Reached(usize, u64, bool),
-    /// A node does something.
-    Acted(usize),
-    /// Something goes wrong.
-    Fault,
+    /// Something happens that the members know more of.
+    Of(E),
 }
 
-/// The virtual cluster.
-struct Cluster {
-    random: Random,
-    swarm: Swarm,
-    now: Time,
-    events: BTreeMap<(Time, u64), Event>,
+/// The virtual cluster: the control process, its links to the clients, and the members below those.
+pub(crate) struct Cluster<M: Members> {
+    pub(crate) random: Random,
+    pub(crate) swarm: Swarm,
+    pub(crate) now: Time,
+    events: BTreeMap<(Time, u64), Event<M::Event>>,
     events_given: u64,
     process: Option<Process>,
     /// Lives of the control process.
     lives: u64,
     store: Store<Completion>,
     /// All nodes, by number; `None` for those that are gone.
-    nodes: Vec<Option<Node>>,
+    pub(crate) nodes: Vec<Option<M::Node>>,
     /// Until when nodes are paused.
-    paused: BTreeMap<usize, Time>,
+    pub(crate) paused: BTreeMap<usize, Time>,
     wires: BTreeMap<LinkId, Wire>,
     links: u64,
     /// Nodes that are gone.
-    departed: BTreeSet<NodeId>,
-    is_over: bool,
+    pub(crate) departed: BTreeSet<NodeId>,
+    pub(crate) is_over: bool,
     /// A bug that each head has.
     planted: Option<HeadBug>,
-    traces: bool,
+    pub(crate) traces: bool,
     hash: TraceHash,
-    summary: Summary,
+    pub(crate) summary: Summary,
+    /// What the members share.
+    pub(crate) members: M,
 }
 
 /// What a run came to.
@@ -166,29 +167,10 @@ pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
 pub fn run_with(seed: u64, nodes: usize, trace: bool, planted: Option<HeadBug>) -> Summary {
     let mut random = Random::new(seed);
     let swarm = Swarm::new(&mut random);
-    let mut cluster = Cluster {
-        planted,
-        store: Store::new(swarm.shards),
-        random,
-        swarm,
-        now: Time(0),
-        events: BTreeMap::new(),
-        events_given: 0,
-        process: None,
-        lives: 0,
-        nodes: Vec::new(),
-        paused: BTreeMap::new(),
-        wires: BTreeMap::new(),
-        links: 0,
-        departed: BTreeSet::new(),
-        is_over: false,
-        traces: trace,
-        hash: TraceHash::default(),
-        summary: Summary::default(),
-    };
-    cluster.after(0, Event::HeadStarted);
+    let mut cluster = Cluster::<Claimants>::new(random, swarm, Claimants, trace);
+    cluster.planted = planted;
     (0..nodes).for_each(|_| cluster.after(1, Event::NodeStarted));
-    cluster.after(500_000, Event::Fault);
+    cluster.after(500_000, Event::Of(Doing::Fault));
     cluster.run_until(FAULTS_MICROSECONDS);
     cluster.end_faults();
     // The last faults may show after a quiet moment: a lease lapses, a link is found broken.
@@ -203,22 +185,57 @@ pub fn run_with(seed: u64, nodes: usize, trace: bool, planted: Option<HeadBug>) 
         }
     }
     cluster.check_quiet();
-    let Summary { steps, questions, memberships_lost, ghosts, .. } = cluster.summary;
-    Summary { hash: cluster.hash.get(), steps, lives: cluster.lives, questions, memberships_lost, ghosts }
+    cluster.summary()
 }
 
-impl Cluster {
-    fn after(&mut self, microseconds: u64, event: Event) {
+impl<M: Members> Cluster<M> {
+    /// A cluster whose control process is about to start.
+    pub(crate) fn new(random: Random, swarm: Swarm, members: M, traces: bool) -> Self {
+        let mut cluster = Self {
+            planted: None,
+            store: Store::new(swarm.shards),
+            random,
+            swarm,
+            now: Time(0),
+            events: BTreeMap::new(),
+            events_given: 0,
+            process: None,
+            lives: 0,
+            nodes: Vec::new(),
+            paused: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            links: 0,
+            departed: BTreeSet::new(),
+            is_over: false,
+            traces,
+            hash: TraceHash::default(),
+            summary: Summary::default(),
+            members,
+        };
+        cluster.after(0, Event::HeadStarted);
+        cluster
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        Summary { hash: self.hash.get(), lives: self.lives, ..self.summary }
+    }
+
+    /// The head, while the control process lives.
+    pub(crate) fn head(&self) -> Option<&Head> {
+        self.process.as_ref().map(|process| &process.head)
+    }
+
+    pub(crate) fn after(&mut self, microseconds: u64, event: Event<M::Event>) {
         self.at(Time(self.now.0 + microseconds), event);
     }
 
-    fn at(&mut self, time: Time, event: Event) {
+    pub(crate) fn at(&mut self, time: Time, event: Event<M::Event>) {
         self.events_given += 1;
         self.events.insert((time, self.events_given), event);
     }
 
     /// Something has happened: it is part of the trace.
-    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
         let line = format!("{:>9} {what}", self.now.0);
         self.hash.add(&line);
         if self.traces {
@@ -226,7 +243,7 @@ impl Cluster {
         }
     }
 
-    fn run_until(&mut self, until: u64) {
+    pub(crate) fn run_until(&mut self, until: u64) {
         while let Some((&(time, number), _)) = self.events.first_key_value()
             && time.0 <= until
         {
@@ -237,7 +254,7 @@ impl Cluster {
         self.now = Time(self.now.0.max(until));
     }
 
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event<M::Event>) {
         let is_there = self.process.is_some();
         if let Some(until) = self.pause_of(&event) {
             // In the same order: each link has its own queue.
@@ -260,19 +277,16 @@ impl Cluster {
             Event::NodeTicked(node) => self.step_node(node, ControlClientInput::Ticked),
             Event::HeadStarted => self.start_head(),
             Event::NodeStarted => self.start_node(),
-            Event::Reached(node, search, is_reached) => {
-                self.step_node(node, ControlClientInput::ActorReached { search, is_reached });
-            }
-            Event::Acted(node) => self.act(node),
-            Event::Fault => self.fault(),
+            Event::Of(event) => M::on_event(self, event),
         }
     }
 
     /// Until when the node of an event is paused, if it is.
-    fn pause_of(&self, event: &Event) -> Option<Time> {
+    fn pause_of(&self, event: &Event<M::Event>) -> Option<Time> {
         let node = match event {
             Event::ToNode(link) => self.wires.get(link)?.node,
-            Event::NodeTicked(node) | Event::NodeLinkEnded(node, _) | Event::Acted(node) => *node,
+            Event::NodeTicked(node) | Event::NodeLinkEnded(node, _) => *node,
+            Event::Of(event) => M::node_of(event)?,
             _ => return None,
         };
         self.paused.get(&node).copied().filter(|until| *until > self.now)
@@ -280,31 +294,25 @@ impl Cluster {
 
     fn start_node(&mut self) {
         let number = self.nodes.len();
-        let info = NodeInfo {
-            node: NodeId::from_words([number as u64 + 1, 0]),
-            epoch: Epoch(0),
-            address: ([127, 0, 0, 1], number as u16 + 1).into(),
-            labels: Default::default(),
-            resources: Resources::none().with("CPU", Amount::units(4)),
-        };
         self.note(format_args!("node {number} starts"));
-        self.nodes.push(Some(Node::new(info)));
+        let node = M::start_node(self, number);
+        self.nodes.push(Some(node));
         self.after(0, Event::NodeTicked(number));
-        self.after(1_000, Event::Acted(number));
     }
 
     /// A node is told something.
-    fn step_node(&mut self, number: usize, input: ControlClientInput) {
+    pub(crate) fn step_node(&mut self, number: usize, input: ControlClientInput) {
         let mut inputs = std::collections::VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let now = self.now;
             let Some(node) = self.nodes[number].as_mut() else { return };
             let mut effects = Vec::new();
-            let before = node.client.next_wakeup();
+            let client = node.client();
+            let before = client.next_wakeup();
             let is_tick = matches!(input, ControlClientInput::Ticked);
-            node.client.step(now, input.clone(), &mut effects);
-            node.client.check();
-            let due = node.client.next_wakeup().filter(|due| is_tick || Some(*due) != before);
+            client.step(now, input.clone(), &mut effects);
+            client.check();
+            let due = client.next_wakeup().filter(|due| is_tick || Some(*due) != before);
             self.summary.steps += 1;
             if !is_tick || !effects.is_empty() {
                 self.note(format_args!("node {number} {input:?} -> {effects:?}"));
@@ -320,47 +328,17 @@ impl Cluster {
 
     /// Carries out what a client orders; gives what it is told at once.
     fn carry_out_for(&mut self, number: usize, effect: ControlClientEffect) -> Vec<ControlClientInput> {
-        let Some(node) = self.nodes[number].as_mut() else { return Vec::new() };
         match effect {
             ControlClientEffect::Dial => {
                 let pause = self.random.below(5_000);
                 self.after(pause, Event::Dialled(number));
+                Vec::new()
             }
-            ControlClientEffect::Send { link, message } => self.send_to_head(link, message),
-            ControlClientEffect::ToNode(input) => {
-                let mut orders = node.on_input(input);
-                if !orders.is_empty() {
-                    // The shell says so after all that the node has ordered.
-                    orders.push(ControlClientInput::OrdersEnded);
-                }
-                return orders;
+            ControlClientEffect::Send { link, message } => {
+                self.send_to_head(link, message);
+                Vec::new()
             }
-            ControlClientEffect::PlaceTasks { .. } => {}
-            ControlClientEffect::PlaceActor { actor, .. } => {
-                assert!(node.unplaced.remove(&actor), "{actor} waits for no place");
-            }
-            ControlClientEffect::ReachActor { search, node: other, to, request, found } => {
-                self.reach_actor(number, search, other, (to, request), found);
-            }
-            ControlClientEffect::LookAtLinks => {
-                let nodes = node.client.nodes().map(|info| info.node).collect();
-                return vec![ControlClientInput::LinksSeen { nodes }];
-            }
-            ControlClientEffect::LookAtNode => {
-                return vec![ControlClientInput::NodeSeen { report: node.report() }];
-            }
-            ControlClientEffect::Answer { asker, .. } => {
-                let request = asker as u32;
-                assert!(node.open.remove(&request), "question {request} is answered, and was not open");
-            }
-            ControlClientEffect::ResetNeighbours
-            | ControlClientEffect::SetMembers { .. }
-            | ControlClientEffect::AddMember { .. }
-            | ControlClientEffect::RemoveMember { .. }
-            | ControlClientEffect::Renew { .. }
-            | ControlClientEffect::End { .. }
-            | ControlClientEffect::Log { .. } => {}
+            effect => M::carry_out(self, number, effect),
         }
-        Vec::new()
     }
 }
