@@ -508,7 +508,8 @@ def dual_class(cls: type) -> type | None:
         else:
             try:
                 namespace = {"__module__": "aktis.exceptions", "__doc__": cls.__doc__, "__slots__": ()}
-                _duals[cls] = type(cls)(f"TaskError({cls.__name__})", (TaskError, cls), namespace)
+                name = "RayTaskError" if os.environ.get("AKTIS_COMPAT") == "1" else "TaskError"
+                _duals[cls] = type(cls)(f"{name}({cls.__name__})", (TaskError, cls), namespace)
             except Exception:
                 _duals[cls] = None
     return _duals[cls]

@@ -47,11 +47,19 @@ def number_of():
         return [error.number, type(error.cause).__name__, "number 7" in str(error)]
 
 
+def class_of():
+    try:
+        ray.get(fail.remote("raise"))
+    except ValueError as error:
+        return [type(error).__name__, isinstance(error, ray.exceptions.RayTaskError)]
+
+
 show("raises", lambda: ray.get(fail.remote("raise")), "because", "ValueError")
 show("raises a KeyError", lambda: ray.get(fail.remote("key")), "missing")
 show("exits", lambda: ray.get(fail.remote("exit")))
 show("dies", lambda: ray.get(fail.remote("die")))
 show("fields of an exception", number_of)
+show("class of an exception", class_of)
 show("an input failed", lambda: ray.get(pass_on.remote(fail.remote("raise"))), "because")
 show("too many returns", lambda: ray.get(three.remote()))
 show("missing argument", lambda: fail.remote())
