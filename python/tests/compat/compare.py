@@ -32,6 +32,9 @@ _WHOLE = "the exception arrives with its fields, and is a RayTaskError as all ar
 _HOLDERS = "an actor lives while somebody holds a handle of it, however it was got"
 _DEAD_NAME = "the name of a dead actor is free at once"
 _INSIDE = "init() without an address starts a node that this program alone uses"
+_QUEUE = "Empty and Full are raised themselves, as by queues of Python's own"
+_POOL = "exceptions are raised, and are what was raised there, as in pools of Python's own"
+_ENDED = "a queue that was shut down says that its actor is gone"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("actors_calls", "a group that is not there"): _EARLY,
     (
@@ -58,6 +61,16 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("attaching", "the detached actor of the second"): _INSIDE,
     ("losses_more", "a task that ran, without retries"): "NodeDiedError is a WorkerCrashedError, too",
     ("losses_more", "of a nested task"): "a value outlives the task whose task made it, and is reconstructed",
+    ("tools_more", "get with a timeout"): _QUEUE,
+    ("tools_more", "put with a timeout"): _QUEUE,
+    ("tools_more", "too many at once"): _QUEUE,
+    ("tools_more", "more than there are"): _QUEUE,
+    ("tools_more", "its actor by name"): "the exception has a class of its own, which is a RayError too",
+    ("tools_more", "after its shutdown"): _ENDED,
+    ("tools_more", "after its forced shutdown"): _ENDED,
+    ("tools_more", "a pool of none"): "a pool without actors is refused",
+    ("tools_more", "pool: a failed imap"): _POOL,
+    ("tools_more", "pool: callbacks"): _POOL,
     ("losses", "of an actor that restarts"): "results of actors' calls are not reconstructed",
     ("waits_for_resources", "OMP_NUM_THREADS in one process"): "set before libraries read it: other workers",
     ("actors_named", "nobody"): "the exception has a class of its own, which is a RayError too",
