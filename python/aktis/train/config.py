@@ -170,6 +170,8 @@ class RunConfig:
     callbacks: Sequence[Any] = ()
     """Functions, which are called with what is reported: the metrics of worker 0, or those of a trial. In
     `aktis.tune` also objects of `tune.Callback`."""
+    progress_reporter: Any = None
+    """In `aktis.tune`: a `tune.CLIReporter`, which says what the table shows."""
     verbose: int | None = None
     """0: nothing is printed; 1: progress on a terminal, nothing elsewhere; 2: progress in any case."""
 

@@ -21,6 +21,7 @@ from aktis.train.result import Result
 from aktis.train.session import TrainContext, get_checkpoint, get_context, report
 from aktis.tune import schedulers, search, stopper
 from aktis.tune.callback import Callback
+from aktis.tune.console import CLIReporter
 from aktis.tune.controller import TuneError
 from aktis.tune.result_grid import ExperimentAnalysis, ResultGrid
 from aktis.tune.space import (
@@ -46,6 +47,7 @@ TuneContext = TrainContext
 """What `get_context` gives in a trial."""
 
 __all__ = [
+    "CLIReporter",
     "Callback",
     "Checkpoint",
     "CheckpointConfig",

@@ -4,9 +4,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
 
+from aktis.train.config import check_count, check_mode
 from aktis.train.console import number
+from aktis.train.storage import is_number
 from aktis.tune.space import leaves
 from aktis.tune.trial import ERROR, RUNNING, Trial
 
@@ -16,13 +20,61 @@ COLUMNS_MAX = 5
 
 REDRAW_SECONDS = 0.5
 
+Columns = Sequence[str] | Mapping[str, str] | None
+"""Names of columns, or their titles by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIReporter:
+    """What the table shows: `RunConfig(progress_reporter=CLIReporter(metric_columns=["loss"]))`.
+
+    Columns are names, or a dictionary with their titles; those of parameters in dictionaries have a slash
+    (`"optimizer/rate"`).
+    """
+
+    metric_columns: Columns = None
+    """Without it the metric of the `TuneConfig`."""
+    parameter_columns: Columns = None
+    """Without it the first five parameters."""
+    max_progress_rows: int = ROWS_MAX
+    max_report_frequency: float = REDRAW_SECONDS
+    """Seconds between two tables."""
+    sort_by_metric: bool = False
+    """The best trial first, instead of those that run."""
+    metric: str | None = None
+    """For `sort_by_metric`; without it and `mode`, those of the `TuneConfig`."""
+    mode: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_progress_rows", self.max_progress_rows, 1)
+        if self.mode is not None:
+            check_mode("mode", self.mode)
+        for name in ("metric_columns", "parameter_columns"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Sequence | Mapping | None):
+                raise TypeError(
+                    f"`{name}` must be a list of names or a dictionary of titles, got {value!r}"
+                    "\nhint: for example ['loss']"
+                )
+
 
 class Table:
     """Shows the trials of an experiment."""
 
-    def __init__(self, verbose: int | None, metric: str | None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        verbose: int | None,
+        metric: str | None,
+        stream: TextIO | None = None,
+        *,
+        mode: str | None = None,
+        reporter: CLIReporter | None = None,
+    ) -> None:
         self._stream = stream or sys.stdout
-        self._metric = metric
+        self._reporter = reporter or CLIReporter()
+        self._metrics = titles(self._reporter.metric_columns or ([metric] if metric else []))
+        self._sort_metric = self._reporter.metric or metric
+        self._sort_mode = self._reporter.mode or mode
         self._terminal = bool(getattr(self._stream, "isatty", lambda: False)())
         self._verbose = 1 if verbose is None else verbose
         self._began = time.monotonic()
@@ -32,7 +84,7 @@ class Table:
     def show(self, trials: list[Trial]) -> None:
         """Draws the table in place, if it is time to."""
         now = time.monotonic()
-        if self._terminal and self._verbose and now - self._drawn_at >= REDRAW_SECONDS:
+        if self._terminal and self._verbose and now - self._drawn_at >= self._reporter.max_report_frequency:
             self._drawn_at = now
             self._draw(self.text(trials))
 
@@ -59,23 +111,42 @@ class Table:
         counts = Counter(trial.status for trial in trials)
         head = " · ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
         lines = [f"trials: {head or 'none'} · {time.monotonic() - self._began:.0f} s"]
-        order = {RUNNING: 0, ERROR: 1}
-        shown = sorted(trials, key=lambda trial: (order.get(trial.status, 2), trial.number))[:ROWS_MAX]
+        most = self._reporter.max_progress_rows
+        shown = sorted(trials, key=self._place)[:most]
         if not shown:
             return lines[0]
-        paths = [path for path, _ in leaves(shown[0].config)][:COLUMNS_MAX]
-        names = ["trial", "status", *("/".join(map(str, path)) for path in paths), "iteration"]
-        rows = [names + ([self._metric] if self._metric else [])]
+        parameters = self._parameters(shown[0])
+        rows = [["trial", "status", *parameters.values(), "iteration", *self._metrics.values()]]
         for trial in shown:
-            values = dict(leaves(trial.config))
-            row = [trial.name, trial.status, *(number(values.get(path, "")) for path in paths)]
+            values = {"/".join(map(str, path)): value for path, value in leaves(trial.config)}
+            row = [trial.name, trial.status, *(number(values.get(name, "")) for name in parameters)]
             row.append(str(trial.last_result.get("training_iteration", 0)))
-            if self._metric:
-                row.append(number(trial.last_result.get(self._metric, "")))
-            rows.append(row)
+            rows.append(row + [number(trial.last_result.get(name, "")) for name in self._metrics])
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         limit = shutil.get_terminal_size().columns - 1
         lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths))[:limit] for row in rows]
-        if len(trials) > ROWS_MAX:
-            lines.append(f"... and {len(trials) - ROWS_MAX} more")
+        if len(trials) > most:
+            lines.append(f"... and {len(trials) - most} more")
         return "\n".join(lines)
+
+    def _place(self, trial: Trial) -> tuple[float, int]:
+        """Sorts the trials: those that run first, or the best."""
+        if not self._reporter.sort_by_metric:
+            return {RUNNING: 0, ERROR: 1}.get(trial.status, 2), trial.number
+        value: Any = trial.last_result.get(self._sort_metric or "")
+        if not is_number(value):
+            return float("inf"), trial.number
+        return (float(value) if self._sort_mode == "min" else -float(value)), trial.number
+
+    def _parameters(self, trial: Trial) -> dict[str, str]:
+        """The parameters that have a column, and their titles."""
+        if self._reporter.parameter_columns is not None:
+            return titles(self._reporter.parameter_columns)
+        return titles(["/".join(map(str, path)) for path, _ in leaves(trial.config)][:COLUMNS_MAX])
+
+
+def titles(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The titles of columns by their names."""
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    return {name: name for name in columns}

@@ -86,7 +86,8 @@ class Controller:
         self._stopping = False
         self._began = time.monotonic()
         self._store_after = 0.0
-        self._table = Table(run_config.verbose, settings.metric)
+        reporter = run_config.progress_reporter
+        self._table = Table(run_config.verbose, settings.metric, mode=settings.mode, reporter=reporter)
         self._reports = 0
 
     def run(self) -> list[Trial]:

@@ -10,6 +10,7 @@ from typing import Any
 import aktis
 from aktis.train.checkpoint import CheckpointError, read_pickle
 from aktis.train.config import RunConfig, check_count, check_mode
+from aktis.tune.console import CLIReporter
 from aktis.tune.controller import STATE, VERSION, Controller, TuneError
 from aktis.tune.result_grid import ExperimentAnalysis, ResultGrid
 from aktis.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -92,6 +93,7 @@ class Tuner:
             ("param_space", param_space, Mapping),
             ("tune_config", tune_config, TuneConfig),
             ("run_config", run_config, RunConfig),
+            ("progress_reporter", getattr(run_config, "progress_reporter", None), CLIReporter),
         ):
             if value is not None and not isinstance(value, kind):
                 raise TypeError(

@@ -460,3 +460,29 @@ def test_the_table_shows_running_trials_first() -> None:
     quiet.show(trials)
     quiet.close(trials)
     assert stream.getvalue() == "", "nothing where there is no terminal"
+
+
+def test_the_table_shows_what_its_reporter_says() -> None:
+    import io
+
+    from aktis.tune.console import CLIReporter, Table
+    from aktis.tune.trial import Trial
+
+    trials = [
+        Trial(name, number, name, {"x": 1, "deep": {"n": 2}}, "", last_result={"loss": loss, "time": 7})
+        for number, (name, loss) in enumerate([("a", 2.0), ("b", float("nan")), ("c", 1.0)])
+    ]
+    reporter = CLIReporter(
+        metric_columns={"loss": "L", "time": "T"},
+        parameter_columns=["deep/n"],
+        max_progress_rows=2,
+        sort_by_metric=True,
+    )
+    Table(2, "loss", stream := io.StringIO(), mode="min", reporter=reporter).close(trials)
+    rows = [line.split() for line in stream.getvalue().splitlines()[1:]]
+    assert rows[0] == ["trial", "status", "deep/n", "iteration", "L", "T"]
+    assert [row[0] for row in rows[1:]] == ["c", "a", "..."] and rows[1][2:] == ["2", "0", "1", "7"]
+    with pytest.raises(TypeError, match="`metric_columns` must be a list of names"):
+        CLIReporter(metric_columns="loss")
+    with pytest.raises(TypeError, match="`progress_reporter` must be a CLIReporter"):
+        Tuner(parabola, run_config=RunConfig(progress_reporter=3))
