@@ -211,7 +211,10 @@ class Algorithm:
                 self.save(checkpoint)
             if interrupted and not self._done(end):
                 raise KeyboardInterrupt
-        best = None if self.directory is None else self.directory / BEST
+        best = None
+        # Without an evaluation, such a file is of another run.
+        if self.directory is not None and self.best_evaluation is not None:
+            best = self.directory / BEST
         return TrainResult(
             mean_return=self.mean_return,
             evaluation_return=self.evaluation_return,
@@ -222,8 +225,7 @@ class Algorithm:
             seconds=self.seconds,
             checkpoint=checkpoint,
             faults=self.faults,
-            # Without an evaluation, such a file is of another run.
-            best_checkpoint=best if self.best_evaluation is not None else None,
+            best_checkpoint=best if best is not None and best.exists() else None,
         )
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, greedy: bool = True) -> Evaluation:

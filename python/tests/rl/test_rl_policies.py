@@ -147,6 +147,9 @@ def test_the_best_evaluation_is_kept(tmp_path: Path) -> None:
     assert best.iteration == 2 and best.evaluation_return == 3.0
     again = aktis.rl.PPO.load(tmp_path / "checkpoint.aktis", Corridor)
     assert again.iteration == 3 and again.best_evaluation == 3.0
+    # Elsewhere, the run has no better one yet.
+    again.directory = tmp_path / "elsewhere"
+    assert again.train().best_checkpoint is None
 
 
 def test_passes_end_when_the_policy_has_moved(tmp_path: Path) -> None:
