@@ -247,7 +247,7 @@ class Controller:
             self._on_report(attempt, report)
         except Exception as error:
             # What a trial reports must not end the others: a metric that is missing, a callback that raises.
-            del self._running[stream]
+            self._running.pop(stream, None)  # a stopper may have ended all trials
             self._on_failed(attempt, error)
 
     def _on_report(self, attempt: Attempt, report: Report) -> None:

@@ -181,3 +181,25 @@ def test_callbacks_are_told_of_the_life_of_trials(shared_session: Any, tmp_path:
     assert journal.lines[:7] == first and journal.lines[8:] == ["end of 2"]
     assert journal.lines[7].startswith("failed: ") and "no licence" in journal.lines[7]
     assert [metrics["loss"] for metrics in seen] == [1, 2]
+
+
+class Failing(tune.Callback):
+    """Cannot bear that a trial ends."""
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        raise OSError("the journal is full")
+
+
+def test_a_hook_that_raises_when_a_stopper_ends_all_is_the_error(shared_session: Any, tmp_path: Path) -> None:
+    grid = Tuner(
+        steady,
+        param_space={"x": 1},
+        run_config=RunConfig(
+            name="full",
+            storage_path=tmp_path,
+            verbose=0,
+            callbacks=[Failing()],
+            stop=ExperimentPlateauStopper("loss", top=1),
+        ),
+    ).fit()
+    assert "the journal is full" in str(grid[0].error)
