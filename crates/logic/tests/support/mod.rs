@@ -11,6 +11,7 @@ use aktis_protocol::{Labels, NodeId, ProcessSlot, ProgramId, Resources, SessionI
 pub(crate) const ME: NodeId = NodeId::of_session(SessionId(1));
 
 /// The other node that comes.
+#[allow(dead_code, reason = "not every story has another node")]
 pub(crate) const OTHER: NodeId = NodeId::of_session(SessionId(2));
 
 /// A node with a driver, and its time.
@@ -52,11 +53,13 @@ impl Scene {
     }
 
     /// Another node comes: the process that stands for it.
+    #[allow(dead_code, reason = "not every story has another node")]
     pub(crate) fn link(&mut self) -> ProcessSlot {
         self.link_to(OTHER)
     }
 
     /// This one comes.
+    #[allow(dead_code, reason = "not every story has another node")]
     pub(crate) fn link_to(&mut self, node: NodeId) -> ProcessSlot {
         let admitted = self.step(NodeInput::Attached { guest: Guest::Peer(node), pid: 8 });
         let place = admitted.iter().find_map(|effect| match effect {
