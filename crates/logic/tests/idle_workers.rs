@@ -19,7 +19,9 @@ fn object() -> ObjectId {
 /// A worker that has run its only task, and for which no other waits.
 fn idle_worker(scene: &mut Scene) -> ProcessSlot {
     let resources = Resources::none().with("place", Amount::ONE);
-    let shape = Shape { resources, isolated: true, ..Shape::default() };
+    // Workers that are started ahead of demand are set up in another way, and stay.
+    let environment = "own".to_owned();
+    let shape = Shape { resources, environment, isolated: true, ..Shape::default() };
     scene.hear(DRIVER, ToNode::LaneWanted { request: 0, shape, shard: ShardIndex(0) });
     let ordered = scene.step(NodeInput::LaneDemand { lane: LaneId(0), queued: 1 });
     let worker = ordered.iter().find_map(|effect| match effect {
