@@ -85,6 +85,7 @@ impl Node {
             spill_directory: directory.path().to_owned(),
             spill_bytes_max: u64::MAX,
             output: OutputOptions { forward: false, ..OutputOptions::default() },
+            hidden: None,
         });
         let host = host.expect("a node starts");
         let daemon = Runtime::start_local(&host, LocalRole::Daemon, ProgramId::default()).expect("a place");
@@ -394,6 +395,7 @@ fn an_address_without_a_node_is_explained() {
         spill_directory: node.path(),
         spill_bytes_max: 0,
         output: OutputOptions::default(),
+        hidden: None,
     });
     let error = second.err().expect("the directory is taken");
     assert!(error.to_string().contains("another node runs in"), "{error}");

@@ -172,6 +172,10 @@ pub(crate) struct Start {
     /// How many bytes of them there may be; 0 keeps all objects in memory [default: as many as the disk takes]
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none)]
     pub(crate) spill_bytes: Option<u64>,
+    /// Keep tasks on the head's machine from the keys of the cluster: if the system lets this user do that, always (else the
+    /// node does not start), or never. Such tasks cannot use `sudo` and the like
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) hide_control: HideWhen,
     /// Take options from this file too: one in a line, such as `cpus = 4`, without dashes; `#` begins a comment. Options on the
     /// command line go before
     #[arg(long, value_name = "FILE")]
@@ -184,6 +188,14 @@ pub(crate) struct Start {
     /// This is the process in the background, and its standard output belongs to the command that waits for it
     #[arg(long, hide = true)]
     pub(crate) background: bool,
+}
+
+/// When tasks are kept from the keys of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HideWhen {
+    Auto,
+    Always,
+    Never,
 }
 
 /// Show what there is: tasks, actors, objects, nodes, workers, jobs, programs or placement groups

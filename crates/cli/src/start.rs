@@ -1,11 +1,11 @@
 //! `aktis start`: the daemon in this process, or in one in the background.
 
-use crate::arguments::Start;
+use crate::arguments::{HideWhen, Start};
 use crate::failed::Failed;
 use crate::greeting::Greeting;
 use crate::{Restart, background, head, notify, show};
 use aktis_cluster::journal;
-use aktis_cluster::{Daemon, DaemonConfig, Role, Stopper, Termination};
+use aktis_cluster::{Daemon, DaemonConfig, HideControl, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -129,6 +129,11 @@ fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> 
         store_bytes: arguments.store_bytes,
         spill_directory: arguments.spill_directory,
         spill_bytes_max: arguments.spill_bytes,
+        hide_control: match arguments.hide_control {
+            HideWhen::Auto => HideControl::Auto,
+            HideWhen::Always => HideControl::Always,
+            HideWhen::Never => HideControl::Never,
+        },
     })
 }
 

@@ -6,6 +6,7 @@
 mod answers;
 mod control_lines;
 mod drain;
+mod hiding;
 mod keys;
 mod kills;
 mod merge;
@@ -35,6 +36,7 @@ use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::{Amount, Epoch, NodeId, Resources, resources};
 use answers::Answers;
 use drain::Taking;
+pub use hiding::HideControl;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -78,6 +80,8 @@ pub struct DaemonConfig {
     pub spill_directory: Option<PathBuf>,
     /// How many bytes of them there may be at most.
     pub spill_bytes_max: Option<u64>,
+    /// Whether tasks are kept from the keys of the control process, where that is on this machine.
+    pub hide_control: HideControl,
 }
 
 /// What a daemon is in its cluster.
@@ -144,6 +148,18 @@ pub enum DaemonError {
     /// Who it is in its cluster cannot be read, written or made.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// Tasks cannot be kept from the keys of the cluster.
+    #[error(
+        "tasks cannot be kept from {}: {source}\n\
+         hint: the system must allow this user mount namespaces; else start with --hide-control auto and --cpus 0",
+        place.display()
+    )]
+    HideControl {
+        /// Where the keys are.
+        place: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It cannot listen for other machines.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -266,6 +282,7 @@ impl Daemon {
             spill_directory: config.spill_directory.clone().unwrap_or_else(std::env::temp_dir),
             spill_bytes_max: config.spill_bytes_max.unwrap_or(u64::MAX),
             output: OutputOptions::default(),
+            hidden: hiding::hidden(&config)?,
         })?;
         let host = NodeHost::new(host)?;
         let node = identity.node();

@@ -23,5 +23,5 @@ pub use aktis_daemon::journal;
 /// The signals that ask a program to end, as an event that can be waited for.
 pub use aktis_store::signals::Termination;
 pub use control::{Control, ControlConfig, ControlError, ControlStopper};
-pub use daemon::{Daemon, DaemonConfig, DaemonError, Role, Stopper, can_return};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, HideControl, Role, Stopper, can_return};
 pub use directory::{Directory, DirectoryError};

@@ -3,7 +3,7 @@
 use aktis_cluster::admin::{
     Admin, AdminServer, Client, ClientError, LogPage, LogPosition, Refusal, SOCKET_NAME,
 };
-use aktis_cluster::{Daemon, DaemonConfig, DaemonError, Directory, DirectoryError, Role};
+use aktis_cluster::{Daemon, DaemonConfig, DaemonError, Directory, DirectoryError, HideControl, Role};
 use aktis_protocol::admin::{
     ADMIN_VERSION, ClusterStatus, DrainOrder, IdPrefix, JoinToken, KeyReply, KeyRequest, KillOrder, Killed,
     ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow, Rows, StopScope,
@@ -295,6 +295,7 @@ fn config(path: &Path) -> DaemonConfig {
         store_bytes: None,
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Clusters of real daemons in one process, with links between them, workers of their own, and a driver that attaches.
 
 use aktis::prelude::*;
-use aktis_cluster::{Daemon, DaemonConfig, Role};
+use aktis_cluster::{Daemon, DaemonConfig, HideControl, Role};
 use aktis_protocol::Amount;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -50,6 +50,7 @@ impl Cluster {
             store_bytes: Some(256 << 20),
             spill_directory: None,
             spill_bytes_max: None,
+            hide_control: HideControl::Auto,
         };
         self.daemons.push(Daemon::start(config).unwrap());
     }

@@ -6,7 +6,7 @@
 use aktis::prelude::*;
 use aktis_cluster::admin::Client;
 use aktis_cluster::control::control_directory;
-use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, Role};
+use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, HideControl, Role};
 use aktis_protocol::Amount;
 use aktis_runtime::{Config, Runtime};
 use std::collections::BTreeMap;
@@ -89,6 +89,7 @@ fn node(directory: &Path, role: Role) -> Daemon {
         store_bytes: Some(64 << 20),
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     };
     Daemon::start(config).expect("a node")
 }

@@ -1,7 +1,7 @@
 //! Certificates that are good for seconds, under load.
 
 use aktis::prelude::*;
-use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, DaemonError, Role, can_return};
+use aktis_cluster::{Control, ControlConfig, Daemon, DaemonConfig, DaemonError, HideControl, Role, can_return};
 use aktis_io::{Authority, Identity};
 use aktis_protocol::Amount;
 use std::collections::BTreeMap;
@@ -33,6 +33,7 @@ fn try_start(directory: &Path, role: Role, cpus: u64) -> Result<Daemon, DaemonEr
         store_bytes: Some(256 << 20),
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     };
     Daemon::start(config)
 }

@@ -2,7 +2,7 @@
 
 use aktis::prelude::*;
 use aktis_cluster::admin::Client;
-use aktis_cluster::{Daemon, DaemonConfig, Role};
+use aktis_cluster::{Daemon, DaemonConfig, HideControl, Role};
 use aktis_io::{Endpoint, EndpointEvents, EndpointOptions, Frames, Joined, Link, LinkEnd, LinkEvents, Peer};
 use aktis_protocol::tables::EventKind;
 use aktis_protocol::{Amount, NodeId};
@@ -28,6 +28,7 @@ fn start(directory: &Path, role: Role) -> Daemon {
         store_bytes: Some(64 << 20),
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     };
     Daemon::start(config).expect("a daemon")
 }

@@ -98,6 +98,7 @@ impl EmbeddedNode {
             spill_bytes_max: options.spill_bytes_max,
             spill_above_percent: options.spill_above_percent,
             output: options.output,
+            hidden: None,
         };
         let delivery = Arc::new(Delivery::new(deliver));
         let host = Host::begin(beginning, Some((launch, delivery)))?;

@@ -22,7 +22,7 @@ use aktis_protocol::questions::{ProcessAnswer, ProcessQuestion};
 use aktis_protocol::{
     DeathCause, Labels, NodeId, ObjectId, ProcessSlot, ProgramId, ProgramSpec, Resources, SessionId, limits,
 };
-use aktis_store::{Arena, Control, Pin, SpilledObject, SpilledObjects, StoreError};
+use aktis_store::{Arena, Control, Hidden, Pin, SpilledObject, SpilledObjects, StoreError};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ pub struct HostConfig {
     pub spill_bytes_max: u64,
     /// What becomes of what workers print.
     pub output: OutputOptions,
+    /// A directory that workers do not see.
+    pub hidden: Option<Hidden>,
 }
 
 /// Why a node did not start.
@@ -91,6 +93,7 @@ pub(crate) struct Beginning {
     pub(crate) spill_bytes_max: u64,
     pub(crate) spill_above_percent: u32,
     pub(crate) output: OutputOptions,
+    pub(crate) hidden: Option<Hidden>,
 }
 
 /// What a place in this process is for.
@@ -167,6 +170,7 @@ impl Host {
             spill_bytes_max: config.spill_bytes_max,
             spill_above_percent: SPILL_ABOVE_PERCENT_DEFAULT,
             output: config.output,
+            hidden: config.hidden,
         };
         let host = Self::begin(beginning, None)?;
         let server = Server::start(directory.clone(), host.shared.clone()).map_err(StartError::Directory)?;
@@ -216,7 +220,8 @@ impl Host {
         let forwarder =
             output.forward.then(|| Forwarder::new(bell.clone(), output.deduplicate, output.write));
         let shared = Arc::new(Shared { shell: Mutex::new(shell), bell, closing: AtomicBool::new(false) });
-        let node_thread = NodeThread::new(shared.clone(), inbox, session, forwarder.clone());
+        let node_thread =
+            NodeThread::new(shared.clone(), inbox, session, beginning.hidden, forwarder.clone());
         let builder = std::thread::Builder::new().name("aktis-node".to_owned());
         let thread = builder.spawn(move || node_thread.run()).map_err(system("a thread"))?;
         let (thread_id, pid) = (thread.thread().id(), std::process::id());

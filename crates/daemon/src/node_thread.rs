@@ -12,6 +12,7 @@ use crate::spawn::{SpawnOrder, WorkerProcess};
 use crate::template::{Keeper, Tidings};
 use aktis_protocol::control::ToNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
+use aktis_store::Hidden;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
@@ -71,6 +72,8 @@ pub(crate) struct NodeThread {
     shared: Arc<Shared>,
     inbox: OwnedFd,
     session: SessionId,
+    /// What workers do not see.
+    hidden: Option<Hidden>,
     workers: Vec<WorkerProcess>,
     /// What workers are forked from, where they are.
     templates: Vec<(ProgramId, Keeper)>,
@@ -102,11 +105,12 @@ impl NodeThread {
         shared: Arc<Shared>,
         inbox: OwnedFd,
         session: SessionId,
+        hidden: Option<Hidden>,
         forwarder: Option<Forwarder>,
     ) -> Self {
         let (workers, templates, guests) = (Vec::new(), Vec::new(), Vec::new());
         let kills = Kills::of_this_group();
-        Self { shared, inbox, session, workers, templates, guests, forwarder, kills }
+        Self { shared, inbox, session, hidden, workers, templates, guests, forwarder, kills }
     }
 
     /// Runs until the session closes, and then ends everything.
@@ -137,7 +141,8 @@ impl NodeThread {
         for news in news {
             match news {
                 TemplateNews::Added(of, Launch::Template { program, status }) => {
-                    self.templates.push((of, Keeper::new(of, program, self.session, status)));
+                    let hidden = self.hidden.clone();
+                    self.templates.push((of, Keeper::new(of, program, self.session, hidden, status)));
                 }
                 TemplateNews::Added(..) => {}
                 TemplateNews::Unneeded(program) => {
@@ -173,7 +178,7 @@ impl NodeThread {
             Launch::Template { .. } => return self.have_forked(order),
         };
         let node = path.parent().and_then(Path::parent).filter(|_| matches!(order.launch, Launch::Copy(_)));
-        let spawned = WorkerProcess::spawn(&order, self.session, path, node);
+        let spawned = WorkerProcess::spawn(&order, self.session, path, node, self.hidden.as_ref());
         self.on_spawned(order.process, spawned);
     }
 

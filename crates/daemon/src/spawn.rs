@@ -12,6 +12,7 @@ use crate::programs::{Launch, NODE_VARIABLE};
 use crate::template::wait_for_end;
 use aktis_logic::machine::node::WorkerKind;
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
+use aktis_store::Hidden;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -107,13 +108,14 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts a worker process of the node in this directory, if it has one. It must be called by a thread that lives as
-    /// long as the session: the process dies with the thread.
+    /// Starts a worker process of the node in this directory, if it has one, out of whose sight is what is `hidden`. It must
+    /// be called by a thread that lives as long as the session: the process dies with the thread.
     pub(crate) fn spawn(
         order: &SpawnOrder,
         session: SessionId,
         program: &Path,
         node: Option<&Path>,
+        hidden: Option<&Hidden>,
     ) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let arguments = order.arguments(session, std::process::id());
@@ -130,6 +132,7 @@ impl WorkerProcess {
             Some(node) => command.env(NODE_VARIABLE, node),
             None => command.env_remove(NODE_VARIABLE),
         };
+        hidden.into_iter().for_each(|hidden| hidden.hide_from(&mut command));
         let mut child = command.spawn()?;
         take_first(child.id());
         match watch(&mut child, "worker", order.program) {

@@ -2,6 +2,9 @@
 
 use crate::add;
 use crate::machines::{Cluster, Machine, PATIENCE, run, until};
+use aktis::prelude::*;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// A command on the head's machine that must succeed, and what it prints as JSON.
 fn order(cluster: &Cluster, line: &str) -> serde_json::Value {
@@ -125,4 +128,76 @@ fn the_audit_log_tells_of_drivers_and_survives_the_control_process() {
     assert!(is_told(&cluster, "attached") && is_told(&cluster, "detached"));
     let none = order(&cluster, "audit --since 2100-01-01T00:00Z");
     assert_eq!(none["events"].as_array().map(Vec::len), Some(0));
+}
+
+/// Which of these files somebody can read.
+fn readable(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.into_iter().filter(|path| std::fs::read(path).is_ok()).collect()
+}
+
+#[remote]
+fn readable_here(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    readable(paths)
+}
+
+#[remote]
+fn readable_by_a_child(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let is_read = |path: &PathBuf| {
+        let mut command = Command::new("cat");
+        command
+            .arg(path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    paths.into_iter().filter(is_read).collect()
+}
+
+#[remote]
+fn makes_a_token(program: PathBuf, directory: PathBuf) -> String {
+    let output =
+        Command::new(program).arg("token").env("AKTIS_DIRECTORY", directory).output().expect("it runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether this user may make the namespaces that the daemon hides the keys by.
+fn can_hide() -> bool {
+    let user = if rustix::process::geteuid().is_root() { "-m" } else { "-Um" };
+    let mut command = Command::new("unshare");
+    command.args([user, "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn tasks_on_the_heads_machine_cannot_read_the_keys_of_the_cluster_or_make_tokens() {
+    if !can_hide() {
+        eprintln!("not tried: this user may make no mount namespaces");
+        return;
+    }
+    let tried = |when: &str| {
+        let cluster = Cluster::new_with(1, &[], &["--hide-control", when]);
+        let keys: Vec<PathBuf> = ["authority/authority.key", "authority/token.key", "identity/identity.key"]
+            .map(|file| cluster.head().path.join("control").join(file))
+            .into();
+        assert_eq!(readable(keys.clone()), keys, "the user who has started the head can read them");
+        let pids = [cluster.head().pid(), std::process::id()];
+        let around = |pid: u32| {
+            let root = PathBuf::from(format!("/proc/{pid}/root"));
+            keys.iter()
+                .map(move |key| root.join(key.strip_prefix("/").expect("absolute")))
+                .collect::<Vec<_>>()
+        };
+        let paths = [keys.clone(), around(pids[0]), around(pids[1])].concat();
+        let session = cluster.head().session();
+        let _entered = session.enter();
+        let by_task = readable_here::remote(paths.clone()).get_timeout(PATIENCE).unwrap();
+        let by_child = readable_by_a_child::remote(paths).get_timeout(PATIENCE).unwrap();
+        let (program, directory) =
+            (Path::new(env!("CARGO_BIN_EXE_aktis")).to_owned(), cluster.head().path.clone());
+        let token = makes_a_token::remote(program, directory).get_timeout(PATIENCE).unwrap();
+        (by_task.len(), by_child.len(), token.contains("aktis1."))
+    };
+    assert_eq!(tried("always"), (0, 0, false));
+    let (by_task, by_child, has_token) = tried("never");
+    assert!(by_task >= 3 && by_child >= 3 && has_token, "else the attack shows nothing");
 }

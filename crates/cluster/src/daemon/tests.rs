@@ -1,6 +1,6 @@
 //! What a daemon does for commands, and what the placer learns from the tasks that run on a node.
 
-use super::{Daemon, DaemonConfig, Role};
+use super::{Daemon, DaemonConfig, HideControl, Role};
 use crate::admin::Client;
 use aktis::prelude::*;
 use aktis_protocol::{Amount, FunctionId, resources};
@@ -34,6 +34,7 @@ fn daemon() -> (tempfile::TempDir, Daemon) {
         store_bytes: Some(64 << 20),
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     })
     .expect("a daemon");
     (directory, daemon)

@@ -5,7 +5,7 @@
 
 use super::{AGAIN, ClusterError, PATIENCE};
 use crate::admin::Client;
-use crate::daemon::{Daemon, DaemonConfig, Role};
+use crate::daemon::{Daemon, DaemonConfig, HideControl, Role};
 use crate::directory::LOG_NAME;
 use aktis_protocol::control::{decode, encode};
 use aktis_protocol::{Amount, NodeId};
@@ -160,6 +160,7 @@ fn run() -> Result<(), String> {
         store_bytes: Some(given.store_bytes),
         spill_directory: None,
         spill_bytes_max: None,
+        hide_control: HideControl::Auto,
     })
     .map_err(|error| error.to_string())?;
     let stopper = daemon.stopper();

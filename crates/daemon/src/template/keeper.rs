@@ -13,6 +13,7 @@ use aktis_protocol::control;
 use aktis_protocol::limits::TEMPLATE_MESSAGE_BYTES_MAX;
 use aktis_protocol::template::{ForkRequest, FromTemplate};
 use aktis_protocol::{DeathCause, ProcessSlot, ProgramId, SessionId};
+use aktis_store::Hidden;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -61,6 +62,7 @@ pub(crate) struct Keeper {
     id: ProgramId,
     program: Arc<TemplateProgram>,
     session: SessionId,
+    hidden: Option<Hidden>,
     status: Arc<TemplateStatus>,
     template: Option<Template>,
     /// When the next one is to be started, while there is none.
@@ -102,12 +104,14 @@ impl Keeper {
         id: ProgramId,
         program: Arc<TemplateProgram>,
         session: SessionId,
+        hidden: Option<Hidden>,
         status: Arc<TemplateStatus>,
     ) -> Self {
         Self {
             id,
             program,
             session,
+            hidden,
             status,
             template: None,
             due: Instant::now(),
@@ -130,7 +134,7 @@ impl Keeper {
     pub(crate) fn turn(&mut self) -> Vec<Tidings> {
         let mut tidings = Vec::new();
         if self.due().is_some_and(|due| due <= Instant::now()) {
-            match Template::start(self.id, &self.program) {
+            match Template::start(self.id, &self.program, self.hidden.as_ref()) {
                 Ok(template) => self.template = Some(template),
                 Err(error) => {
                     let program =
@@ -296,18 +300,20 @@ impl Keeper {
 }
 
 impl Template {
-    fn start(id: ProgramId, program: &TemplateProgram) -> io::Result<Self> {
+    fn start(id: ProgramId, program: &TemplateProgram, hidden: Option<&Hidden>) -> io::Result<Self> {
         let (ours, theirs) = inbox::socket_pair(SocketType::SEQPACKET)?;
         let (name, arguments) =
             program.command.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
-        let mut child = Command::new(name)
+        let mut command = Command::new(name);
+        command
             .args(arguments)
             .envs(program.environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stderr(Stdio::piped());
+        hidden.into_iter().for_each(|hidden| hidden.hide_from(&mut command));
+        let mut child = command.spawn()?;
         // Its workers inherit that.
         take_first(child.id());
         match watch(&mut child, "template", id) {
