@@ -185,8 +185,11 @@ fn start_node(
 ) -> Result<(Greeting, Child), Failed> {
     let token = control.token(OWN_TOKEN, None)?.to_string();
     let config = as_member(config, node_port, control.address(), token);
-    let mut arguments =
-        background::without(given, &["--head", "--detach", "--background"], &["--listen", "--node-port"]);
+    let mut arguments = background::without(
+        given,
+        &["--head", "--detach", "--background"],
+        &["--listen", "--node-port", "--node-timeout"],
+    );
     let address = reached_at(control.address()).to_string();
     let listen = SocketAddr::new(control.address().ip(), node_port).to_string();
     arguments.extend(["--address", &address, "--listen", &listen].map(OsStr::new));

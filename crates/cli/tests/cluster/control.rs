@@ -143,3 +143,11 @@ fn both_processes_of_the_head_end_together() {
         }
     }
 }
+
+#[test]
+fn a_head_and_its_node_start_with_options_that_only_heads_have() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = ["--head", "--listen", "127.0.0.1:0", "--cpus", "1", "--node-timeout", "5s"];
+    let head = Machine::start(directory.path().join("0"), &options);
+    assert_eq!(nodes(&head).len(), 1);
+}

@@ -161,7 +161,7 @@ impl Admin for Answers {
         let parts = &self.0;
         let head_lost = parts.client.away().map(|away| {
             let last_words = last_words::read(&control_directory(&parts.directory));
-            let last_words = last_words.map_or(String::new(), |words| format!("; its last words: {words}"));
+            let last_words = last_words.map_or(String::new(), |words| format!("; its last words: {}", words.replace('\n', "; ")));
             format!(
                 "it has been away for {} s; work goes on, but no node can join, and no name or key be given{last_words}",
                 away.as_secs()

@@ -3,12 +3,14 @@
 use super::Parts;
 use crate::admin::Refusal;
 use aktis_protocol::admin::{KeyReply, KeyRequest, KeyRow};
-use aktis_protocol::limits::{ANSWER_ROWS_MAX, LISTED_ROWS_MAX};
+use aktis_protocol::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, KEY_VALUE_BYTES_MAX, LISTED_ROWS_MAX};
 use aktis_protocol::tables::{Answer, Key, Query, Table};
 use std::time::Duration;
 
 /// How long the control process may take for one answer.
 const KEYS_PATIENCE: Duration = Duration::from_secs(10);
+/// Keys that are asked for at a time. They come with their values, and all of that is one message, however large they are.
+const PAGE_ROWS: usize = FRAME_BYTES_MAX / 2 / (KEY_VALUE_BYTES_MAX + KEY_BYTES_MAX);
 
 impl Parts {
     /// Answers a command about keys from the control process, which has them.
@@ -38,7 +40,7 @@ impl Parts {
         let mut keys: Vec<KeyRow> = Vec::new();
         let mut after = None;
         loop {
-            let page = (limit as usize - keys.len()).min(ANSWER_ROWS_MAX as usize) as u32;
+            let page = (limit as usize - keys.len()).min(PAGE_ROWS) as u32;
             let (table, prefix) = (Table::Keys, prefix.clone());
             // With the values, whose sizes are told.
             let query = Query::Rows { table, prefix, after, limit: page, values: true };

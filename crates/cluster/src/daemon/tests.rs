@@ -3,6 +3,7 @@
 use super::{Daemon, DaemonConfig, HideControl, Role};
 use crate::admin::Client;
 use aktis::prelude::*;
+use aktis_protocol::limits::{FRAME_BYTES_MAX, KEY_VALUE_BYTES_MAX};
 use aktis_protocol::{Amount, FunctionId, resources};
 use aktis_runtime::registry::FUNCTIONS;
 use std::time::{Duration, Instant};
@@ -57,6 +58,24 @@ fn commands_list_read_and_delete_keys_of_programs() {
     assert_eq!(program.key_get(b"user/0//key-2").expect("answered"), None);
     let (keys, more) = client.keys(b"user/", 100).expect("keys");
     assert_eq!((keys.len(), more), (4, false));
+}
+
+#[test]
+fn more_values_than_one_message_holds_can_be_listed_and_deleted() {
+    const KEYS: usize = FRAME_BYTES_MAX / KEY_VALUE_BYTES_MAX + 10;
+    let (directory, daemon) = daemon();
+    let program = daemon.parts.host.own();
+    for number in 0..KEYS {
+        let key = format!("user/0//key-{number:04}");
+        assert!(program.key_put(key.as_bytes(), &vec![7; KEY_VALUE_BYTES_MAX], false).expect("kept"));
+    }
+    let mut client = Client::connect(&directory.path().join("head")).expect("connected");
+    let (keys, more) = client.keys(b"user/", 1000).expect("keys");
+    assert_eq!((keys.len(), more), (KEYS, false));
+    assert!(keys.iter().all(|row| row.bytes == KEY_VALUE_BYTES_MAX as u64));
+    assert!(client.delete_key(&keys[KEYS - 1].key).expect("answered"));
+    let (keys, more) = client.keys(b"user/", KEYS as u32 - 2).expect("keys");
+    assert_eq!((keys.len(), more), (KEYS - 2, true));
 }
 
 #[test]
