@@ -511,6 +511,7 @@ impl Shell {
             | NodeEffect::SeekRecord { .. }
             | NodeEffect::AskKey { .. } => self.hand_up(effect),
             NodeEffect::ForgetCheckpoint { actor, directory } => self.checkpoints.forget(actor, &directory),
+            NodeEffect::GiveBack { offset, bytes } => self.arena.give_back(offset, bytes),
             NodeEffect::FreeSpilled { file_offset, bytes } => {
                 self.disk.order(DiskOrder::Free { file_offset, bytes });
             }

@@ -92,6 +92,27 @@ impl Extents {
         self.insert_free(offset, length);
     }
 
+    /// Where the free space begins, in the order of addresses, that is beyond so many free bytes; `None` if there are no more.
+    pub fn free_beyond(&self, bytes: u64) -> Option<u64> {
+        let mut left = bytes / PAGE_BYTES * PAGE_BYTES;
+        for (&offset, &free) in &self.free {
+            if free > left {
+                return Some(offset + left);
+            }
+            left -= free;
+        }
+        None
+    }
+
+    /// The first free extent at this offset or behind it, or what is behind the offset of one that is around it.
+    pub fn free_from(&self, offset: u64) -> Option<(u64, u64)> {
+        let around = self.free.range(..=offset).next_back().map(|(&start, &free)| start + free);
+        match around.filter(|end| *end > offset) {
+            Some(end) => Some((offset, end - offset)),
+            None => self.free.range(offset..).next().map(|(&start, &free)| (start, free)),
+        }
+    }
+
     /// Raises the mark, starting with the free extent that touches it, if one does.
     fn extend(&mut self, length: u64) -> Option<u64> {
         let last = self.free.last_key_value().map(|(&offset, &free)| (offset, free));
@@ -186,5 +207,30 @@ mod tests {
         let second = extents.allocate(PAGE_BYTES).unwrap();
         extents.release(second, PAGE_BYTES);
         extents.release(second + 1, 1);
+    }
+
+    #[test]
+    fn free_space_is_found_by_address() {
+        let page = PAGE_BYTES;
+        let mut extents = Extents::new(10 * page);
+        let offsets: Vec<u64> = (0..8).map(|_| extents.allocate(page).unwrap()).collect();
+        for hole in [1, 2, 5, 7] {
+            extents.release(offsets[hole], page);
+        }
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|free| extents.free_beyond(free * page)),
+            [Some(page), Some(2 * page), Some(5 * page), Some(7 * page), None]
+        );
+        assert_eq!(
+            [0, 1, 2, 3, 6, 8].map(|at| extents.free_from(at * page)),
+            [
+                Some((page, 2 * page)),
+                Some((page, 2 * page)),
+                Some((2 * page, page)),
+                Some((5 * page, page)),
+                Some((7 * page, page)),
+                None
+            ]
+        );
     }
 }

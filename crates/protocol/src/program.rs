@@ -10,7 +10,7 @@ use std::ffi::OsString;
 ///
 /// Drivers and the node's daemon may be different builds: they go together if this is the same. The number is raised
 /// by whoever changes a layout.
-pub const LAYOUT: u64 = FunctionId::of(env!("CARGO_PKG_VERSION"), "layout 5").0;
+pub const LAYOUT: u64 = FunctionId::of(env!("CARGO_PKG_VERSION"), "layout 6").0;
 
 /// A program, as its driver describes it and as nodes describe it to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

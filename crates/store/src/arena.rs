@@ -143,6 +143,14 @@ impl Arena {
         self.index.clear_pins(process);
     }
 
+    /// Gives the memory behind a part of the arena back to the system, in which no object lies. Only the node calls this, and
+    /// before it grants that part to anybody.
+    pub fn give_back(&self, offset: u64, bytes: u64) {
+        assert!(self.contains(Extent { offset, bytes }), "inside the arena");
+        self.map.punch(offset as usize, bytes as usize);
+        self.index.count_give_back();
+    }
+
     /// The size of an object that was written, in memory or not; `None` if it is gone.
     pub fn size_of(&self, entry: EntryRef) -> Option<u64> {
         self.index.bytes_of(entry)
@@ -225,6 +233,7 @@ impl Arena {
     /// Puts memory behind those pages of a range that this process has not touched, without changing what they hold.
     pub(crate) fn populate(&self, extent: Extent) -> Result<(), Errno> {
         assert!(self.contains(extent), "inside the arena");
+        self.touched.renew(self.index.give_backs());
         let mut next = extent.offset / EXTENT_ALIGNMENT;
         let end = pages(extent.offset + extent.bytes);
         while let Some(run) = self.touched.first_untouched(next..end) {

@@ -45,6 +45,8 @@ struct Header {
     magic: AtomicU64,
     entries: AtomicU32,
     clock: AtomicU32,
+    /// How often memory behind the arena was given back.
+    give_backs: AtomicU64,
     /// Whether the process in this place has opened the index; the tables of others are not looked at.
     attached: [AtomicU32; limits::PROCESSES_MAX],
 }
@@ -294,6 +296,16 @@ impl Index {
     /// When the entry was last pinned, on the coarse clock.
     pub(crate) fn last_used(&self, at: EntryRef) -> u32 {
         self.entry(at.index).map_or(0, |entry| entry.last_used.load(Relaxed))
+    }
+
+    /// How often memory behind the arena was given back.
+    pub(crate) fn give_backs(&self) -> u64 {
+        self.header().give_backs.load(SeqCst)
+    }
+
+    /// Memory behind the arena was given back.
+    pub(crate) fn count_give_back(&self) {
+        self.header().give_backs.fetch_add(1, SeqCst);
     }
 
     /// Moves the coarse clock on.

@@ -11,12 +11,24 @@ const BITS: u64 = u64::BITS as u64;
 /// One bit for each page.
 pub(crate) struct TouchedPages {
     words: Box<[AtomicU64]>,
+    /// How often memory was given back when it was last forgotten.
+    give_backs: AtomicU64,
 }
 
 impl TouchedPages {
     /// None of `pages` pages has been touched.
     pub(crate) fn new(pages: u64) -> Self {
-        Self { words: (0..pages.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect() }
+        let words = (0..pages.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect();
+        Self { words, give_backs: AtomicU64::new(0) }
+    }
+
+    /// Forgets all, if memory was given back since that was last done: those pages are gone.
+    pub(crate) fn renew(&self, give_backs: u64) {
+        if self.give_backs.load(Relaxed) != give_backs
+            && self.give_backs.swap(give_backs, Relaxed) != give_backs
+        {
+            self.words.iter().for_each(|word| word.store(0, Relaxed));
+        }
     }
 
     /// The first run of untouched pages among these.
@@ -84,5 +96,18 @@ mod tests {
                 assert_eq!(touched.first_untouched(from..256).map(|run| run.start), expected);
             }
         }
+    }
+
+    #[test]
+    fn all_is_forgotten_once_for_each_give_back() {
+        let touched = TouchedPages::new(100);
+        touched.mark(0..100);
+        touched.renew(0);
+        assert_eq!(touched.first_untouched(0..100), None, "nothing was given back");
+        touched.renew(1);
+        assert_eq!(touched.first_untouched(0..100), Some(0..100));
+        touched.mark(0..50);
+        touched.renew(1);
+        assert_eq!(touched.first_untouched(0..100), Some(50..100));
     }
 }

@@ -291,3 +291,20 @@ fn descriptors_are_not_inherited() {
         assert_ne!(u32::from_str_radix(flags, 8).expect("octal") & 0o2_000_000, 0, "close-on-exec");
     }
 }
+
+#[test]
+fn memory_that_is_given_back_leaves_all_processes_and_can_be_used_again() {
+    let arena = new_arena();
+    let (writer, reader, at) = (opened_by(&arena, 1), opened_by(&arena, 2), entry(0, 1));
+    let blocks = || rustix::fs::fstat(arena.arena_fd()).expect("fstat").st_blocks;
+    put(&writer, at, PAGE, &[7; 3 * PAGE as usize]);
+    assert_eq!(&reader.pin(at).expect("sealed")[..], &[7; 3 * PAGE as usize]);
+    let before = blocks();
+    arena.write_entry(at, object(0), EntryState::Free, PAGE, 0);
+    arena.give_back(PAGE, 2 * PAGE);
+    assert_eq!(before - blocks(), 2 * PAGE as i64 / 512);
+    let again = entry(0, 2);
+    put(&writer, again, PAGE, &[8; 3 * PAGE as usize]);
+    assert_eq!(&reader.pin(again).expect("sealed")[..], &[8; 3 * PAGE as usize]);
+    assert_eq!(blocks(), before);
+}

@@ -373,7 +373,9 @@ impl World {
                     let orders = self.orders.as_mut().expect("this node is the only one");
                     orders.push(effect);
                 }
-                NodeEffect::FreeSpilled { .. } | NodeEffect::ForgetCheckpoint { .. } => {}
+                NodeEffect::FreeSpilled { .. }
+                | NodeEffect::GiveBack { .. }
+                | NodeEffect::ForgetCheckpoint { .. } => {}
             }
         }
     }

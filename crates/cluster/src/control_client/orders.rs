@@ -94,6 +94,7 @@ impl ControlClient {
             | NodeEffect::Reserve { .. }
             | NodeEffect::Restore { .. }
             | NodeEffect::ForgetCheckpoint { .. }
+            | NodeEffect::GiveBack { .. }
             | NodeEffect::FreeSpilled { .. } => unreachable!("the node carries it out itself"),
         })
     }

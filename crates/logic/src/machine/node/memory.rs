@@ -19,11 +19,13 @@
 mod elsewhere;
 mod on_disk;
 mod pulls;
+mod reclaim;
 mod refusals;
 mod retiring;
 mod spilling;
 
 use pulls::Pulls;
+use reclaim::Reclaim;
 use refusals::too_many;
 use retiring::Retiring;
 use spilling::Prospect;
@@ -96,6 +98,8 @@ pub(super) struct Memory {
     retiring: BTreeMap<EntryRef, Retiring>,
     /// Objects of other nodes that are wanted.
     pulls: Pulls,
+    /// Freed memory that goes back to the system.
+    reclaim: Reclaim,
     /// Objects that are being copied back from disk.
     restoring: usize,
     /// What ever went to disk, came back, and came from other nodes.
@@ -136,6 +140,7 @@ impl Memory {
             disk_rests_until: Time(0),
             retiring: BTreeMap::new(),
             pulls: Pulls::default(),
+            reclaim: Reclaim::default(),
             restoring: 0,
             spilled: Moved::default(),
             restored: Moved::default(),
@@ -176,7 +181,7 @@ impl Memory {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
-        self.retry_at.into_iter().chain(self.look_deadlines()).min()
+        self.retry_at.into_iter().chain(self.look_deadlines()).chain(self.reclaim.next_wakeup()).min()
     }
 
     pub(super) fn on_extent_wanted(
@@ -294,6 +299,7 @@ impl Memory {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.pump(now, out);
         }
+        self.reclaim(now, out);
     }
 
     fn enqueue(&mut self, now: Time, request: Request) {
@@ -346,6 +352,7 @@ impl Memory {
             self.settle(head.request, outcome, out);
         }
         self.spill_ahead(now, out);
+        self.watch_freed(now);
     }
 
     fn settle(
@@ -412,6 +419,7 @@ impl Memory {
     fn release(&mut self, place: ExtentPlace, bytes: u64, out: &mut Effects<NodeEffect>) {
         match place {
             ExtentPlace::Arena(offset) => {
+                self.reclaim.on_freed(self.arena.used());
                 self.arena.release(offset, bytes);
                 self.waits_in_vain = false;
             }

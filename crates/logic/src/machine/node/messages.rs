@@ -526,6 +526,13 @@ pub enum NodeEffect {
         /// The directory that holds the actor's own; empty for the one of this node.
         directory: String,
     },
+    /// Give the memory behind a free part of the arena back to the system.
+    GiveBack {
+        /// The first byte.
+        offset: u64,
+        /// How many, a whole number of pages.
+        bytes: u64,
+    },
     /// The spill file's bytes there are not needed any more.
     FreeSpilled {
         /// Where in the spill file.

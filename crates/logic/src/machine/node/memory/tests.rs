@@ -2,6 +2,7 @@
 
 mod on_disk;
 mod pulls;
+mod reclaim;
 
 use super::super::SpillRefusal;
 use super::*;
