@@ -126,3 +126,38 @@ fn the_oldest_code_of_a_program_is_released_at_the_limit() {
     assert!(scene.node.knows_object(code(2).0));
     assert_eq!(scene.node.objects(), limits::CODE_OBJECTS_MAX);
 }
+
+/// A driver of another program than all the others attaches.
+fn attach_another(scene: &mut Scene, number: usize) -> Result<ProcessSlot, String> {
+    let mut hash = [2; 16];
+    hash[..8].copy_from_slice(&number.to_le_bytes());
+    let program = ProgramId::from_hash(hash);
+    scene.step(NodeInput::ProgramAdded(ProgramConfig { program, shared_worker: false, shares: false }));
+    let effects = scene.step(NodeInput::Attached { guest: Guest::Driver(program), pid: 9 });
+    let outcome = effects.into_iter().find_map(|effect| match effect {
+        NodeEffect::Admit { process } => Some(Ok(process)),
+        NodeEffect::TurnAway { reason } => Some(Err(reason)),
+        _ => None,
+    });
+    let driver = outcome.expect("an answer")?;
+    scene.hear(driver, ToNode::Started);
+    Ok(driver)
+}
+
+#[test]
+fn a_node_that_serves_as_many_programs_as_it_can_says_what_to_end_and_has_room_after_that() {
+    let mut scene = Scene::new(Resources::none(), true, true);
+    let mut drivers = Vec::new();
+    let refusal = (0..=limits::PROGRAMS_MAX).find_map(|number| {
+        let attached = attach_another(&mut scene, number);
+        attached.map(|driver| drivers.push(driver)).err()
+    });
+    let refusal = refusal.expect("there is an end to it");
+    assert!(drivers.len() <= limits::PROGRAMS_MAX && drivers.len() > limits::PROGRAMS_MAX / 2);
+    for part in [&limits::PROGRAMS_MAX.to_string(), "hint: ", "end drivers", "`aktis kill`"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    scene.step(NodeInput::ProcessLeft { process: drivers[0], cause: DeathCause::default() });
+    assert!(attach_another(&mut scene, 1000).is_ok(), "the program without a driver makes room");
+    assert!(attach_another(&mut scene, 1001).is_err(), "all others are needed");
+}

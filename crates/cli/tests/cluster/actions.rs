@@ -1,8 +1,8 @@
-//! What an operator does to a cluster that runs: ends tasks, actors and jobs, looks at placement groups, restarts machines.
+//! What an operator does to a cluster that runs: ends tasks, actors and jobs, looks at placement groups.
 
 use super::machines::{Cluster, Machine, PATIENCE, run, until};
 use super::views::{explanation, rows};
-use super::{Counter, DRIVER, add, go, length, linger, numbers, places};
+use super::{Counter, DRIVER, go, linger, places};
 use aktis::prelude::*;
 use aktis::{Amount, GroupStrategy, PlacementGroup, Resources};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
@@ -10,7 +10,6 @@ use serde_json::Value;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -104,52 +103,6 @@ fn placement_groups_are_listed_and_explained_on_every_machine() {
         let told = explanation(machine, &waiting["id"].as_str().unwrap()[..12]);
         assert!(told.contains("it waits: "), "{told}");
     }
-}
-
-/// Tasks on all nodes, with small and large results, until `done`; gives the number of rounds.
-fn work_until(session: &Session, done: &AtomicBool) -> u64 {
-    let _entered = session.enter();
-    let mut rounds = 0;
-    while !done.load(Ordering::Relaxed) {
-        let sums: Vec<_> =
-            (0..20).map(|number| add::options().spread().retries(10).remote(number, rounds)).collect();
-        let made = numbers::options().spread().retries(10).remote(300_000);
-        let length = length::options().spread().retries(10).remote(made);
-        for (number, sum) in (0..).zip(sums) {
-            assert_eq!(sum.get_timeout(PATIENCE).unwrap(), number + rounds);
-        }
-        assert_eq!(length.get_timeout(PATIENCE).unwrap().1, 300_000);
-        rounds += 1;
-    }
-    rounds
-}
-
-#[test]
-fn a_rolling_restart_under_load_loses_nothing() {
-    let mut cluster = Cluster::new(0, &[2, 2]);
-    let session = cluster.head().session();
-    let address = cluster.invitation().0;
-    let done = AtomicBool::new(false);
-    let rounds = std::thread::scope(|scope| {
-        let work = scope.spawn(|| work_until(&session, &done));
-        for number in [1, 2] {
-            let path = cluster.machines[number].path.clone();
-            assert!(run(&path, &["stop"]).status.success());
-            assert!(cluster.machines[number].wait().success());
-            // It comes back by its certificate.
-            cluster.machines[number].start_again(&["--address", &address, "--cpus", "2"]);
-            cluster.wait_for_links();
-            let head = cluster.head();
-            until("the cluster is well", || run(&head.path, &["status"]).status.success());
-        }
-        cluster.machines[0].kill_control();
-        cluster.machines[0].start_control();
-        let head = cluster.head();
-        until("the cluster is well", || run(&head.path, &["status"]).status.success());
-        done.store(true, Ordering::Relaxed);
-        work.join().expect("no task was lost")
-    });
-    assert!(rounds > 0, "there was load");
 }
 
 #[test]

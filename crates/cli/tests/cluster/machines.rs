@@ -103,6 +103,12 @@ impl Machine {
         self.child.wait().expect("it is dead");
     }
 
+    /// Ends the process that was started by the signal of service managers, and waits for its end.
+    pub(crate) fn terminate(&mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        self.child.wait().expect("it has run");
+    }
+
     /// Starts the control process again.
     pub(crate) fn start_control(&mut self) {
         self.start_again(&["--head"]);

@@ -12,6 +12,7 @@ mod network;
 mod placement;
 mod pulls;
 mod recovery;
+mod rolling;
 mod trust;
 mod views;
 mod wire;
