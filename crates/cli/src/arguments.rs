@@ -4,7 +4,7 @@ use crate::debug::Debug;
 use crate::drain::Drain;
 use crate::failed::Failed;
 use crate::kv::Kv;
-use crate::trust::{Audit, Nodes, Token};
+use crate::trust::{Audit, Nodes, Rotate, Token};
 use crate::values;
 use aktis_protocol::admin::{
     IdPrefix, JobRow, JobState, KillOrder, Known, ListKind, ListQuery, LogQuery, NodeRow, NodeState,
@@ -63,6 +63,7 @@ Nodes that have left or died are shown, and change nothing about the exit code."
     Debug(Debug),
     Token(Token),
     Nodes(Nodes),
+    Rotate(Rotate),
     Audit(Audit),
     /// End the node of this machine, with all that runs there, and wait until it is gone
     Stop {

@@ -120,6 +120,7 @@ fn carry_out(arguments: Arguments, given: &[OsString], restart: &Restart) -> Res
         Command::Kv(arguments) => kv::run(&mut output, connect()?, arguments.command)?,
         Command::Token(arguments) => trust::token(&mut output, connect_to_control()?, arguments)?,
         Command::Nodes(arguments) => trust::nodes(&mut output, connect_to_control()?, arguments.command)?,
+        Command::Rotate(arguments) => trust::rotate(&mut output, connect_to_control()?, arguments.form)?,
         Command::Audit(arguments) => trust::audit(&mut output, connect_to_control()?, arguments)?,
         Command::Kill(arguments) => {
             let form = arguments.form;

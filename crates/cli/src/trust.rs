@@ -89,6 +89,18 @@ pub(crate) enum NodesCommand {
     },
 }
 
+/// Give the cluster other keys while it goes on, after which no token is good
+#[derive(Args, Debug)]
+#[command(after_help = "\
+For keys that others may have seen. All members get other certificates, in stages. Afterwards what
+the old key has signed is refused: certificates of machines that are away now, and all tokens.
+Look at `aktis list nodes` first: `aktis nodes revoke` puts out who does not belong there.
+This command is for the machine of the head.")]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
 /// Show who has joined, left, attached, or was refused, and what was ordered, the last of it last
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -145,6 +157,20 @@ pub(crate) fn nodes(output: &mut dyn Write, mut client: Client, command: NodesCo
     match form.json {
         true => show::json(output, &Record::default().field(kind.word(), node)),
         false => writeln!(output, "node {node} is {}", kind.word()).map_err(Failed::Output),
+    }
+}
+
+/// Makes another key for the authority.
+pub(crate) fn rotate(output: &mut dyn Write, mut client: Client, form: Form) -> Result<(), Failed> {
+    let count = client.rotate_authority()?;
+    let nodes = if count == 1 { "node has" } else { "nodes have" };
+    match form.json {
+        true => show::json(output, &Record::default().field("nodes", count)),
+        false => writeln!(
+            output,
+            "there are other keys; {count} {nodes} certificates of them, and no token is good"
+        )
+        .map_err(Failed::Output),
     }
 }
 

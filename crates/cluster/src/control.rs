@@ -27,6 +27,7 @@ mod clock;
 mod files;
 pub(crate) mod last_words;
 mod renewal;
+mod rotation;
 mod shell;
 mod tables;
 mod trust;
@@ -49,7 +50,7 @@ use answers::Answers;
 use clock::Clock;
 use files::Files;
 use parking_lot::Mutex;
-use renewal::Renewal;
+use renewal::{OwnCertificate, Renewal};
 use shell::HeadShell;
 use std::io;
 use std::net::SocketAddr;
@@ -210,10 +211,16 @@ impl Control {
             Ok(Endpoint::bind(listen, identity.clone(), events.clone(), options)?)
         };
         let endpoint = files.listen(config.listen, bind)?;
+        let own = Arc::new(OwnCertificate {
+            authority: authority.clone(),
+            node: identity.node(),
+            place: files.identity_directory(),
+            endpoint: endpoint.renewer(),
+            renewing: Mutex::default(),
+            rotating: Mutex::default(),
+        });
         let thread = {
-            let shared = shared.clone();
-            let place = files.identity_directory();
-            let renewal = Renewal::new(authority.clone(), identity.node(), place, endpoint.renewer());
+            let (shared, renewal) = (shared.clone(), Renewal::new(own.clone()));
             std::thread::Builder::new().name("aktis-control".into()).spawn(move || shared.run(renewal))
         };
         let clock = Some(thread.map_err(system("a thread"))?);
@@ -226,7 +233,7 @@ impl Control {
         let answers = Answers {
             clock: control.shared.clock.clone(),
             shared: Arc::downgrade(&control.shared),
-            authority: control.authority.clone(),
+            own,
             authority_directory,
             address,
             log: control.log.clone(),

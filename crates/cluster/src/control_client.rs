@@ -198,9 +198,16 @@ impl ControlClient {
                 self.step(ControlClientInput::LinksSeen { nodes });
             }
             Effect::LookAtNode => self.step(ControlClientInput::NodeSeen { report: self.report() }),
-            Effect::Renew { certificate, lifetime_milliseconds } => {
-                self.with_member(|member| member.renew(certificate, lifetime_milliseconds));
+            Effect::Renew { certificate, lifetime_milliseconds, authorities, serial } => {
+                let mut is_used = false;
+                self.with_member(|member| {
+                    is_used = member.renew(certificate, authorities, lifetime_milliseconds);
+                });
+                if is_used {
+                    self.step(ControlClientInput::CertificateUsed { serial });
+                }
             }
+            Effect::RenewNow => self.with_member(|member| member.renew_now()),
             Effect::Answer { asker, answer } => self.answer(asker, answer),
             Effect::Log { text } => journal::warn(text),
         }

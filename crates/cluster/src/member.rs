@@ -107,9 +107,22 @@ impl Member {
         }
     }
 
-    /// Uses another certificate.
-    pub(crate) fn renew(&self, certificate: Vec<u8>, lifetime_milliseconds: u64) {
-        self.renewal.on_certified(certificate, Duration::from_millis(lifetime_milliseconds));
+    /// Uses another certificate, if it can be used.
+    pub(crate) fn renew(
+        &self,
+        certificate: Vec<u8>,
+        authorities: Vec<Vec<u8>>,
+        lifetime_milliseconds: u64,
+    ) -> bool {
+        self.renewal.on_certified(certificate, authorities, Duration::from_millis(lifetime_milliseconds))
+    }
+
+    /// Has the thread ask for another certificate.
+    pub(crate) fn renew_now(&self) {
+        self.renewal.want_now();
+        // The thread looks at the time before it waits, and holds this lock then.
+        drop(self.state.lock());
+        self.changed.notify_all();
     }
 
     /// What ends this node when it is put out of its cluster.

@@ -51,23 +51,37 @@ impl Renewal {
         }
     }
 
-    /// The control process has sent another certificate, which is good for so long.
-    pub(crate) fn on_certified(&self, certificate: Vec<u8>, lifetime: Duration) {
+    /// The certificate is to be renewed now: the cluster has other authorities.
+    pub(crate) fn want_now(&self) {
+        self.state.lock().due = SystemTime::UNIX_EPOCH;
+    }
+
+    /// The control process has sent another certificate, which is good for so long, and the authorities to trust. Whether it is
+    /// used.
+    pub(crate) fn on_certified(
+        &self,
+        certificate: Vec<u8>,
+        authorities: Vec<Vec<u8>>,
+        lifetime: Duration,
+    ) -> bool {
         let mut state = self.state.lock();
         // One that cannot be used is asked for again, but not at once: the next may be no better.
         state.due = SystemTime::now() + TRY_AGAIN;
-        let Some(identity) = state.identity.renewed(certificate) else {
-            return journal::warn(format_args!(
-                "the control process has sent a certificate for another node"
+        let Some(identity) = state.identity.renewed(certificate, authorities) else {
+            journal::warn(format_args!(
+                "the control process has sent a certificate that is none of this node's"
             ));
+            return false;
         };
         // In use first: a full disk is no reason to let it expire.
         if let Err(error) = self.endpoint.renew(&identity) {
-            return journal::warn(format_args!("the new certificate of this node cannot be used: {error}"));
+            journal::warn(format_args!("the new certificate of this node cannot be used: {error}"));
+            return false;
         }
         if let Err(error) = identity.save(&self.place) {
             journal::warn(format_args!("the new certificate of this node was not kept: {error}"));
         }
         *state = State { identity, due: SystemTime::now() + renewed_after(lifetime) };
+        true
     }
 }

@@ -76,8 +76,8 @@ pub(crate) fn come_back(
     let answer = heard.recv_timeout(patience);
     link.close("it has its certificate");
     match answer {
-        Ok(FromControl::Certified { certificate, .. }) => identity
-            .reissued(certificate)
+        Ok(FromControl::Certified { certificate, authorities, .. }) => identity
+            .reissued(certificate, authorities)
             .ok_or_else(|| ReturnError::Refused("the new certificate cannot be read".to_owned())),
         Ok(_) => Err(ReturnError::Refused("it has said something else".to_owned())),
         Err(_) => Err(ReturnError::Broken("it has said nothing".to_owned())),

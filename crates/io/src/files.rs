@@ -33,6 +33,21 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     fs::read(path).map_err(|error| IdentityError::file(path, error))
 }
 
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), IdentityError> {
+    let removed = match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| sync_directory_of(path)),
+    };
+    removed.map_err(|error| IdentityError::file(path, error))
+}
+
+/// Moves a file to another name in its directory, in place of one that is there.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
+    let renamed = fs::rename(from, to).and_then(|()| sync_directory_of(to));
+    renamed.map_err(|error| IdentityError::file(from, error))
+}
+
 /// Refuses what others than the user can read or change: it may be known to them already.
 fn check_private(path: &Path) -> Result<(), IdentityError> {
     let metadata = fs::metadata(path).map_err(|error| IdentityError::file(path, error))?;
@@ -57,6 +72,10 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
+    sync_directory_of(path)
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -72,7 +72,7 @@ mod tests {
         {
             frame::append(kind, payload, &mut frames);
         }
-        let answer = JoinAnswer { certificate: vec![1; 300], authority: vec![2; 300], head: node };
+        let answer = JoinAnswer { certificate: vec![1; 300], authorities: vec![vec![2; 300]], head: node };
         inputs.extend([
             frames,
             token.to_string().into_bytes(),

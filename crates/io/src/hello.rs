@@ -60,7 +60,8 @@ pub(crate) struct JoinRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinAnswer {
     pub(crate) certificate: Vec<u8>,
-    pub(crate) authority: Vec<u8>,
+    /// The authorities to trust, first the one that has signed.
+    pub(crate) authorities: Vec<Vec<u8>>,
     pub(crate) head: NodeId,
 }
 

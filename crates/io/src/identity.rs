@@ -4,7 +4,7 @@
 //! 1. The key never leaves the process and the private directory that it is kept in.
 //! 2. The certificate says one node id and one role, and nothing else that anybody goes by.
 
-use crate::authority::PUBLIC_KEY_BYTES;
+use crate::authority::{PUBLIC_KEY_BYTES, is_authority};
 use crate::files;
 use aktis_protocol::{ClusterId, NodeId, SessionId, ids::ParseIdError};
 use rcgen::{KeyPair, PKCS_ED25519};
@@ -20,7 +20,12 @@ const ED25519_KEY_HEADER: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 
 
 const KEY_FILE: &str = "identity.key";
 const CERTIFICATE_FILE: &str = "identity.crt";
+/// Of the authority that has signed the certificate.
 const AUTHORITY_FILE: &str = "authority.crt";
+/// Of another one that is trusted, while the cluster changes from one to the other.
+const OTHER_AUTHORITY_FILE: &str = "other.crt";
+/// A cluster changes from one authority to another, and not to two.
+const AUTHORITIES_MAX: usize = 2;
 
 /// Why an authority or identity cannot be made, kept or found.
 #[derive(Debug, thiserror::Error)]
@@ -172,29 +177,36 @@ pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// The certificate and key of one node or driver, and the authority that it trusts.
+/// The certificate and key of one node or driver, and the authorities that it trusts.
 pub struct Identity {
     name: Name,
     certificate: CertificateDer<'static>,
     key: PrivatePkcs8KeyDer<'static>,
-    authority: CertificateDer<'static>,
+    /// First the one that has signed the certificate.
+    authorities: Vec<CertificateDer<'static>>,
 }
 
 impl Identity {
     pub(crate) fn new(
         certificate: CertificateDer<'static>,
         key: PrivatePkcs8KeyDer<'static>,
-        authority: CertificateDer<'static>,
+        authorities: Vec<CertificateDer<'static>>,
     ) -> Option<Self> {
-        Some(Self { name: name_in(&certificate)?, certificate, key, authority })
+        let is_usable =
+            (1..=AUTHORITIES_MAX).contains(&authorities.len()) && authorities.iter().all(is_authority);
+        let name = name_in(&certificate)?;
+        is_usable.then_some(Self { name, certificate, key, authorities })
     }
 
     /// Reads what [`save`](Self::save) has written.
     pub fn load(directory: &Path) -> Result<Self, IdentityError> {
         let key = files::read_private(&directory.join(KEY_FILE))?;
         let certificate = files::read(&directory.join(CERTIFICATE_FILE))?;
-        let authority = files::read(&directory.join(AUTHORITY_FILE))?;
-        Self::new(certificate.into(), key.into(), authority.into()).ok_or_else(|| IdentityError::Unreadable {
+        let mut authorities = vec![files::read(&directory.join(AUTHORITY_FILE))?.into()];
+        if directory.join(OTHER_AUTHORITY_FILE).exists() {
+            authorities.push(files::read(&directory.join(OTHER_AUTHORITY_FILE))?.into());
+        }
+        Self::new(certificate.into(), key.into(), authorities).ok_or_else(|| IdentityError::Unreadable {
             path: directory.join(CERTIFICATE_FILE),
             expected: "the certificate of a node or driver",
         })
@@ -204,22 +216,27 @@ impl Identity {
     pub fn save(&self, directory: &Path) -> Result<(), IdentityError> {
         files::create_private_directory(directory)?;
         files::write_private(&directory.join(KEY_FILE), self.key.secret_pkcs8_der())?;
-        files::write_private(&directory.join(AUTHORITY_FILE), &self.authority)?;
+        match self.authorities.get(1) {
+            Some(other) => files::write_private(&directory.join(OTHER_AUTHORITY_FILE), other)?,
+            None => files::remove(&directory.join(OTHER_AUTHORITY_FILE))?,
+        }
+        files::write_private(&directory.join(AUTHORITY_FILE), &self.authorities[0])?;
         files::write_private(&directory.join(CERTIFICATE_FILE), &self.certificate)
     }
 
-    /// The same one with another certificate for its key; `None` if that is not for the same name.
-    pub fn renewed(&self, certificate: Vec<u8>) -> Option<Self> {
-        let certificate = CertificateDer::from(certificate);
-        let is_same = name_in(&certificate)? == self.name;
-        is_same.then(|| Self { certificate, ..self.clone() })
+    /// The same one with another certificate for its key, and other authorities; `None` if that is not for the same name.
+    pub fn renewed(&self, certificate: Vec<u8>, authorities: Vec<Vec<u8>>) -> Option<Self> {
+        self.with(certificate, authorities).filter(|other| other.name == self.name)
+    }
+
+    fn with(&self, certificate: Vec<u8>, authorities: Vec<Vec<u8>>) -> Option<Self> {
+        let authorities = authorities.into_iter().map(CertificateDer::from).collect();
+        Self::new(certificate.into(), self.key.clone_key(), authorities)
     }
 
     /// The same key with a certificate for another id; `None` if that is none for the same role.
-    pub fn reissued(&self, certificate: Vec<u8>) -> Option<Self> {
-        let certificate = CertificateDer::from(certificate);
-        let name = name_in(&certificate).filter(|name| name.role == self.name.role)?;
-        Some(Self { name, certificate, ..self.clone() })
+    pub fn reissued(&self, certificate: Vec<u8>, authorities: Vec<Vec<u8>>) -> Option<Self> {
+        self.with(certificate, authorities).filter(|other| other.name.role == self.name.role)
     }
 
     /// The public half of its key.
@@ -242,11 +259,11 @@ impl Identity {
 
     /// The cluster that it belongs to.
     pub fn cluster(&self) -> ClusterId {
-        Fingerprint::of(&self.authority).cluster()
+        Fingerprint::of(&self.authorities[0]).cluster()
     }
 
-    pub(crate) fn authority(&self) -> &CertificateDer<'static> {
-        &self.authority
+    pub(crate) fn authorities(&self) -> &[CertificateDer<'static>] {
+        &self.authorities
     }
 
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
@@ -264,7 +281,7 @@ impl Clone for Identity {
             name: self.name,
             certificate: self.certificate.clone(),
             key: self.key.clone_key(),
-            authority: self.authority.clone(),
+            authorities: self.authorities.clone(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: a token gives no certificate for an id that anybody has or had. So a certificate's id stands for one key.
 
-use crate::authority::{Authority, new_key};
+use crate::authority::{Authority, Certified, new_key};
 use crate::frame::Kind;
 use crate::hello::{Hello, JoinAnswer, JoinRequest, Refusal};
 use crate::identity::{Identity, IdentityError, Role, random_node_id};
@@ -114,9 +114,10 @@ impl Door {
         let newcomer =
             Newcomer { token: secret.id(), node: random_node_id(), role, public_key, address: from };
         self.admission.admit(&newcomer)?;
-        let certificate = self.authority.certify(newcomer.node, role, public_key);
-        let certificate = certificate.map_err(|error| Refusal::Other(error.to_string()))?;
-        let answer = JoinAnswer { certificate, authority: self.authority.certificate().to_vec(), head };
+        let certified = self.authority.certify(newcomer.node, role, public_key);
+        let Certified { certificate, authorities, .. } =
+            certified.map_err(|error| Refusal::Other(error.to_string()))?;
+        let answer = JoinAnswer { certificate, authorities, head };
         Ok(postcard::to_stdvec(&answer).expect("an answer can be encoded"))
     }
 }
@@ -142,10 +143,11 @@ pub fn join(address: SocketAddr, token: &Token, role: Role, patience: Duration) 
         (Kind::Refused, payload) => return Err(JoinError::Refused(Refusal::decode(&payload))),
         _ => return Err(unreadable()),
     };
-    let JoinAnswer { certificate, authority, head } =
+    let JoinAnswer { certificate, authorities, head } =
         postcard::from_bytes(&answer).map_err(|_| unreadable())?;
     let key = key.serialized_der().to_vec();
-    let identity = Identity::new(certificate.into(), key.into(), authority.into()).ok_or_else(unreadable)?;
+    let authorities = authorities.into_iter().map(Into::into).collect();
+    let identity = Identity::new(certificate.into(), key.into(), authorities).ok_or_else(unreadable)?;
     if identity.role() != role || identity.cluster() != token.fingerprint.cluster() {
         return Err(unreadable());
     }

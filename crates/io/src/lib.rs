@@ -23,7 +23,7 @@ mod tls;
 mod token;
 mod wire;
 
-pub use authority::{Authority, PUBLIC_KEY_BYTES};
+pub use authority::{Authority, Certified, PUBLIC_KEY_BYTES};
 pub use bulk::{Destination, Opened, PullError, STREAMS_MAX, Serve, Source};
 pub use endpoint::{Endpoint, EndpointError, EndpointEvents, EndpointOptions, Log, Renewer};
 pub use frame::FrameError;

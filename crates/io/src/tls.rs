@@ -128,15 +128,15 @@ fn setup(error: impl std::fmt::Display) -> IdentityError {
     IdentityError::Signing(format!("TLS does not accept the identity: {error}"))
 }
 
-fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {
+fn roots(authorities: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, rustls::Error> {
     let mut roots = RootCertStore::empty();
-    roots.add(authority.clone())?;
+    authorities.iter().try_for_each(|authority| roots.add(authority.clone()))?;
     Ok(Arc::new(roots))
 }
 
 fn client(identity: &Identity, service: Service) -> Result<Arc<ClientConfig>, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS)?;
-    let builder = builder.with_root_certificates(roots(identity.authority())?);
+    let builder = builder.with_root_certificates(roots(identity.authorities())?);
     let configuration = builder.with_client_auth_cert(identity.chain(), identity.key())?;
     Ok(finish_client(configuration, service))
 }
@@ -150,7 +150,8 @@ fn finish_client(mut configuration: ClientConfig, service: Service) -> Arc<Clien
 }
 
 fn server(identity: &Identity, service: Service) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(identity.authority())?, cryptography());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(identity.authorities())?, cryptography());
     let verifier = verifier.build().map_err(|error| rustls::Error::General(error.to_string()))?;
     let builder = ServerConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS)?;
     let configuration =
@@ -210,7 +211,7 @@ impl ServerCertVerifier for Pinned {
         let Some(authority) = authority else {
             return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer));
         };
-        let roots = roots(&authority.clone().into_owned())?;
+        let roots = roots(&[authority.clone().into_owned()])?;
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, cryptography()).build();
         let verifier = verifier.map_err(|error| rustls::Error::General(error.to_string()))?;
         verifier.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
@@ -272,7 +273,7 @@ mod tests {
         let authority = Authority::create(&directory.path().join("cluster")).expect("an authority");
         let node = authority.issue(random_node_id(), Role::Node).expect("an identity");
         let mut configurations = Configurations::new(&node, None).expect("configurations");
-        let chain = [node.chain(), vec![node.authority().clone()]].concat();
+        let chain = [node.chain(), vec![node.authorities()[0].clone()]].concat();
         let builder = ServerConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS);
         let posing = builder.expect("TLS").with_no_client_auth().with_single_cert(chain, node.key());
         configurations.join_server = Some(finish_server(posing.expect("a configuration"), Service::Join));

@@ -2,7 +2,8 @@
 
 mod support;
 
-use aktis_io::{Authority, EndpointOptions, Identity, Role, random_node_id};
+use aktis_io::{Authority, EndpointOptions, Identity, IdentityError, Role, random_node_id};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::{Recorder, Station};
@@ -27,8 +28,9 @@ impl Renewed {
 
     fn renew(&mut self, authority: &Authority) {
         let key = self.identity.public_key().expect("a key");
-        let certificate = authority.certify(self.identity.node(), Role::Node, key).expect("signed");
-        self.identity = self.identity.renewed(certificate).expect("for the same name");
+        let certified = authority.certify(self.identity.node(), Role::Node, key).expect("signed");
+        let renewed = self.identity.renewed(certified.certificate, certified.authorities);
+        self.identity = renewed.expect("for the same name");
         self.station.endpoint.renewer().renew(&self.identity).expect("renewed");
     }
 }
@@ -71,4 +73,80 @@ fn a_hundred_renewals_under_load_fail_no_link_and_no_frame() {
             Box::new(Recorder(channel().0))
         });
     assert!(dialled.is_err(), "it has expired");
+}
+
+/// What a rotation does to the authority, one stage after the other.
+const STAGES: [fn(&Authority, &Path) -> Result<(), IdentityError>; 3] =
+    [Authority::begin_rotation, Authority::promote_next, Authority::end_rotation];
+
+#[test]
+fn members_of_neighbouring_stages_of_a_rotation_trust_each_other_and_no_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("cluster");
+    let authority = Authority::create(&place).expect("an authority");
+    let before = authority.fingerprint();
+    let mut members = vec![Renewed::new(&authority)];
+    for stage in STAGES {
+        stage(&authority, &place).expect("written");
+        // As the next life of the control process finds it.
+        let found = Authority::open(&place).expect("the keys");
+        assert_eq!(found.fingerprint(), authority.fingerprint());
+        members.push(Renewed::new(&found));
+        let [.., old, new] = &members[..] else { panic!("two at least") };
+        for (from, to) in [(old, new), (new, old)] {
+            from.station.dial(&to.station, b"neighbour");
+            assert_eq!(to.station.next_incoming().peer.node, from.identity.node());
+        }
+    }
+    assert_ne!(authority.fingerprint(), before);
+    assert_eq!(authority.serial(), 3);
+    let [first, .., last] = &members[..] else { panic!("two at least") };
+    for (from, to) in [(first, last), (last, first)] {
+        let (dialled, to) = (&from.station.endpoint, &to.station.endpoint);
+        let link =
+            dialled.dial(to.node(), to.address(), b"stranger".to_vec(), |_| Box::new(Recorder(channel().0)));
+        assert!(link.is_err(), "their keys have nothing in common");
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(&place).expect("read").map(|file| file.expect("a file").file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+#[test]
+fn a_rotation_that_was_cut_off_anywhere_goes_on_to_the_same_end() {
+    for cut in 0..STAGES.len() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("cluster");
+        let mut authority = Authority::create(&place).expect("an authority");
+        let before = authority.fingerprint();
+        for (number, stage) in STAGES.into_iter().enumerate() {
+            stage(&authority, &place).expect("written");
+            if number == cut {
+                authority = Authority::open(&place).expect("the keys");
+                STAGES
+                    .into_iter()
+                    .take(number + 1)
+                    .try_for_each(|stage| stage(&authority, &place))
+                    .expect("again");
+            }
+        }
+        let after = Authority::open(&place).expect("the keys");
+        assert!(after.fingerprint() == authority.fingerprint() && after.fingerprint() != before);
+    }
+}
+
+#[test]
+fn a_power_cut_between_key_and_certificate_is_repaired() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("cluster");
+    let authority = Authority::create(&place).expect("an authority");
+    authority.begin_rotation(&place).expect("written");
+    // What `promote_next` has done when the power is cut after its second step.
+    std::fs::copy(place.join("authority.crt"), place.join("old.crt")).expect("copied");
+    std::fs::rename(place.join("next.key"), place.join("authority.key")).expect("renamed");
+    let found = Authority::open(&place).expect("the keys");
+    let (one, other) = (Renewed::new(&found), Renewed::new(&authority));
+    one.station.dial(&other.station, b"neighbour");
+    assert_eq!(other.station.next_incoming().peer.node, one.identity.node());
+    assert_ne!(found.fingerprint(), authority.fingerprint(), "the other key signs");
 }

@@ -92,6 +92,11 @@ pub enum ToControl {
         /// The public half of its key, which is that of the certificate that it has.
         public_key: PublicKey,
     },
+    /// The sender uses the certificate and the authorities of a [`FromControl::Certified`].
+    CertificateUsed {
+        /// Its serial number.
+        serial: u64,
+    },
     /// A question; it is asked again after the link was lost, with the same number. Answer: [`FromControl::Answered`].
     Asked {
         /// Higher than those of all questions before it, of the same node.
@@ -193,7 +198,13 @@ pub enum FromControl {
         certificate: Vec<u8>,
         /// How long it is good from now on.
         lifetime_milliseconds: u64,
+        /// The certificates of the authorities to trust, in place of those before; first the one that has signed.
+        authorities: Vec<Vec<u8>>,
+        /// How often these have changed. The receiver says [`ToControl::CertificateUsed`] when it has taken them over.
+        serial: u64,
     },
+    /// The authorities of the cluster have changed: the receiver asks for a certificate now.
+    CertificateChanged,
     /// The answer to [`ToControl::Asked`].
     Answered {
         /// The question's number.

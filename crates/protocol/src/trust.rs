@@ -136,6 +136,9 @@ pub enum TrustRequest {
         /// How many at most: the last.
         limit: u32,
     },
+    /// Another key for the authority, and for tokens: what was signed by the one before is good for nothing afterwards. Asked
+    /// again, it goes on where the last one has stopped. Answer: [`TrustReply::AuthorityRotated`].
+    RotateAuthority,
 }
 
 /// What the control process answers.
@@ -158,4 +161,6 @@ pub enum TrustReply {
     Rotated(u32),
     /// What has happened, the oldest first.
     Events(Vec<Event>),
+    /// So many nodes have certificates of another authority now.
+    AuthorityRotated(u32),
 }

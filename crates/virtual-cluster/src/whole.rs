@@ -195,6 +195,7 @@ impl Members for Machines {
                 unreachable!("the network carries this out: {effect:?}")
             }
             ControlClientEffect::Renew { .. }
+            | ControlClientEffect::RenewNow
             | ControlClientEffect::End { .. }
             | ControlClientEffect::Log { .. } => {}
         }

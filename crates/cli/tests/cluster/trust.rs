@@ -201,3 +201,26 @@ fn tasks_on_the_heads_machine_cannot_read_the_keys_of_the_cluster_or_make_tokens
     let (by_task, by_child, has_token) = tried("never");
     assert!(by_task >= 3 && by_child >= 3 && has_token, "else the attack shows nothing");
 }
+
+#[test]
+fn the_keys_are_rotated_by_a_command_and_that_is_on_record() {
+    let mut cluster = Cluster::new(1, &[1]);
+    let (address, token) = cluster.invitation();
+    let rotated = order(&cluster, "rotate");
+    assert_eq!(rotated["nodes"], 2);
+    let told = refusal(&cluster, (&address, &token));
+    assert!(told.contains("not the head of the cluster that the token is for"), "{told}");
+    let events = audited(&cluster, "rotated");
+    assert!(
+        events.iter().any(|(about, what)| about == "authority" && what.contains("2 nodes")),
+        "{events:?}"
+    );
+    // The next life of the control process has the other key.
+    cluster.machines[0].kill_control();
+    cluster.machines[0].start_control();
+    cluster.join(1);
+    cluster.wait_for_links();
+    let session = cluster.head().session();
+    let _entered = session.enter();
+    assert_eq!(add::remote(1, 2).get_timeout(PATIENCE).unwrap(), 3);
+}

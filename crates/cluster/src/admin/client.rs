@@ -224,6 +224,16 @@ impl Client {
         }
     }
 
+    /// Has the cluster use another key for its authority; gives how many nodes have certificates of it.
+    pub fn rotate_authority(&mut self) -> Result<u32, ClientError> {
+        // Every stage may take as long as any other answer.
+        self.stream.set_read_timeout(Some(4 * ANSWER_PATIENCE)).map_err(|error| self.error(error.into()))?;
+        match self.trust(TrustRequest::RotateAuthority)? {
+            TrustReply::AuthorityRotated(count) => Ok(count),
+            _ => Err(self.error(nonsense())),
+        }
+    }
+
     /// Puts a node out of the cluster.
     pub fn put_out(&mut self, node: IdPrefix, kind: PutOutKind) -> Result<NodeId, ClientError> {
         match self.trust(TrustRequest::PutOut { node, kind })? {

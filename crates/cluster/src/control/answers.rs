@@ -1,10 +1,10 @@
 //! What the control process answers the command line: nearly all is the business of nodes.
 
 use super::clock::Clock;
+use super::renewal::OwnCertificate;
 use super::{Shared, trust};
 use crate::admin::{Admin, LogPage, LogPosition, Refusal};
 use crate::log::Log;
-use aktis_io::Authority;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{
     ClusterStatus, DrainOrder, IdPrefix, KeyReply, KeyRequest, KillOrder, Killed, ListQuery, Listing,
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(super) struct Answers {
     pub(super) clock: Arc<Clock>,
     pub(super) shared: Weak<Shared>,
-    pub(super) authority: Arc<Authority>,
+    pub(super) own: Arc<OwnCertificate>,
     /// Where its keys are.
     pub(super) authority_directory: PathBuf,
     pub(super) address: SocketAddr,
@@ -75,7 +75,7 @@ impl Admin for Answers {
     fn trust(&self, request: TrustRequest) -> Result<TrustReply, Refusal> {
         let ending = || Refusal::new("the control process ends");
         let shared = self.shared.upgrade().ok_or_else(ending)?;
-        trust::answer(&shared, (&self.authority, &self.authority_directory), self.address, request)
+        trust::answer(&shared, (&self.own, &self.authority_directory), self.address, request)
     }
 }
 

@@ -5,6 +5,7 @@ use super::ControlError;
 use aktis_daemon::journal;
 use aktis_io::{Authority, Renewer, Role};
 use aktis_protocol::NodeId;
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,19 +17,28 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// See the module.
 pub(super) struct Renewal {
-    authority: Arc<Authority>,
-    node: NodeId,
-    /// Where the identity is kept.
-    place: PathBuf,
-    endpoint: Renewer,
+    own: Arc<OwnCertificate>,
     due: SystemTime,
+}
+
+/// What the control process shows others.
+pub(super) struct OwnCertificate {
+    pub(super) authority: Arc<Authority>,
+    pub(super) node: NodeId,
+    /// Where the identity is kept.
+    pub(super) place: PathBuf,
+    pub(super) endpoint: Renewer,
+    /// Held while it is renewed: what was signed last is used last.
+    pub(super) renewing: Mutex<()>,
+    /// Held while the authority gets another key.
+    pub(super) rotating: Mutex<()>,
 }
 
 impl Renewal {
     /// For a certificate that was signed just now.
-    pub(super) fn new(authority: Arc<Authority>, node: NodeId, place: PathBuf, endpoint: Renewer) -> Self {
-        let due = SystemTime::now() + renewed_after(authority.lifetime());
-        Self { authority, node, place, endpoint, due }
+    pub(super) fn new(own: Arc<OwnCertificate>) -> Self {
+        let due = SystemTime::now() + renewed_after(own.authority.lifetime());
+        Self { own, due }
     }
 
     /// Renews the certificate if it is time.
@@ -37,8 +47,8 @@ impl Renewal {
             return;
         }
         self.due = now
-            + match self.renew() {
-                Ok(()) => renewed_after(self.authority.lifetime()),
+            + match self.own.renew() {
+                Ok(()) => renewed_after(self.own.authority.lifetime()),
                 Err(error) => {
                     journal::warn(format_args!(
                         "the certificate of the control process was not renewed: {error}"
@@ -47,8 +57,12 @@ impl Renewal {
                 }
             };
     }
+}
 
-    fn renew(&self) -> Result<(), ControlError> {
+impl OwnCertificate {
+    /// Signs another one, and uses it, with the authorities that are trusted now.
+    pub(super) fn renew(&self) -> Result<(), ControlError> {
+        let _alone = self.renewing.lock();
         let identity = self.authority.issue(self.node, Role::Node)?;
         // In use first: a full disk is no reason to let it expire.
         self.endpoint.renew(&identity)?;

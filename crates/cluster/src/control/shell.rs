@@ -5,7 +5,7 @@ use super::files::Files;
 use super::tables::Tables;
 use super::{ControlError, send};
 use aktis_daemon::journal;
-use aktis_io::{Authority, Link, Role};
+use aktis_io::{Authority, Certified, Link, Role};
 use aktis_logic::machine::head::{Head, HeadEffect, HeadInput, HeadWrite};
 use aktis_logic::{LinkId, Machine, Time};
 use aktis_protocol::NodeId;
@@ -94,6 +94,11 @@ impl HeadShell {
         (outcome, receiver)
     }
 
+    /// The members that have not taken the cluster's present authorities over, and how many have.
+    pub(super) fn authorities_unused(&self) -> (Vec<NodeId>, u32) {
+        self.head.authorities_unused()
+    }
+
     /// The join tokens on record.
     pub(super) fn tokens(&self) -> Vec<TokenRow> {
         self.head.tokens()
@@ -173,9 +178,11 @@ impl HeadShell {
 
     pub(super) fn certify(&self, link: &Link, node: NodeId, public_key: PublicKey) {
         match self.authority.certify(node, Role::Node, public_key) {
-            Ok(certificate) => {
+            Ok(Certified { certificate, authorities, serial }) => {
                 let lifetime_milliseconds = self.authority.lifetime().as_millis() as u64;
-                send(link, &FromControl::Certified { certificate, lifetime_milliseconds });
+                let message =
+                    FromControl::Certified { certificate, lifetime_milliseconds, authorities, serial };
+                send(link, &message);
             }
             Err(error) => {
                 journal::warn(format_args!("the certificate of node {node} was not renewed: {error}"))

@@ -3,7 +3,8 @@
 //! Invariant: a certificate is given, and a command is answered, after the [`Head`](aktis_logic::machine::head::Head) has
 //! decided, and what it has decided is on disk.
 
-use super::{Shared, renewal};
+use super::renewal::OwnCertificate;
+use super::{Shared, renewal, rotation};
 use crate::admin::Refusal;
 use aktis_io::{Admission, Authority, Newcomer, Refusal as Turned, Token, TokenRefused};
 use aktis_logic::machine::head::{NotLetIn, TokenShown, TrustError};
@@ -40,7 +41,7 @@ impl From<TrustFailure> for Refusal {
 }
 
 /// Waits until what was decided is on disk.
-fn wait_for(written: &Receiver<()>) -> Result<(), TrustFailure> {
+pub(super) fn wait_for(written: &Receiver<()>) -> Result<(), TrustFailure> {
     written.recv_timeout(DISK_PATIENCE).map_err(|_| TrustFailure::Disk)
 }
 
@@ -104,13 +105,23 @@ pub(super) fn make_token(
     Ok(token)
 }
 
+/// Makes another key for tokens; gives how many tokens were good until now.
+pub(super) fn rotate_tokens(shared: &Shared, authority: &Authority, place: &Path) -> Result<u32, Refusal> {
+    // The key first: if this process ends in between, the tokens on record are good for nothing.
+    authority.rotate_token_key(place).map_err(|error| Refusal::new(error.to_string()))?;
+    let (count, written) = shared.decide(|head, _, out| head.on_tokens_rotated(unix_seconds(), out));
+    wait_for(&written)?;
+    Ok(count)
+}
+
 /// Answers the command line.
 pub(super) fn answer(
     shared: &Shared,
-    (authority, place): (&Authority, &Path),
+    (own, place): (&OwnCertificate, &Path),
     address: SocketAddr,
     request: TrustRequest,
 ) -> Result<TrustReply, Refusal> {
+    let authority = &*own.authority;
     Ok(match request {
         TrustRequest::MakeToken { lifetime_seconds, uses_max } => {
             let lifetime = Duration::from_secs(lifetime_seconds);
@@ -133,13 +144,8 @@ pub(super) fn answer(
             wait_for(&written)?;
             TrustReply::Revoked(id)
         }
-        TrustRequest::RotateTokens => {
-            // The key first: if this process ends in between, the tokens on record are good for nothing.
-            authority.rotate_token_key(place).map_err(|error| Refusal::new(error.to_string()))?;
-            let (count, written) = shared.decide(|head, _, out| head.on_tokens_rotated(unix_seconds(), out));
-            wait_for(&written)?;
-            TrustReply::Rotated(count)
-        }
+        TrustRequest::RotateTokens => TrustReply::Rotated(rotate_tokens(shared, authority, place)?),
+        TrustRequest::RotateAuthority => TrustReply::AuthorityRotated(rotation::rotate(shared, own, place)?),
         TrustRequest::PutOut { node, kind } => {
             let times = (unix_seconds(), renewal::expired_after(authority.lifetime()).as_secs());
             let (outcome, written) =

@@ -129,11 +129,11 @@ fn a_renewed_certificate_counts_from_the_next_connection_on() {
     };
     assert!(dial(&node, &other).is_err() && dial(&other, &node).is_err(), "it has expired");
     let key = old.public_key().expect("a key");
-    let certificate = authority.certify(old.node(), Role::Node, key).expect("signed");
-    let renewed = old.renewed(certificate).expect("for the same name");
+    let certified = authority.certify(old.node(), Role::Node, key).expect("signed");
+    let renewed = old.renewed(certified.certificate, certified.authorities).expect("for the same name");
     node.renewer().renew(&renewed).expect("renewed");
     dial(&node, &other).expect("it dials");
     dial(&other, &node).expect("it is dialled");
     let others = authority.certify(random_node_id(), Role::Node, key).expect("signed");
-    assert!(old.renewed(others).is_none(), "that is for another node");
+    assert!(old.renewed(others.certificate, others.authorities).is_none(), "that is for another node");
 }

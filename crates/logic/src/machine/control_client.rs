@@ -95,6 +95,11 @@ pub enum ControlClientInput {
         /// The public half of its key.
         public_key: [u8; 32],
     },
+    /// A [`ControlClientEffect::Renew`] is carried out.
+    CertificateUsed {
+        /// Its serial number.
+        serial: u64,
+    },
     /// Tasks of a shape want places on other nodes; answered by `Placed`.
     PlacesWanted {
         /// The shape.
@@ -315,7 +320,13 @@ pub enum ControlClientEffect {
         certificate: Vec<u8>,
         /// How long it is good.
         lifetime_milliseconds: u64,
+        /// The certificates of the authorities to trust.
+        authorities: Vec<Vec<u8>>,
+        /// How often these have changed. If it can be used, say [`ControlClientInput::CertificateUsed`].
+        serial: u64,
     },
+    /// Say [`ControlClientInput::CertificateDue`] now.
+    RenewNow,
     /// Answer a thread of this process; `None` if the control process has not answered.
     Answer {
         /// How it named its question.
@@ -436,6 +447,9 @@ impl Machine for ControlClient {
             Input::NodeSeen { report } => self.on_node_seen(report, out),
             Input::CertificateDue { public_key } => {
                 self.say(ToControl::CertificateWanted { public_key }, out);
+            }
+            Input::CertificateUsed { serial } => {
+                self.say(ToControl::CertificateUsed { serial }, out);
             }
             Input::PlacesWanted { shape, demand } => self.on_places_wanted(now, shape, demand, out),
             Input::ActorPlaceWanted { actor, demand } => {

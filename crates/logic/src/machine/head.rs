@@ -7,6 +7,7 @@
 //! - `names`: names of actors;
 //! - `questions`: what members ask of the tables, and how the tables' answers become replies;
 //! - `trust`: join tokens, and nodes that were put out;
+//! - `authorities`: which members have taken over the present authorities of the cluster;
 //! - `rows`: the rows in which members, names and groups are written down;
 //! - `jobs`: what becomes of the jobs of nodes that have left.
 //!
@@ -25,6 +26,7 @@
 //!    jobs and programs then is not overwritten.
 //! 6. A departed node appears once among the nodes whose names are kept for a takeover.
 
+mod authorities;
 mod jobs;
 mod members;
 mod names;
@@ -43,6 +45,7 @@ use aktis_protocol::member::{Departure, FromControl, PublicKey, ToControl};
 use aktis_protocol::placement::NodeInfo;
 use aktis_protocol::tables::Sender;
 use aktis_protocol::{ActorId, Epoch, GroupId, NodeId};
+use authorities::Authorities;
 use members::Members;
 use names::Names;
 use std::collections::{BTreeSet, VecDeque};
@@ -191,6 +194,7 @@ pub struct Head {
     members: Members,
     names: Names,
     trust: Trust,
+    authorities: Authorities,
     /// Memberships that are over, and when their records go.
     departed: VecDeque<(Time, Sender)>,
     /// The bug that a test has planted, if any.
@@ -218,6 +222,7 @@ impl Head {
             members: Members::new(nodes, left),
             names,
             trust: Trust::new(tokens, put_out, keys),
+            authorities: Authorities::default(),
             departed: departed.into_iter().map(|sender| (records_go(now), sender)).collect(),
             planted: Planted::default(),
         };
@@ -283,6 +288,7 @@ impl Head {
             ToControl::CertificateWanted { public_key } => {
                 out.push(HeadEffect::Certify { link, node: from, public_key });
             }
+            ToControl::CertificateUsed { serial } => self.on_certificate_used(from, serial),
             ToControl::NameClaimed { actor } => self.claim_name(from, link, actor, true, out),
             ToControl::NameFreed { name, actor } => self.on_name_freed(name, from, actor, out),
             ToControl::Asked { number, question } => self.on_asked(from, link, number, question, out),

@@ -99,6 +99,7 @@ impl Members for Claimants {
             | ControlClientEffect::AddMember { .. }
             | ControlClientEffect::RemoveMember { .. }
             | ControlClientEffect::Renew { .. }
+            | ControlClientEffect::RenewNow
             | ControlClientEffect::End { .. }
             | ControlClientEffect::Log { .. } => {}
         }

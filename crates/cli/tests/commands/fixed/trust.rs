@@ -21,6 +21,7 @@ pub(super) fn answer(request: TrustRequest, text: &str) -> TrustReply {
         TrustRequest::Tokens => TrustReply::Tokens { rows: tokens(), unix_seconds: MADE + HOUR },
         TrustRequest::RevokeToken(_) => TrustReply::Revoked(TokenId(0x0123_4567_89ab_cdef)),
         TrustRequest::RotateTokens => TrustReply::Rotated(3),
+        TrustRequest::RotateAuthority => TrustReply::AuthorityRotated(3),
         TrustRequest::PutOut { .. } => TrustReply::PutOut(super::MEMBER),
         TrustRequest::Audit { .. } => TrustReply::Events(events(text)),
     }

@@ -143,9 +143,15 @@ impl ControlClient {
             FromControl::NameClaimed { name, actor, granted } => {
                 self.on_name_claimed(name, actor, granted, out);
             }
-            FromControl::Certified { certificate, lifetime_milliseconds } => {
-                out.push(ControlClientEffect::Renew { certificate, lifetime_milliseconds });
+            FromControl::Certified { certificate, lifetime_milliseconds, authorities, serial } => {
+                out.push(ControlClientEffect::Renew {
+                    certificate,
+                    lifetime_milliseconds,
+                    authorities,
+                    serial,
+                });
             }
+            FromControl::CertificateChanged => out.push(ControlClientEffect::RenewNow),
             FromControl::Answered { number, reply } => self.on_answered(now, number, reply, out),
             FromControl::NodeJoined { info } if is_member => {
                 self.membership.nodes.insert(info.node, info.clone());

@@ -62,6 +62,17 @@ impl Members {
         self.linked.get(&node).filter(|member| member.is_welcome).map(|member| member.link)
     }
 
+    /// The links over which members were welcomed.
+    pub(super) fn links(&self) -> impl Iterator<Item = (NodeId, LinkId)> {
+        let welcome = self.linked.iter().filter(|(_, member)| member.is_welcome);
+        welcome.map(|(node, member)| (*node, member.link))
+    }
+
+    /// The members on disk, and those that will be.
+    pub(super) fn nodes(&self) -> BTreeSet<NodeId> {
+        self.linked.keys().chain(self.published.keys()).copied().collect()
+    }
+
     pub(super) fn linked(&self) -> impl Iterator<Item = (NodeId, Epoch)> {
         self.linked.iter().map(|(node, member)| (*node, member.epoch))
     }
@@ -154,8 +165,9 @@ impl Head {
         // Its heartbeats begin now.
         let _ = self.membership.on_heartbeat(now, node, info.epoch);
         let nodes = published.values().filter(|other| other.node != node).cloned().collect();
-        let message = FromControl::Welcome { epoch: info.epoch, nodes };
-        out.push(HeadEffect::Send { link: member.link, message });
+        let (message, link) = (FromControl::Welcome { epoch: info.epoch, nodes }, member.link);
+        out.push(HeadEffect::Send { link, message });
+        self.tell_authorities(node, link, out);
         self.place(now, PlacerInput::NodeJoined { info }, out);
     }
 

@@ -365,3 +365,31 @@ fn a_node_is_welcomed_again_only_after_its_programs_are_ended() {
     scene.step(HeadInput::ProgramsEnded { left: [node(1)].into() });
     assert!(matches!(scene.sent[..], [(LinkId(1), FromControl::Welcome { .. })]), "{:?}", scene.sent);
 }
+
+#[test]
+fn members_are_told_of_other_authorities_until_they_have_taken_them_over() {
+    let mut scene = Scene::new(Restored::default());
+    scene.join(1, 1);
+    scene.join(2, 2);
+    assert_eq!(scene.head.authorities_unused(), (vec![], 2), "nothing has changed");
+    let mut told = Vec::new();
+    scene.head.on_authorities_changed(1, &mut told);
+    let tell = |link| HeadEffect::Send { link: LinkId(link), message: FromControl::CertificateChanged };
+    assert_eq!(told, [tell(1), tell(2)]);
+    assert_eq!(scene.head.authorities_unused(), (vec![node(1), node(2)], 0));
+    scene.say(1, 1, ToControl::CertificateUsed { serial: 1 });
+    scene.say(2, 2, ToControl::CertificateUsed { serial: 0 });
+    assert_eq!(scene.head.authorities_unused(), (vec![node(2)], 1), "that was the one before");
+    // A link that was lost with the message, and a node that joins meanwhile.
+    scene.step(HeadInput::LinkEnded { node: node(2), link: LinkId(2), leaves: false });
+    let epoch = scene.epochs[&node(2)];
+    scene.join_with(2, 3, Some(epoch), Vec::new());
+    assert!(scene.sent.contains(&(LinkId(3), FromControl::CertificateChanged)), "{:?}", scene.sent);
+    scene.join(4, 4);
+    assert!(scene.sent.contains(&(LinkId(4), FromControl::CertificateChanged)), "{:?}", scene.sent);
+    scene.say(2, 3, ToControl::CertificateUsed { serial: 1 });
+    scene.say(4, 9, ToControl::CertificateUsed { serial: 1 });
+    assert_eq!(scene.head.authorities_unused(), (vec![node(4)], 2), "link 9 has not joined");
+    scene.step(HeadInput::LinkEnded { node: node(4), link: LinkId(4), leaves: true });
+    assert_eq!(scene.head.authorities_unused(), (vec![], 2), "a node that has left is not waited for");
+}

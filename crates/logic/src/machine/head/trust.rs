@@ -251,6 +251,12 @@ impl Head {
         Ok(id)
     }
 
+    /// What the authority's key before has signed is good for nothing any more.
+    pub fn on_authority_rotated(&mut self, members: u32, out: &mut Effects<HeadEffect>) {
+        let text = format!("the authority has another key, and {members} nodes have certificates of it");
+        out.push(note(Key::from("authority"), EventKind::Rotated, text));
+    }
+
     /// No token that was made before is good any more, since the cluster has another key for them. Gives how many were.
     pub fn on_tokens_rotated(&mut self, unix_seconds: u64, out: &mut Effects<HeadEffect>) -> u32 {
         let rows = std::mem::take(&mut self.trust.tokens);
