@@ -8,6 +8,7 @@
 //! nothing is left on any node that lives.
 
 mod memory;
+mod port;
 mod runs;
 mod site;
 mod tasks;

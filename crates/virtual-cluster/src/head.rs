@@ -18,7 +18,6 @@
 //! 9. the disk has the programs that the nodes serve, and no others.
 
 mod checks;
-mod members;
 mod network;
 mod node;
 mod process;
@@ -30,14 +29,12 @@ use crate::trace_hash::TraceHash;
 use aktis_logic::machine::control_client::{
     ControlClientEffect, ControlClientInput, QUESTION_PATIENCE_MICROSECONDS,
 };
-use aktis_logic::machine::head::Head;
 use aktis_logic::planted::HeadBug;
 use aktis_logic::{LinkId, Machine, Time};
-use aktis_protocol::NodeId;
-pub(crate) use members::{Member, Members, node_id};
+use aktis_protocol::placement::NodeInfo;
+use aktis_protocol::{Amount, Epoch, NodeId, Resources};
 use network::Wire;
-pub(crate) use node::row_of;
-use node::{Claimants, Doing};
+use node::Node;
 use process::{Completion, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
@@ -55,21 +52,21 @@ const MESSAGES_MAX: usize = 4096;
 
 /// What a run is made of: a random part of all faults.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swarm {
-    pub(crate) breaks_links: bool,
-    pub(crate) clogs_links: bool,
-    pub(crate) kills_head: bool,
-    pub(crate) pauses_nodes: bool,
-    pub(crate) kills_nodes: bool,
-    pub(crate) nodes_leave: bool,
-    pub(crate) is_disk_slow: bool,
-    pub(crate) has_ghosts: bool,
-    pub(crate) shards: u16,
-    pub(crate) delay_max: u64,
+struct Swarm {
+    breaks_links: bool,
+    clogs_links: bool,
+    kills_head: bool,
+    pauses_nodes: bool,
+    kills_nodes: bool,
+    nodes_leave: bool,
+    is_disk_slow: bool,
+    has_ghosts: bool,
+    shards: u16,
+    delay_max: u64,
 }
 
 impl Swarm {
-    pub(crate) fn new(random: &mut Random) -> Self {
+    fn new(random: &mut Random) -> Self {
         let mut flip = || random.chance(50);
         Self {
             breaks_links: flip(),
@@ -88,7 +85,7 @@ impl Swarm {
 
 /// What happens at some time.
 #[derive(Clone, Debug)]
-pub(crate) enum Event<E> {
+enum Event {
     /// The next message of a link arrives at the control process.
     ToHead(LinkId),
     /// The next message of a link arrives at its node.
@@ -107,37 +104,39 @@ pub(crate) enum Event<E> {
     Synced(u64, usize, u64),
     HeadStarted,
     NodeStarted,
-    /// Something happens that the members know more of.
-    Of(E),
+    /// A search for an actor has an end.
+    Reached(usize, u64, bool),
+    /// A node does something.
+    Acted(usize),
+    /// Something goes wrong.
+    Fault,
 }
 
-/// The virtual cluster: the control process, its links to the clients, and the members below those.
-pub(crate) struct Cluster<M: Members> {
-    pub(crate) random: Random,
-    pub(crate) swarm: Swarm,
-    pub(crate) now: Time,
-    events: BTreeMap<(Time, u64), Event<M::Event>>,
+/// The virtual cluster.
+struct Cluster {
+    random: Random,
+    swarm: Swarm,
+    now: Time,
+    events: BTreeMap<(Time, u64), Event>,
     events_given: u64,
     process: Option<Process>,
     /// Lives of the control process.
     lives: u64,
     store: Store<Completion>,
     /// All nodes, by number; `None` for those that are gone.
-    pub(crate) nodes: Vec<Option<M::Node>>,
+    nodes: Vec<Option<Node>>,
     /// Until when nodes are paused.
-    pub(crate) paused: BTreeMap<usize, Time>,
+    paused: BTreeMap<usize, Time>,
     wires: BTreeMap<LinkId, Wire>,
     links: u64,
     /// Nodes that are gone.
-    pub(crate) departed: BTreeSet<NodeId>,
-    pub(crate) is_over: bool,
+    departed: BTreeSet<NodeId>,
+    is_over: bool,
     /// A bug that each head has.
     planted: Option<HeadBug>,
-    pub(crate) traces: bool,
+    traces: bool,
     hash: TraceHash,
-    pub(crate) summary: Summary,
-    /// What the members share.
-    pub(crate) members: M,
+    summary: Summary,
 }
 
 /// What a run came to.
@@ -167,10 +166,29 @@ pub fn run(seed: u64, nodes: usize, trace: bool) -> Summary {
 pub fn run_with(seed: u64, nodes: usize, trace: bool, planted: Option<HeadBug>) -> Summary {
     let mut random = Random::new(seed);
     let swarm = Swarm::new(&mut random);
-    let mut cluster = Cluster::<Claimants>::new(random, swarm, Claimants, trace);
-    cluster.planted = planted;
+    let mut cluster = Cluster {
+        planted,
+        store: Store::new(swarm.shards),
+        random,
+        swarm,
+        now: Time(0),
+        events: BTreeMap::new(),
+        events_given: 0,
+        process: None,
+        lives: 0,
+        nodes: Vec::new(),
+        paused: BTreeMap::new(),
+        wires: BTreeMap::new(),
+        links: 0,
+        departed: BTreeSet::new(),
+        is_over: false,
+        traces: trace,
+        hash: TraceHash::default(),
+        summary: Summary::default(),
+    };
+    cluster.after(0, Event::HeadStarted);
     (0..nodes).for_each(|_| cluster.after(1, Event::NodeStarted));
-    cluster.after(500_000, Event::Of(Doing::Fault));
+    cluster.after(500_000, Event::Fault);
     cluster.run_until(FAULTS_MICROSECONDS);
     cluster.end_faults();
     // The last faults may show after a quiet moment: a lease lapses, a link is found broken.
@@ -185,57 +203,22 @@ pub fn run_with(seed: u64, nodes: usize, trace: bool, planted: Option<HeadBug>) 
         }
     }
     cluster.check_quiet();
-    cluster.summary()
+    let Summary { steps, questions, memberships_lost, ghosts, .. } = cluster.summary;
+    Summary { hash: cluster.hash.get(), steps, lives: cluster.lives, questions, memberships_lost, ghosts }
 }
 
-impl<M: Members> Cluster<M> {
-    /// A cluster whose control process is about to start.
-    pub(crate) fn new(random: Random, swarm: Swarm, members: M, traces: bool) -> Self {
-        let mut cluster = Self {
-            planted: None,
-            store: Store::new(swarm.shards),
-            random,
-            swarm,
-            now: Time(0),
-            events: BTreeMap::new(),
-            events_given: 0,
-            process: None,
-            lives: 0,
-            nodes: Vec::new(),
-            paused: BTreeMap::new(),
-            wires: BTreeMap::new(),
-            links: 0,
-            departed: BTreeSet::new(),
-            is_over: false,
-            traces,
-            hash: TraceHash::default(),
-            summary: Summary::default(),
-            members,
-        };
-        cluster.after(0, Event::HeadStarted);
-        cluster
-    }
-
-    pub(crate) fn summary(&self) -> Summary {
-        Summary { hash: self.hash.get(), lives: self.lives, ..self.summary }
-    }
-
-    /// The head, while the control process lives.
-    pub(crate) fn head(&self) -> Option<&Head> {
-        self.process.as_ref().map(|process| &process.head)
-    }
-
-    pub(crate) fn after(&mut self, microseconds: u64, event: Event<M::Event>) {
+impl Cluster {
+    fn after(&mut self, microseconds: u64, event: Event) {
         self.at(Time(self.now.0 + microseconds), event);
     }
 
-    pub(crate) fn at(&mut self, time: Time, event: Event<M::Event>) {
+    fn at(&mut self, time: Time, event: Event) {
         self.events_given += 1;
         self.events.insert((time, self.events_given), event);
     }
 
     /// Something has happened: it is part of the trace.
-    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
         let line = format!("{:>9} {what}", self.now.0);
         self.hash.add(&line);
         if self.traces {
@@ -243,7 +226,7 @@ impl<M: Members> Cluster<M> {
         }
     }
 
-    pub(crate) fn run_until(&mut self, until: u64) {
+    fn run_until(&mut self, until: u64) {
         while let Some((&(time, number), _)) = self.events.first_key_value()
             && time.0 <= until
         {
@@ -254,7 +237,7 @@ impl<M: Members> Cluster<M> {
         self.now = Time(self.now.0.max(until));
     }
 
-    fn on_event(&mut self, event: Event<M::Event>) {
+    fn on_event(&mut self, event: Event) {
         let is_there = self.process.is_some();
         if let Some(until) = self.pause_of(&event) {
             // In the same order: each link has its own queue.
@@ -277,16 +260,19 @@ impl<M: Members> Cluster<M> {
             Event::NodeTicked(node) => self.step_node(node, ControlClientInput::Ticked),
             Event::HeadStarted => self.start_head(),
             Event::NodeStarted => self.start_node(),
-            Event::Of(event) => M::on_event(self, event),
+            Event::Reached(node, search, is_reached) => {
+                self.step_node(node, ControlClientInput::ActorReached { search, is_reached });
+            }
+            Event::Acted(node) => self.act(node),
+            Event::Fault => self.fault(),
         }
     }
 
     /// Until when the node of an event is paused, if it is.
-    fn pause_of(&self, event: &Event<M::Event>) -> Option<Time> {
+    fn pause_of(&self, event: &Event) -> Option<Time> {
         let node = match event {
             Event::ToNode(link) => self.wires.get(link)?.node,
-            Event::NodeTicked(node) | Event::NodeLinkEnded(node, _) => *node,
-            Event::Of(event) => M::node_of(event)?,
+            Event::NodeTicked(node) | Event::NodeLinkEnded(node, _) | Event::Acted(node) => *node,
             _ => return None,
         };
         self.paused.get(&node).copied().filter(|until| *until > self.now)
@@ -294,25 +280,31 @@ impl<M: Members> Cluster<M> {
 
     fn start_node(&mut self) {
         let number = self.nodes.len();
+        let info = NodeInfo {
+            node: NodeId::from_words([number as u64 + 1, 0]),
+            epoch: Epoch(0),
+            address: ([127, 0, 0, 1], number as u16 + 1).into(),
+            labels: Default::default(),
+            resources: Resources::none().with("CPU", Amount::units(4)),
+        };
         self.note(format_args!("node {number} starts"));
-        let node = M::start_node(self, number);
-        self.nodes.push(Some(node));
+        self.nodes.push(Some(Node::new(info)));
         self.after(0, Event::NodeTicked(number));
+        self.after(1_000, Event::Acted(number));
     }
 
     /// A node is told something.
-    pub(crate) fn step_node(&mut self, number: usize, input: ControlClientInput) {
+    fn step_node(&mut self, number: usize, input: ControlClientInput) {
         let mut inputs = std::collections::VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let now = self.now;
             let Some(node) = self.nodes[number].as_mut() else { return };
             let mut effects = Vec::new();
-            let client = node.client();
-            let before = client.next_wakeup();
+            let before = node.client.next_wakeup();
             let is_tick = matches!(input, ControlClientInput::Ticked);
-            client.step(now, input.clone(), &mut effects);
-            client.check();
-            let due = client.next_wakeup().filter(|due| is_tick || Some(*due) != before);
+            node.client.step(now, input.clone(), &mut effects);
+            node.client.check();
+            let due = node.client.next_wakeup().filter(|due| is_tick || Some(*due) != before);
             self.summary.steps += 1;
             if !is_tick || !effects.is_empty() {
                 self.note(format_args!("node {number} {input:?} -> {effects:?}"));
@@ -328,17 +320,48 @@ impl<M: Members> Cluster<M> {
 
     /// Carries out what a client orders; gives what it is told at once.
     fn carry_out_for(&mut self, number: usize, effect: ControlClientEffect) -> Vec<ControlClientInput> {
+        let Some(node) = self.nodes[number].as_mut() else { return Vec::new() };
         match effect {
             ControlClientEffect::Dial => {
                 let pause = self.random.below(5_000);
                 self.after(pause, Event::Dialled(number));
-                Vec::new()
             }
-            ControlClientEffect::Send { link, message } => {
-                self.send_to_head(link, message);
-                Vec::new()
+            ControlClientEffect::Send { link, message } => self.send_to_head(link, message),
+            ControlClientEffect::ToNode(input) => {
+                let mut orders = node.on_input(input);
+                if !orders.is_empty() {
+                    // The shell says so after all that the node has ordered.
+                    orders.push(ControlClientInput::OrdersEnded);
+                }
+                return orders;
             }
-            effect => M::carry_out(self, number, effect),
+            ControlClientEffect::PlaceTasks { .. } => {}
+            ControlClientEffect::PlaceActor { actor, .. } => {
+                assert!(node.unplaced.remove(&actor), "{actor} waits for no place");
+            }
+            ControlClientEffect::ReachActor { search, node: other, to, request, found } => {
+                self.reach_actor(number, search, other, (to, request), found);
+            }
+            ControlClientEffect::LookAtLinks => {
+                let nodes = node.client.nodes().map(|info| info.node).collect();
+                return vec![ControlClientInput::LinksSeen { nodes }];
+            }
+            ControlClientEffect::LookAtNode => {
+                return vec![ControlClientInput::NodeSeen { report: node.report() }];
+            }
+            ControlClientEffect::Answer { asker, .. } => {
+                let request = asker as u32;
+                assert!(node.open.remove(&request), "question {request} is answered, and was not open");
+            }
+            ControlClientEffect::ResetNeighbours
+            | ControlClientEffect::SetMembers { .. }
+            | ControlClientEffect::AddMember { .. }
+            | ControlClientEffect::RemoveMember { .. }
+            | ControlClientEffect::Renew { .. }
+            | ControlClientEffect::RenewNow
+            | ControlClientEffect::End { .. }
+            | ControlClientEffect::Log { .. } => {}
         }
+        Vec::new()
     }
 }

@@ -11,7 +11,6 @@
 //! - [`placement`] is a cluster around the real placer, with old news, deaths and gangs;
 //! - [`head`] is the real head and real clients, with lost links, kills and pauses, from a seed;
 //! - [`shard`] is one shard of the control store under faults, from a seed, against a naive model;
-//! - [`whole`] is a cluster in which all machines of the product run together, with every fault, from a seed;
 //! - [`scale`] is large clusters around the real placer, and [`studies`] what they show;
 //! - [`scenario`] runs the stories in `scenarios/*.txt`.
 
@@ -23,7 +22,6 @@ pub mod jobs;
 pub mod leasing;
 pub mod placement;
 pub mod plot;
-mod port;
 pub mod program;
 pub mod random;
 pub mod scale;
@@ -34,5 +32,4 @@ pub mod submitter;
 pub mod town;
 mod trace_hash;
 pub mod wanderer;
-pub mod whole;
 pub mod world;

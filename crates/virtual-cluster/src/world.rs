@@ -8,7 +8,7 @@ use crate::index::{Entry, Index};
 use aktis_logic::machine::node::{Guest, Node, NodeConfig, NodeEffect, NodeInput, SpillRefusal, WorkerKind};
 use aktis_logic::{Machine, Time};
 use aktis_protocol::control::{FromNode, ToNode};
-use aktis_protocol::{DeathCause, EntryRef, LaneId, NodeId, ObjectId, ProcessSlot, ProgramId, ShapeId};
+use aktis_protocol::{DeathCause, EntryRef, LaneId, ObjectId, ProcessSlot, ProgramId, ShapeId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The place of the process that the node lives in: a driver, or a daemon.
@@ -33,7 +33,7 @@ pub enum Io {
 }
 
 /// An object that the node wants copied from another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// Its entry here.
     pub entry: EntryRef,
@@ -91,15 +91,12 @@ pub struct World {
     pub left: Vec<ProcessSlot>,
     /// Programs that the node has forgotten.
     pub forgotten: Vec<ProgramId>,
-    id: NodeId,
-    /// What is ordered of the cluster, if there is one.
-    orders: Option<Vec<NodeEffect>>,
 }
 
 impl World {
     /// A virtual node that has just been started.
     pub fn new(config: NodeConfig) -> Self {
-        let (id, program) = (config.node, config.driver.map(|driver| driver.program));
+        let program = config.driver.map(|driver| driver.program);
         let mut node = Node::new(config);
         let mut effects = Vec::new();
         node.start(Time(0), &mut effects);
@@ -121,27 +118,9 @@ impl World {
             admission: None,
             left: Vec::new(),
             forgotten: Vec::new(),
-            id,
-            orders: None,
         };
         world.carry_out(effects);
         world
-    }
-
-    /// The node's id.
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    /// From now on there may be other nodes: what the node orders of them is left in `orders`.
-    pub fn join_cluster(&mut self) {
-        self.node.join_cluster();
-        self.orders = Some(Vec::new());
-    }
-
-    /// What the node has ordered of the cluster since the last time.
-    pub fn take_orders(&mut self) -> Vec<NodeEffect> {
-        self.orders.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The time.
@@ -369,10 +348,7 @@ impl World {
                 | NodeEffect::ProgramWent { .. }
                 | NodeEffect::ChangeTables { .. }
                 | NodeEffect::SeekRecord { .. }
-                | NodeEffect::AskKey { .. } => {
-                    let orders = self.orders.as_mut().expect("this node is the only one");
-                    orders.push(effect);
-                }
+                | NodeEffect::AskKey { .. } => unreachable!("this node is the only one"),
                 NodeEffect::FreeSpilled { .. }
                 | NodeEffect::GiveBack { .. }
                 | NodeEffect::ForgetCheckpoint { .. } => {}

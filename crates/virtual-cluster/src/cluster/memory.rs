@@ -1,12 +1,13 @@
 //! What the processes of one virtual node share: its machine, the lane of the driver's tasks, the tasks and calls of other
 //! nodes that run here, and the channel of the driver.
 
-use crate::port::{Run as ForeignRun, SharedMemory};
+use super::port::{Arguments, Handle, VirtualProcess};
 use crate::world::{DRIVER, World};
-use aktis_logic::machine::remote_node::{Claimed, SubmitError};
+use aktis_logic::machine::remote_node::Claimed;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::{Message, TaskHeader};
-use aktis_protocol::{ActorId, LaneId, LeaseId, ProcessSlot, ProgramId, Shape, ShapeId, TaskId, TaskKey};
+use aktis_protocol::peer::{PeerCall, Ticket};
+use aktis_protocol::{ActorId, LeaseId, ProcessSlot, ProgramId, ShapeId, TaskId, TaskKey};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The shape of all tasks.
@@ -24,7 +25,33 @@ pub(super) struct LaneTask {
 }
 
 /// A task or call of another node that runs here.
-pub(super) type Run = ForeignRun<Memory>;
+pub(super) struct Run {
+    pub(super) proxy: VirtualProcess,
+    pub(super) ticket: Ticket,
+    pub(super) key: TaskKey,
+    /// The actor, if it is a call.
+    pub(super) actor: Option<Handle>,
+    pub(super) call: PeerCall,
+    /// Holds what the arguments refer to.
+    pub(super) arguments: Arguments,
+    pub(super) begun: bool,
+    pub(super) cancelled: bool,
+    /// Whether its result is being stored.
+    pub(super) stores: bool,
+}
+
+impl Run {
+    pub(super) fn new(
+        proxy: VirtualProcess,
+        ticket: Ticket,
+        actor: Option<Handle>,
+        call: &PeerCall,
+        arguments: Arguments,
+    ) -> Self {
+        let (key, call) = (TaskKey { index: 0, generation: 0 }, call.clone());
+        Self { proxy, ticket, key, actor, call, arguments, begun: false, cancelled: false, stores: false }
+    }
+}
 
 /// See the module.
 pub(super) struct Memory {
@@ -67,6 +94,19 @@ impl Memory {
         }
     }
 
+    /// A process tells the node something. Leases are granted by the test, and go back to it.
+    pub(super) fn send(&mut self, from: ProcessSlot, message: ToNode) {
+        if !self.world.is_running(from) {
+            return;
+        }
+        match message {
+            ToNode::LeaseReturned { lease } => {
+                assert_eq!(self.leases.remove(&lease), Some(from), "{lease:?} is returned once");
+            }
+            message => self.world.send(from, message),
+        }
+    }
+
     pub(super) fn key(&mut self) -> TaskKey {
         self.last_key += 1;
         TaskKey { index: self.last_key, generation: 0 }
@@ -79,44 +119,24 @@ impl Memory {
         LeaseId(self.last_lease)
     }
 
-    /// Whether the driver's channel has no room.
-    fn is_channel_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.channel.len() >= CHANNEL_MESSAGES
     }
-}
 
-impl SharedMemory for Memory {
-    fn world(&mut self) -> &mut World {
-        &mut self.world
-    }
-
-    /// Leases are granted by the test, and go back to it.
-    fn send(&mut self, from: ProcessSlot, message: ToNode) {
-        if !self.world.is_running(from) {
-            return;
-        }
-        match message {
-            ToNode::LeaseReturned { lease } => {
-                assert_eq!(self.leases.remove(&lease), Some(from), "{lease:?} is returned once");
-            }
-            message => self.world.send(from, message),
-        }
-    }
-
-    fn is_full(&self, to: ProcessSlot) -> bool {
-        assert_eq!(to, DRIVER, "tasks and calls are those of the driver");
-        self.is_channel_full()
-    }
-
-    fn push(&mut self, from: ProcessSlot, to: ProcessSlot, message: &Message, payload: &[u8]) -> bool {
-        let has_room = !self.is_full(to);
+    pub(super) fn push(&mut self, from: ProcessSlot, message: &Message, payload: &[u8]) -> bool {
+        let has_room = !self.is_full();
         if has_room {
             self.channel.push_back((from, *message, payload.to_vec()));
         }
         has_room
     }
 
-    fn claim(&mut self, proxy: ProcessSlot, shape: ShapeId, cell: Option<usize>) -> Option<Claimed> {
+    pub(super) fn claim(
+        &mut self,
+        proxy: ProcessSlot,
+        shape: ShapeId,
+        cell: Option<usize>,
+    ) -> Option<Claimed> {
         assert_eq!(shape, SHAPE, "there is one");
         let LaneTask { key, task, attempt, arguments } = self.lane.pop_front()?;
         if let Some(cell) = cell {
@@ -126,35 +146,17 @@ impl SharedMemory for Memory {
         Some(Claimed { submitter: DRIVER, header, arguments })
     }
 
-    fn clear_cell(&mut self, proxy: ProcessSlot, cell: usize) {
-        self.cells.remove(&(proxy, cell));
-    }
-
-    fn queue_for(&mut self, _proxy: ProcessSlot, _shape: &Shape) -> Result<LaneId, SubmitError> {
-        if self.no_queue { Err(SubmitError::NoQueue) } else { Ok(LaneId(0)) }
-    }
-
-    fn add_run(&mut self, mut run: Run) -> TaskKey {
+    pub(super) fn add_run(&mut self, mut run: Run) -> TaskKey {
         run.key = self.key();
         let key = run.key;
         self.runs.push(run);
         key
     }
 
-    fn runs(&mut self) -> &mut Vec<Run> {
-        &mut self.runs
-    }
-
-    fn on_actor_found(&mut self, actor: ActorId) {
-        self.send(DRIVER, ToNode::ActorHeld { actor });
-        self.found.push(actor);
-    }
-
-    fn has_program(&self) -> bool {
-        self.has_program
-    }
-
-    fn add_program(&mut self, proxy: ProcessSlot, program: ProgramId) {
-        self.adding.push((proxy, program));
+    /// Takes a run out. The caller drops it when it has no borrow of this memory.
+    #[must_use = "a run releases what it holds when it is dropped"]
+    pub(super) fn take_run(&mut self, key: TaskKey) -> Option<Run> {
+        let place = self.runs.iter().position(|run| run.key == key)?;
+        Some(self.runs.remove(place))
     }
 }

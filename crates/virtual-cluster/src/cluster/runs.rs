@@ -2,7 +2,6 @@
 
 use super::memory::Run;
 use super::site::{OBJECT_BYTES_MAX, Question, Site};
-use crate::port::SharedMemory;
 use crate::random::Random;
 use crate::world::{DRIVER, killed};
 use aktis_logic::machine::remote_node::{LocalAnswer, LocalEvent, LocalNode};

@@ -4,13 +4,15 @@
 //! worker of all tasks and calls that other nodes send (`runs.rs`).
 
 use super::memory::{Memory, SHAPE};
+use super::port::VirtualProcess;
 use super::runs::Result;
 use super::tasks::Tasks;
-use crate::port::{Proxy, VirtualProcess, counts_left};
 use crate::random::Random;
 use crate::world::{DRIVER, World, killed};
 use aktis_logic::machine::node::{Guest, NodeConfig, ProgramConfig, SPILL_ABOVE_PERCENT_DEFAULT};
-use aktis_logic::machine::remote_node::{LocalEvent, LocalProcesses, PlantedBug, RemoteNode};
+use aktis_logic::machine::remote_node::{
+    LocalEvent, LocalProcesses, PlantedBug, RemoteNode, RemoteNodeCounts,
+};
 use aktis_protocol::control::{FromNode, Lease, RequestId, SharedValue, ToNode};
 use aktis_protocol::hot::TaskHeader;
 use aktis_protocol::peer::Frame;
@@ -49,10 +51,16 @@ pub(super) enum Question {
     Restore(ObjectId),
 }
 
+/// The proxy for another node.
+pub(super) struct Proxy {
+    pub(super) port: VirtualProcess,
+    pub(super) machine: RemoteNode<VirtualProcess>,
+}
+
 /// See the module.
 pub(super) struct Site {
     pub(super) memory: Rc<RefCell<Memory>>,
-    pub(super) proxies: BTreeMap<usize, Proxy<Memory>>,
+    pub(super) proxies: BTreeMap<usize, Proxy>,
     pub(super) references: BTreeMap<ObjectId, Reference>,
     pub(super) questions: BTreeMap<RequestId, Question>,
     next_request: RequestId,
@@ -428,11 +436,28 @@ impl Site {
             ("messages", memory.channel.len()),
             ("leases", memory.leases.len()),
         ];
-        let mut left = counts_left(&counts);
+        let mut left: Vec<String> = counts
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
         for (other, proxy) in &self.proxies {
-            left.extend(proxy.remains().map(|text| format!("proxy for {other}: {text}")));
+            let counts = proxy.machine.counts();
+            let idle = RemoteNodeCounts { tickets: counts.tickets, ..Default::default() };
+            let held = proxy.port.holds();
+            if counts != idle || held > 0 || proxy.port.has_events() {
+                left.push(format!("proxy for {other}: {counts:?}, {held} held"));
+            }
         }
         (!left.is_empty()).then(|| left.join(", "))
+    }
+}
+
+impl Proxy {
+    /// After an input: what was dropped is released.
+    fn settle(&mut self) {
+        self.port.release_dropped();
+        self.machine.check();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What must hold when the faults are over and nothing is pending.
 
 use super::Cluster;
-use super::node::{Claim, Claimants};
+use super::node::Claim;
 use aktis_logic::machine::head::{ActorHome, Job, Restored};
 use aktis_protocol::admin::{JobState, OnNode, ProgramRow};
 use aktis_protocol::control::decode;
@@ -10,7 +10,7 @@ use aktis_protocol::tables::{Answer, Key, Query, Sender, Table};
 use aktis_protocol::{ActorId, NodeId, ProgramId};
 use std::collections::{BTreeMap, BTreeSet};
 
-impl Cluster<Claimants> {
+impl Cluster {
     pub(super) fn is_quiet(&mut self) -> bool {
         if !self.store.is_synced() || !self.departed_on_disk().is_empty() {
             return false;

@@ -1,7 +1,6 @@
 //! The links between nodes and the control process.
 
-use super::members::node_id;
-use super::{Cluster, Event, MESSAGES_MAX, Member, Members};
+use super::{Cluster, Event, MESSAGES_MAX};
 use aktis_logic::machine::control_client::ControlClientInput;
 use aktis_logic::machine::head::{HeadEffect, HeadInput};
 use aktis_logic::{LinkId, Machine, Time};
@@ -13,7 +12,7 @@ use std::collections::VecDeque;
 const GHOSTS_MAX: usize = 8;
 
 /// One link. Each end may believe in it after the other has given it up.
-pub(crate) struct Wire {
+pub(super) struct Wire {
     pub(super) node: usize,
     /// The life of the control process that it leads to.
     life: u64,
@@ -25,13 +24,13 @@ pub(crate) struct Wire {
     /// Nothing that is under way arrives any more.
     is_broken: bool,
     /// Until when messages of a direction are held up.
-    pub(crate) clogged_to_head: Time,
-    pub(crate) clogged_to_node: Time,
+    pub(super) clogged_to_head: Time,
+    pub(super) clogged_to_node: Time,
     old_to_head: VecDeque<ToControl>,
     old_to_node: VecDeque<FromControl>,
 }
 
-impl<M: Members> Cluster<M> {
+impl Cluster {
     fn delay(&mut self) -> u64 {
         50 + self.random.below(self.swarm.delay_max)
     }
@@ -44,7 +43,7 @@ impl<M: Members> Cluster<M> {
         }
         self.links += 1;
         let link = LinkId(self.links);
-        *node.link() = Some(link);
+        node.link = Some(link);
         let wire = Wire {
             node: number,
             life: self.lives,
@@ -87,7 +86,7 @@ impl<M: Members> Cluster<M> {
         let Some(message) = wire.to_head.pop_front() else { return };
         wire.old_to_head.push_back(message.clone());
         wire.old_to_head.truncate(GHOSTS_MAX);
-        let from = self.nodes[wire.node].as_ref().map(Member::id);
+        let from = self.nodes[wire.node].as_ref().map(|node| node.id);
         if let Some(from) = from {
             self.step_head(HeadInput::Received { from, key: key_of(from), link, message });
         }
@@ -103,7 +102,7 @@ impl<M: Members> Cluster<M> {
     }
 
     /// A link breaks. Both ends learn of it, one perhaps much later than the other.
-    pub(crate) fn break_link(&mut self, link: LinkId, leaves: bool) {
+    pub(super) fn break_link(&mut self, link: LinkId, leaves: bool) {
         let slow = if leaves || self.is_over { 1_000 } else { 3_000_000 };
         let (head, node) = (self.random.below(slow), self.random.below(slow));
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.is_broken) else { return };
@@ -116,19 +115,19 @@ impl<M: Members> Cluster<M> {
 
     pub(super) fn on_head_link_ended(&mut self, link: LinkId, leaves: bool) {
         let Some(wire) = self.wires.get(&link).filter(|wire| wire.life == self.lives) else { return };
-        let node = node_id(wire.node);
+        let node = aktis_protocol::NodeId::from_words([wire.node as u64 + 1, 0]);
         self.step_head(HeadInput::LinkEnded { node, link, leaves });
     }
 
     pub(super) fn on_node_link_ended(&mut self, number: usize, link: LinkId) {
         if let Some(node) = self.nodes[number].as_mut() {
-            node.link().take_if(|own| *own == link);
+            node.link.take_if(|own| *own == link);
             self.step_node(number, ControlClientInput::LinkEnded { link });
         }
     }
 
     /// The links that are not broken.
-    pub(crate) fn live_links(&self) -> Vec<LinkId> {
+    pub(super) fn live_links(&self) -> Vec<LinkId> {
         self.wires.iter().filter(|(_, wire)| !wire.is_broken).map(|(link, _)| *link).collect()
     }
 
@@ -140,7 +139,7 @@ impl<M: Members> Cluster<M> {
     }
 
     /// A message comes late, over a link that its node has replaced. Nothing may come of it.
-    pub(crate) fn haunt(&mut self) {
+    pub(super) fn haunt(&mut self) {
         let old: Vec<LinkId> =
             self.wires.iter().filter(|(_, wire)| wire.is_broken).map(|(link, _)| *link).collect();
         let Some(link) = self.random.pick(&old) else { return };
@@ -149,16 +148,16 @@ impl<M: Members> Cluster<M> {
         let to_head = wire.old_to_head.front().cloned();
         let to_node = wire.old_to_node.front().cloned();
         let Some(node) = &mut self.nodes[number] else { return };
-        if node.link().is_none_or(|own| own <= link) {
+        if node.link.is_none_or(|own| own <= link) {
             return;
         }
         if let Some(message) = to_node {
             let mut effects = Vec::new();
-            node.client().step(self.now, ControlClientInput::Received { link, message }, &mut effects);
+            node.client.step(self.now, ControlClientInput::Received { link, message }, &mut effects);
             assert!(effects.is_empty(), "node {number} listens to an old link: {effects:?}");
             self.summary.ghosts += 1;
         }
-        let from = node.id();
+        let from = node.id;
         let Some(process) = self.process.as_mut().filter(|_| is_of_this_life) else { return };
         // A node that joins over a link says so itself: this one cannot be told from the node.
         if let Some(message) = to_head.filter(|message| !matches!(message, ToControl::Joined { .. }))

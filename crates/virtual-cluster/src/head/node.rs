@@ -1,12 +1,10 @@
-//! Virtual nodes around the real client that know what they want of the cluster, and what they were told.
+//! A virtual node around the real client: what it wants of the cluster, and what it was told.
 //!
-//! They are as simple as they can be: a name per actor, a value per key, a record per task. A node objects to answers that it
-//! has not asked for, and knows at the end what the cluster must have kept.
+//! It is as simple as it can be: a name per actor, a value per key, a record per task. It objects to answers that it has not
+//! asked for, and knows at the end what the cluster must have kept.
 
-use super::members::node_id;
-use super::{Cluster, Event, Member, Members};
 use aktis_logic::LinkId;
-use aktis_logic::machine::control_client::{ControlClient, ControlClientEffect, ControlClientInput};
+use aktis_logic::machine::control_client::{ControlClient, ControlClientInput};
 use aktis_logic::machine::node::{NodeInput, Verdict};
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::admin::{Language, ProgramRow};
@@ -14,7 +12,7 @@ use aktis_protocol::control::RequestId;
 use aktis_protocol::placement::{FromPlacer, NodeInfo, NodeReport, ToPlacer};
 use aktis_protocol::tables::Change;
 use aktis_protocol::{
-    ActorId, Amount, Epoch, GroupId, NodeId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
+    ActorId, Amount, GroupId, NodeId, ProcessSlot, ProgramId, Resources, SessionId, TaskId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,118 +26,8 @@ pub(super) struct Claim {
     pub(super) is_granted: bool,
 }
 
-/// What these nodes do by themselves.
-#[derive(Clone, Debug)]
-pub(crate) enum Doing {
-    /// A search for an actor has an end.
-    Reached(usize, u64, bool),
-    /// A node does something.
-    Acted(usize),
-    /// Something goes wrong.
-    Fault,
-}
-
 /// See the module.
-pub(crate) struct Claimants;
-
-impl Members for Claimants {
-    type Node = Node;
-    type Event = Doing;
-
-    fn start_node(cluster: &mut Cluster<Self>, number: usize) -> Node {
-        let info = NodeInfo {
-            node: node_id(number),
-            epoch: Epoch(0),
-            address: ([127, 0, 0, 1], number as u16 + 1).into(),
-            labels: Default::default(),
-            resources: Resources::none().with("CPU", Amount::units(4)),
-        };
-        cluster.after(1_000, Event::Of(Doing::Acted(number)));
-        Node::new(info)
-    }
-
-    fn carry_out(
-        cluster: &mut Cluster<Self>,
-        number: usize,
-        effect: ControlClientEffect,
-    ) -> Vec<ControlClientInput> {
-        let Some(node) = cluster.nodes[number].as_mut() else { return Vec::new() };
-        match effect {
-            ControlClientEffect::ToNode(input) => {
-                let mut orders = node.on_input(input);
-                if !orders.is_empty() {
-                    // The shell says so after all that the node has ordered.
-                    orders.push(ControlClientInput::OrdersEnded);
-                }
-                return orders;
-            }
-            ControlClientEffect::PlaceActor { actor, .. } => {
-                assert!(node.unplaced.remove(&actor), "{actor} waits for no place");
-            }
-            ControlClientEffect::ReachActor { search, node: other, to, request, found } => {
-                cluster.reach_actor(number, search, other, (to, request), found);
-            }
-            ControlClientEffect::LookAtLinks => {
-                let nodes = node.client.nodes().map(|info| info.node).collect();
-                return vec![ControlClientInput::LinksSeen { nodes }];
-            }
-            ControlClientEffect::LookAtNode => {
-                return vec![ControlClientInput::NodeSeen { report: node.report() }];
-            }
-            ControlClientEffect::Answer { asker, .. } => {
-                let request = asker as u32;
-                assert!(node.open.remove(&request), "question {request} is answered, and was not open");
-            }
-            ControlClientEffect::Dial | ControlClientEffect::Send { .. } => {
-                unreachable!("the network carries this out: {effect:?}")
-            }
-            ControlClientEffect::PlaceTasks { .. }
-            | ControlClientEffect::ResetNeighbours
-            | ControlClientEffect::SetMembers { .. }
-            | ControlClientEffect::AddMember { .. }
-            | ControlClientEffect::RemoveMember { .. }
-            | ControlClientEffect::Renew { .. }
-            | ControlClientEffect::RenewNow
-            | ControlClientEffect::End { .. }
-            | ControlClientEffect::Log { .. } => {}
-        }
-        Vec::new()
-    }
-
-    fn on_event(cluster: &mut Cluster<Self>, event: Doing) {
-        match event {
-            Doing::Reached(node, search, is_reached) => {
-                cluster.step_node(node, ControlClientInput::ActorReached { search, is_reached });
-            }
-            Doing::Acted(node) => cluster.act(node),
-            Doing::Fault => cluster.fault(),
-        }
-    }
-
-    fn node_of(event: &Doing) -> Option<usize> {
-        match event {
-            Doing::Acted(node) => Some(*node),
-            Doing::Reached(..) | Doing::Fault => None,
-        }
-    }
-}
-
-impl Member for Node {
-    fn id(&self) -> NodeId {
-        self.id
-    }
-
-    fn client(&mut self) -> &mut ControlClient {
-        &mut self.client
-    }
-
-    fn link(&mut self) -> &mut Option<LinkId> {
-        &mut self.link
-    }
-}
-
-/// One of them.
-pub(crate) struct Node {
+pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) client: ControlClient,
     pub(super) link: Option<LinkId>,
@@ -282,7 +170,7 @@ pub(super) fn record_of(task: TaskId, record: &[u8]) -> Change {
     Change::TaskRecorded { task, returns: 1, record: record.to_vec() }
 }
 
-pub(crate) fn row_of(program: ProgramId) -> ProgramRow {
+pub(super) fn row_of(program: ProgramId) -> ProgramRow {
     let (language, architecture) = (Language::Rust, String::new());
     ProgramRow { program, language, version: None, bytes: None, architecture, came_unix_milliseconds: 0 }
 }

@@ -1,7 +1,7 @@
 //! The virtual control process: the shell of the head, with its tables.
 
 use super::store::Told;
-use super::{Cluster, Event, Members};
+use super::{Cluster, Event};
 use aktis_logic::machine::head::{
     Head, HeadEffect, HeadInput, HeadWrite, NameClaim, NodesLeft, QueryReply, Restored, TableRequest,
     keep_epoch, node_in, programs_of, reply_to_key_change,
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-impl<M: Members> Cluster<M> {
+impl Cluster {
     pub(super) fn start_head(&mut self) {
         self.lives += 1;
         let (life, now) = (self.lives, self.now);
@@ -91,7 +91,7 @@ impl<M: Members> Cluster<M> {
         self.schedule_tick();
     }
 
-    pub(crate) fn kill_head(&mut self) {
+    pub(super) fn kill_head(&mut self) {
         if self.process.take().is_some() {
             self.note(format_args!("the control process is killed"));
             self.break_all_links();

@@ -1,6 +1,6 @@
 //! What nodes want of the cluster, and what goes wrong meanwhile.
 
-use super::node::{ASKER, Claim, Claimants, Doing, record_of, row_of};
+use super::node::{ASKER, Claim, record_of, row_of};
 use super::{Cluster, Event};
 use aktis_logic::Time;
 use aktis_logic::machine::control_client::ControlClientInput;
@@ -25,14 +25,14 @@ fn cpus(units: u64) -> Resources {
     Resources::none().with("CPU", Amount::units(units))
 }
 
-impl Cluster<Claimants> {
+impl Cluster {
     /// A node does something, and again after a while.
     pub(super) fn act(&mut self, number: usize) {
         if self.is_over || self.nodes[number].is_none() {
             return;
         }
         let pause = self.random.below(40_000);
-        self.after(pause, Event::Of(Doing::Acted(number)));
+        self.after(pause, Event::Acted(number));
         let choice = self.random.below(17);
         let inputs = self.wants(number, choice);
         for input in inputs {
@@ -167,7 +167,7 @@ impl Cluster<Claimants> {
             node.on_input(NodeInput::NameFound { to, request, found });
         }
         let pause = self.random.below(2_000);
-        self.after(pause, Event::Of(Doing::Reached(number, search, is_reached)));
+        self.after(pause, Event::Reached(number, search, is_reached));
     }
 
     /// One of the faults of this run happens, and the next one after a while.
@@ -176,7 +176,7 @@ impl Cluster<Claimants> {
             return;
         }
         let pause = 20_000 + self.random.below(800_000);
-        self.after(pause, Event::Of(Doing::Fault));
+        self.after(pause, Event::Fault);
         let links = self.live_links();
         let alive: Vec<usize> =
             (0..self.nodes.len()).filter(|number| self.nodes[*number].is_some()).collect();

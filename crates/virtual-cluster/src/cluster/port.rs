@@ -1,116 +1,23 @@
 //! The port of a proxy's machine over a virtual node: what the runtime of a proxy does, with plain tables instead of
 //! shared memory.
 
-use crate::world::{DRIVER, World};
+use super::memory::{Memory, Run};
+use crate::world::DRIVER;
 use aktis_logic::machine::remote_node::{
-    Claimed, LocalAnswer, LocalEvent, LocalNode, LocalProcesses, RemoteNode, RemoteNodeCounts, SubmitError,
-    answer_message,
+    Claimed, LocalAnswer, LocalEvent, LocalNode, LocalProcesses, SubmitError, answer_message,
 };
 use aktis_protocol::actors::{ActorPlace, ActorSpec};
 use aktis_protocol::control::{FromNode, SharedValue, ToNode, decode};
 use aktis_protocol::hot::{Message, MessageKind, ValueForm};
 use aktis_protocol::peer::{Inside, PeerArgument, PeerCall, Ticket};
 use aktis_protocol::{
-    ActorId, DeathCause, EntryRef, Failure, FailureKind, LaneId, NodeId, ObjectId, ProcessSlot, ProgramId,
+    ActorId, DeathCause, EntryRef, Failure, FailureKind, NodeId, ObjectId, ProcessSlot, ProgramId,
     ProgramKind, ProgramSpec, Shape, ShapeId, TaskId, TaskKey,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-
-/// What the processes of one virtual node share, as its proxies use it.
-pub(crate) trait SharedMemory: Sized {
-    /// The node.
-    fn world(&mut self) -> &mut World;
-
-    /// A process tells the node something.
-    fn send(&mut self, from: ProcessSlot, message: ToNode);
-
-    /// Whether a process has no room for a message.
-    fn is_full(&self, to: ProcessSlot) -> bool;
-
-    /// Sends a message to a process; false if there is no room.
-    fn push(&mut self, from: ProcessSlot, to: ProcessSlot, message: &Message, payload: &[u8]) -> bool;
-
-    /// A proxy claims a task that a process of this node has submitted.
-    fn claim(&mut self, proxy: ProcessSlot, shape: ShapeId, cell: Option<usize>) -> Option<Claimed>;
-
-    /// A proxy does not have the task of a cell any more.
-    fn clear_cell(&mut self, proxy: ProcessSlot, cell: usize);
-
-    /// The queue of a proxy for tasks of this shape.
-    fn queue_for(&mut self, proxy: ProcessSlot, shape: &Shape) -> Result<LaneId, SubmitError>;
-
-    /// A task or call of another node is to run here.
-    fn add_run(&mut self, run: Run<Self>) -> TaskKey;
-
-    /// All tasks and calls of other nodes that run here.
-    fn runs(&mut self) -> &mut Vec<Run<Self>>;
-
-    /// Takes a run out. The caller drops it when it has no borrow of this memory.
-    #[must_use = "a run releases what it holds when it is dropped"]
-    fn take_run(&mut self, key: TaskKey) -> Option<Run<Self>> {
-        let runs = self.runs();
-        let place = runs.iter().position(|run| run.key == key)?;
-        Some(runs.remove(place))
-    }
-
-    /// An actor that was looked up by its name is known here now.
-    fn on_actor_found(&mut self, actor: ActorId);
-
-    /// Whether the node has the program.
-    fn has_program(&self) -> bool;
-
-    /// A proxy has got a program for this node.
-    fn add_program(&mut self, proxy: ProcessSlot, program: ProgramId);
-}
-
-/// A task or call of another node that runs here.
-pub(crate) struct Run<M: SharedMemory> {
-    pub(crate) proxy: VirtualProcess<M>,
-    pub(crate) ticket: Ticket,
-    pub(crate) key: TaskKey,
-    /// The queue of a task.
-    pub(crate) lane: Option<LaneId>,
-    /// The actor, if it is a call.
-    pub(crate) actor: Option<Handle>,
-    pub(crate) call: PeerCall,
-    /// Holds what the arguments refer to.
-    pub(crate) arguments: Arguments,
-    pub(crate) begun: bool,
-    pub(crate) cancelled: bool,
-    /// Whether its result is being stored.
-    pub(crate) stores: bool,
-}
-
-/// The proxy for another node.
-pub(crate) struct Proxy<M: SharedMemory> {
-    pub(crate) port: VirtualProcess<M>,
-    pub(crate) machine: RemoteNode<VirtualProcess<M>>,
-}
-
-impl<M: SharedMemory> Proxy<M> {
-    /// After an input: what was dropped is released.
-    pub(crate) fn settle(&mut self) {
-        self.port.release_dropped();
-        self.machine.check();
-    }
-
-    /// What is left of all that it had to do, if anything.
-    pub(crate) fn remains(&self) -> Option<String> {
-        let (counts, held) = (self.machine.counts(), self.port.holds());
-        let idle = RemoteNodeCounts { tickets: counts.tickets, ..Default::default() };
-        let is_left = counts != idle || held > 0 || self.port.has_events();
-        is_left.then(|| format!("{counts:?}, {held} held"))
-    }
-}
-
-/// The counts that are not 0, in words.
-pub(crate) fn counts_left(counts: &[(&str, usize)]) -> Vec<String> {
-    let left = counts.iter().filter(|(_, count)| *count > 0);
-    left.map(|(what, count)| format!("{count} {what}")).collect()
-}
 
 /// Something that a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +27,7 @@ enum Holding {
 }
 
 /// One reference, shared by its clones. The last one puts it on the list of what is to be released.
-pub(crate) struct Token {
+pub(super) struct Token {
     holding: Holding,
     dropped: Rc<RefCell<Vec<Holding>>>,
 }
@@ -133,7 +40,7 @@ impl Drop for Token {
 
 /// A reference to an object.
 #[derive(Clone)]
-pub(crate) struct Reference(Rc<Token>);
+pub(super) struct Reference(Rc<Token>);
 
 impl Reference {
     fn object(&self) -> ObjectId {
@@ -146,7 +53,7 @@ impl Reference {
 
 /// A handle of an actor.
 #[derive(Clone)]
-pub(crate) struct Handle(Rc<Token>);
+pub(super) struct Handle(Rc<Token>);
 
 impl Handle {
     fn actor(&self) -> ActorId {
@@ -158,8 +65,8 @@ impl Handle {
 }
 
 /// Arguments, with references to all that they refer to.
-pub(crate) struct Arguments {
-    pub(crate) objects: Vec<Reference>,
+pub(super) struct Arguments {
+    pub(super) objects: Vec<Reference>,
     _inside: Vec<Reference>,
     _actors: Vec<Handle>,
 }
@@ -186,46 +93,40 @@ struct Tables {
 }
 
 /// See the module.
-pub(crate) struct VirtualProcess<M> {
-    pub(crate) slot: ProcessSlot,
-    memory: Rc<RefCell<M>>,
+#[derive(Clone)]
+pub(super) struct VirtualProcess {
+    pub(super) slot: ProcessSlot,
+    memory: Rc<RefCell<Memory>>,
     tables: Rc<RefCell<Tables>>,
     dropped: Rc<RefCell<Vec<Holding>>>,
 }
 
-impl<M> Clone for VirtualProcess<M> {
-    fn clone(&self) -> Self {
-        let Self { slot, memory, tables, dropped } = self;
-        Self { slot: *slot, memory: memory.clone(), tables: tables.clone(), dropped: dropped.clone() }
-    }
-}
-
-impl<M: SharedMemory> VirtualProcess<M> {
-    pub(crate) fn new(slot: ProcessSlot, memory: Rc<RefCell<M>>) -> Self {
+impl VirtualProcess {
+    pub(super) fn new(slot: ProcessSlot, memory: Rc<RefCell<Memory>>) -> Self {
         Self { slot, memory, tables: Rc::default(), dropped: Rc::default() }
     }
 
     /// Something happens that the machine has to deal with.
-    pub(crate) fn push_event(&self, event: LocalEvent) {
+    pub(super) fn push_event(&self, event: LocalEvent) {
         self.tables.borrow_mut().events.push_back(event);
     }
 
-    pub(crate) fn take_events(&self) -> VecDeque<LocalEvent> {
+    pub(super) fn take_events(&self) -> VecDeque<LocalEvent> {
         std::mem::take(&mut self.tables.borrow_mut().events)
     }
 
-    pub(crate) fn has_events(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         !self.tables.borrow().events.is_empty()
     }
 
     /// What is held.
-    pub(crate) fn holds(&self) -> usize {
+    pub(super) fn holds(&self) -> usize {
         let tables = self.tables.borrow();
         tables.objects.len() + tables.actors.len()
     }
 
     /// A message of the node.
-    pub(crate) fn on_message(&self, message: FromNode) {
+    pub(super) fn on_message(&self, message: FromNode) {
         let mut tables = self.tables.borrow_mut();
         match message {
             FromNode::ObjectResolved { object, value } => tables.resolve(object, value),
@@ -244,7 +145,7 @@ impl<M: SharedMemory> VirtualProcess<M> {
     }
 
     /// Tells the node what was released since the last look.
-    pub(crate) fn release_dropped(&self) {
+    pub(super) fn release_dropped(&self) {
         loop {
             let dropped = std::mem::take(&mut *self.dropped.borrow_mut());
             if dropped.is_empty() {
@@ -270,26 +171,11 @@ impl<M: SharedMemory> VirtualProcess<M> {
 
     fn ask(&self, question: ToNode, is_answer: impl Fn(&FromNode) -> bool) -> FromNode {
         self.release_dropped();
-        self.memory.borrow_mut().world().ask(self.slot, question, is_answer)
+        self.memory.borrow_mut().world.ask(self.slot, question, is_answer)
     }
 
     fn token(&self, holding: Holding) -> Rc<Token> {
         Rc::new(Token { holding, dropped: self.dropped.clone() })
-    }
-
-    fn add_run(
-        &self,
-        ticket: Ticket,
-        lane: Option<LaneId>,
-        actor: Option<Handle>,
-        call: &PeerCall,
-    ) -> TaskKey {
-        let arguments = self.arguments(&call.arguments);
-        self.ask_for(&arguments);
-        let (key, call, proxy) = (TaskKey { index: 0, generation: 0 }, call.clone(), self.clone());
-        let (begun, cancelled, stores) = (false, false, false);
-        let run = Run { proxy, ticket, key, lane, actor, call, arguments, begun, cancelled, stores };
-        self.memory.borrow_mut().add_run(run)
     }
 
     fn cause(&self) -> DeathCause {
@@ -307,14 +193,15 @@ impl Tables {
     }
 }
 
-impl<M: SharedMemory> LocalProcesses for VirtualProcess<M> {
+impl LocalProcesses for VirtualProcess {
     fn is_alive(&self, process: ProcessSlot) -> bool {
-        self.memory.borrow_mut().world().is_running(process)
+        self.memory.borrow().world.is_running(process)
     }
 
     fn push(&self, to: ProcessSlot, message: &Message, payload: &[u8]) -> bool {
         self.release_dropped();
-        self.memory.borrow_mut().push(self.slot, to, message, payload)
+        assert_eq!(to, DRIVER, "tasks and calls are those of the driver");
+        self.memory.borrow_mut().push(self.slot, message, payload)
     }
 
     fn tell(&self, message: ToNode) {
@@ -323,7 +210,7 @@ impl<M: SharedMemory> LocalProcesses for VirtualProcess<M> {
     }
 }
 
-impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
+impl LocalNode for VirtualProcess {
     type Object = Reference;
     type Actor = Handle;
     type Arguments = Arguments;
@@ -334,7 +221,7 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
     }
 
     fn node(&self) -> NodeId {
-        self.memory.borrow_mut().world().id()
+        NodeId::default()
     }
 
     fn claim(&self, shape: ShapeId, cell: Option<usize>) -> Option<Claimed> {
@@ -342,7 +229,7 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
     }
 
     fn clear_cell(&self, cell: usize) {
-        self.memory.borrow_mut().clear_cell(self.slot, cell);
+        self.memory.borrow_mut().cells.remove(&(self.slot, cell));
     }
 
     fn arguments_in(&self, bytes: &[u8]) -> Result<Vec<PeerArgument>, String> {
@@ -353,20 +240,28 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
         decode(bytes).map_err(|error| error.to_string())
     }
 
-    fn submit(&self, ticket: Ticket, call: &PeerCall, shape: &Arc<Shape>) -> Result<TaskKey, SubmitError> {
-        let lane = self.memory.borrow_mut().queue_for(self.slot, shape)?;
-        Ok(self.add_run(ticket, Some(lane), None, call))
+    fn submit(&self, ticket: Ticket, call: &PeerCall, _shape: &Arc<Shape>) -> Result<TaskKey, SubmitError> {
+        if self.memory.borrow().no_queue {
+            return Err(SubmitError::NoQueue);
+        }
+        let arguments = self.arguments(&call.arguments);
+        self.ask_for(&arguments);
+        let run = Run::new(self.clone(), ticket, None, call, arguments);
+        Ok(self.memory.borrow_mut().add_run(run))
     }
 
     fn call(&self, ticket: Ticket, actor: &Handle, _group: u16, call: &PeerCall) -> TaskKey {
-        self.add_run(ticket, None, Some(actor.clone()), call)
+        let arguments = self.arguments(&call.arguments);
+        self.ask_for(&arguments);
+        let run = Run::new(self.clone(), ticket, Some(actor.clone()), call, arguments);
+        self.memory.borrow_mut().add_run(run)
     }
 
     /// A task that has not begun ends; one that has begun learns of it, or ends with its worker.
     fn cancel(&self, key: TaskKey, force: bool, _recursive: bool) -> Option<(ProcessSlot, Message)> {
         let mut memory = self.memory.borrow_mut();
-        let is_full = memory.is_full(DRIVER);
-        let run = memory.runs().iter_mut().find(|run| run.key == key)?;
+        let is_full = memory.is_full();
+        let run = memory.runs.iter_mut().find(|run| run.key == key)?;
         if run.begun && !force {
             run.cancelled = true;
             let index = 0;
@@ -387,9 +282,9 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
 
     fn withdraw(&self, _shape: ShapeId, keys: &[TaskKey]) -> Vec<TaskKey> {
         let mut memory = self.memory.borrow_mut();
-        let is_waiting = |run: &Run<M>| keys.contains(&run.key) && !run.begun;
+        let is_waiting = |run: &Run| keys.contains(&run.key) && !run.begun;
         let withdrawn: Vec<TaskKey> =
-            memory.runs().iter().filter(|run| is_waiting(run)).map(|run| run.key).collect();
+            memory.runs.iter().filter(|run| is_waiting(run)).map(|run| run.key).collect();
         let taken: Vec<_> = withdrawn.iter().map(|key| memory.take_run(*key)).collect();
         drop(memory);
         drop(taken);
@@ -501,7 +396,7 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
         let mut tables = self.tables.borrow_mut();
         let known = tables.objects.get_mut(&reference.object()).expect("a reference holds it");
         let lost = match known.value.as_ref()? {
-            SharedValue::Stored { entry, .. } => self.memory.borrow_mut().world().index.get(*entry).is_none(),
+            SharedValue::Stored { entry, .. } => self.memory.borrow().world.index.get(*entry).is_none(),
             SharedValue::Failed(failure) => failure.kind == FailureKind::Lost,
             SharedValue::Inline { .. } => false,
         };
@@ -531,8 +426,8 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
         let tables = self.tables.borrow();
         match tables.objects[&reference.object()].value {
             Some(SharedValue::Stored { entry, contains }) => {
-                let mut memory = self.memory.borrow_mut();
-                let found = memory.world().index.get(entry).ok_or("it is not in the store any more")?;
+                let memory = self.memory.borrow();
+                let found = memory.world.index.get(entry).ok_or("it is not in the store any more")?;
                 Ok((found.bytes, contains))
             }
             _ => Err("it is not in the store".to_owned()),
@@ -565,11 +460,13 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
     }
 
     fn on_actor_found(&self, actor: ActorId) {
-        self.memory.borrow_mut().on_actor_found(actor);
+        let mut memory = self.memory.borrow_mut();
+        memory.send(DRIVER, ToNode::ActorHeld { actor });
+        memory.found.push(actor);
     }
 
     fn knows_program(&self, _program: ProgramId) -> bool {
-        self.memory.borrow().has_program()
+        self.memory.borrow().has_program
     }
 
     fn find_program(&self, program: ProgramId) -> Result<(ProgramSpec, Option<Vec<u8>>), String> {
@@ -592,6 +489,6 @@ impl<M: SharedMemory> LocalNode for VirtualProcess<M> {
 
     fn add_program(&self, program: ProgramId, _spec: ProgramSpec, executable: Option<Vec<u8>>) {
         assert_eq!(executable.as_deref(), Some(&[1, 2, 3][..]), "all of it has come");
-        self.memory.borrow_mut().add_program(self.slot, program);
+        self.memory.borrow_mut().adding.push((self.slot, program));
     }
 }
