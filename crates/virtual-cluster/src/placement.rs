@@ -337,7 +337,12 @@ impl Cluster {
                     assert!(has || doomed, "{group} is ready, and {node} has not set bundle {index} aside");
                 }
             }
-            _ => {}
+            FromPlacer::GroupChanged { .. }
+            | FromPlacer::Waiting { .. }
+            | FromPlacer::Refused { .. }
+            | FromPlacer::Reserve { .. }
+            | FromPlacer::Commit { .. }
+            | FromPlacer::Return { .. } => {}
         }
     }
 

@@ -27,7 +27,8 @@ const ENUMS: &[&str] = &[
 
 /// Checks one file.
 pub(super) fn check(file: &File) -> Vec<Problem> {
-    if !file.is_rust() || !file.path.starts_with("crates/") || !file.path.contains("/src/") {
+    let is_test = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
+    if !file.is_rust() || !file.path.starts_with("crates/") || is_test {
         return Vec::new();
     }
     let lines: Vec<&str> = file.code.lines().collect();
