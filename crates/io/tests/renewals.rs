@@ -75,9 +75,10 @@ fn a_hundred_renewals_under_load_fail_no_link_and_no_frame() {
     assert!(dialled.is_err(), "it has expired");
 }
 
-/// What a rotation does to the authority, one stage after the other.
-const STAGES: [fn(&Authority, &Path) -> Result<(), IdentityError>; 3] =
-    [Authority::begin_rotation, Authority::promote_next, Authority::end_rotation];
+type Stage = fn(&Authority, &Path) -> Result<(), IdentityError>;
+
+/// The stages of a rotation, in their order.
+const STAGES: [Stage; 3] = [Authority::begin_rotation, Authority::promote_next, Authority::end_rotation];
 
 #[test]
 fn members_of_neighbouring_stages_of_a_rotation_trust_each_other_and_no_others() {
