@@ -6,7 +6,7 @@
 mod support;
 
 use aktis::prelude::*;
-use aktis_daemon::{Host, HostConfig, LocalRole, OutputOptions};
+use aktis_node::{Host, HostConfig, LocalRole, OutputOptions};
 use aktis_protocol::state::{StateKind, StateRows, StoreRow};
 use aktis_protocol::{Amount, Labels, ProgramId, Resources, resources};
 use aktis_runtime::Runtime;

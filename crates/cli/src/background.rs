@@ -10,8 +10,8 @@
 use crate::failed::Failed;
 use crate::greeting::Greeting;
 use crate::{Restart, start, terminal};
-use aktis_cluster::journal;
-use aktis_cluster::{DaemonConfig, Role, directory};
+use aktis_daemon::journal;
+use aktis_daemon::{DaemonConfig, Role, directory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};

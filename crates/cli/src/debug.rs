@@ -8,7 +8,7 @@ use crate::failed::Failed;
 use crate::record::Record;
 use crate::terminal::note;
 use crate::{show, table};
-use aktis_cluster::directory;
+use aktis_daemon::directory;
 use clap::Args;
 use serde::Deserialize;
 use std::io::{self, ErrorKind, Read, Write};

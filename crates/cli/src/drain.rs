@@ -5,7 +5,7 @@ use crate::failed::Failed;
 use crate::record::Record;
 use crate::terminal::note;
 use crate::{rows, show, values};
-use aktis_cluster::admin::{Client, ClientError};
+use aktis_daemon::admin::{Client, ClientError};
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{ClusterStatus, DrainOrder, IdPrefix, NodeRow, NodeState};
 use aktis_protocol::member::Departure;

@@ -1,7 +1,7 @@
 //! Why a command was not done.
 
-use aktis_cluster::admin::ClientError;
-use aktis_cluster::{ControlError, DaemonError, DirectoryError};
+use aktis_daemon::admin::ClientError;
+use aktis_daemon::{ControlError, DaemonError, DirectoryError};
 use std::io;
 use std::path::PathBuf;
 

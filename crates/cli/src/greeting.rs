@@ -3,7 +3,7 @@
 use crate::failed::Failed;
 use crate::record::Record;
 use crate::rows;
-use aktis_cluster::directory::LOG_NAME;
+use aktis_daemon::directory::LOG_NAME;
 use aktis_protocol::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

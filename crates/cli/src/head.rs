@@ -8,11 +8,11 @@
 use crate::failed::Failed;
 use crate::greeting::{self, Greeting};
 use crate::{Restart, background, notify, start};
-use aktis_cluster::admin::{Client, ClientError};
-use aktis_cluster::control::control_directory;
-use aktis_cluster::directory::Directory;
-use aktis_cluster::journal;
-use aktis_cluster::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
+use aktis_daemon::admin::{Client, ClientError};
+use aktis_daemon::control::control_directory;
+use aktis_daemon::directory::Directory;
+use aktis_daemon::journal;
+use aktis_daemon::{Control, ControlConfig, ControlError, DaemonConfig, DirectoryError, Role};
 use aktis_protocol::admin::{ClusterStatus, JoinToken, StopScope};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -223,7 +223,7 @@ fn bury(mut child: Child) -> Result<(), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aktis_cluster::admin::SOCKET_NAME;
+    use aktis_daemon::admin::SOCKET_NAME;
     use aktis_protocol::admin::ADMIN_VERSION;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;

@@ -6,7 +6,7 @@ use crate::failed::Failed;
 use crate::record::Record;
 use crate::terminal::note;
 use crate::{show, table};
-use aktis_cluster::admin::{Client, ClientError};
+use aktis_daemon::admin::{Client, ClientError};
 use aktis_protocol::limits;
 use clap::{Args, Subcommand, value_parser};
 use std::fmt::Write as _;

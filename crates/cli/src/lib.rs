@@ -30,8 +30,8 @@ mod terminal;
 mod trust;
 mod values;
 
-use aktis_cluster::admin::Client;
-use aktis_cluster::{directory, journal};
+use aktis_daemon::admin::Client;
+use aktis_daemon::{directory, journal};
 use arguments::{Arguments, Command, Form};
 use clap::{CommandFactory, Parser};
 use failed::Failed;

@@ -2,7 +2,7 @@
 //!
 //! `sd_notify` is a datagram to the socket that `NOTIFY_SOCKET` names, as documented in systemd's manual.
 
-use aktis_cluster::journal;
+use aktis_daemon::journal;
 use std::ffi::OsString;
 use std::io;
 use std::os::linux::net::SocketAddrExt;

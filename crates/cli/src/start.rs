@@ -4,8 +4,8 @@ use crate::arguments::{HideWhen, Start};
 use crate::failed::Failed;
 use crate::greeting::Greeting;
 use crate::{Restart, background, head, notify, show};
-use aktis_cluster::journal;
-use aktis_cluster::{Daemon, DaemonConfig, HideControl, Role, Stopper, Termination};
+use aktis_daemon::journal;
+use aktis_daemon::{Daemon, DaemonConfig, HideControl, Role, Stopper, Termination};
 use aktis_protocol::resources;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -34,7 +34,7 @@ pub(crate) fn start(
     if detach && !in_background {
         let arguments: Vec<&OsStr> = given.iter().map(AsRef::as_ref).collect();
         let (greeting, child) = background::start(&config, &arguments, restart)?;
-        let (pid, log) = (child.id(), directory.join(aktis_cluster::directory::LOG_NAME));
+        let (pid, log) = (child.id(), directory.join(aktis_daemon::directory::LOG_NAME));
         if form.json {
             return show::json(output, &greeting.record(pid));
         }
@@ -108,7 +108,7 @@ pub(crate) fn on_termination(ask: impl FnOnce() + Send + 'static) -> Result<(), 
 fn config(arguments: Start, directory: PathBuf) -> Result<DaemonConfig, Failed> {
     let role = match arguments.address {
         None => Role::Head,
-        Some(address) if arguments.token.is_none() && aktis_cluster::can_return(&directory) => {
+        Some(address) if arguments.token.is_none() && aktis_daemon::can_return(&directory) => {
             Role::Returning { address }
         }
         Some(address) => Role::Member { address, token: token(arguments.token)? },

@@ -5,7 +5,7 @@ use crate::failed::Failed;
 use crate::record::Record;
 use crate::terminal::note;
 use crate::{rows, show, table, values};
-use aktis_cluster::admin::Client;
+use aktis_daemon::admin::Client;
 use aktis_protocol::NodeId;
 use aktis_protocol::admin::{IdPrefix, JoinToken};
 use aktis_protocol::tables::{Event, Key};

@@ -1,53 +1,27 @@
-//! The node of Aktis as it runs: the shell around its machine, its worker processes, their sockets and
-//! their end.
-//!
-//! [`Host`] is the node inside a daemon, [`EmbeddedNode`] the one inside a driver; [`WorkerLink`] is a worker process's
-//! end of it, [`DriverLink`] that of a driver which has attached, [`LocalLink`] that of a place in the node's own
-//! process. What the node decides is in `aktis_logic`; here is only what carries it out.
-//!
-//! Invariants:
-//! 1. Messages of all processes reach the machine in an order that respects cause and effect.
-//! 2. Every worker process is a child of the node's thread, or of a template process that is, and dies with it,
-//!    also by `kill -9`.
-//! 3. Nothing that a user's code can block (its output, its locks, its disk) blocks the node's thread.
-//! 4. No descriptor of the node is inherited by processes that users start.
+//! The daemon of Aktis: one machine's node of a cluster, and what the command line asks of it.
 
-pub mod admin_wire;
-mod arguments;
-pub mod attach;
-mod bell;
-mod checkpoints;
-mod delivery;
-mod demand;
+pub mod admin;
+pub mod control;
+mod control_client;
+pub mod daemon;
 pub mod directory;
-mod disk;
-pub mod embedded;
-pub mod host;
-mod inbox;
-pub mod journal;
-mod kills;
-pub mod link;
-mod node_thread;
-mod output;
+mod files;
+mod gpus;
+mod host;
+mod inquiries;
+mod log;
+mod member;
+mod neighbours;
 mod peer;
-pub mod programs;
-mod questions;
-mod run_times;
-mod shell;
-mod spawn;
-pub mod template;
-mod trust;
+mod printing;
+mod renewal;
+mod returning;
+pub mod testing;
 
-pub use aktis_logic::machine::node::SPILL_ABOVE_PERCENT_DEFAULT;
-pub use attach::{AttachError, DriverLink};
-pub use delivery::Deliver;
-pub use directory::{ADDRESS_FILE, AddressError, default_directory, find_local};
-pub use embedded::{EmbeddedNode, NodeOptions, OutputOptions, WorkerProgram};
-pub use host::{Host, HostConfig, LocalError, LocalLink, LocalRole, OpenedCopy, StartError};
-pub use link::{LinkError, WorkerLink};
-pub use output::{OutputEvents, PrintedLine, Printer, Stream, WriteOutput, write_directly};
-pub use programs::{NODE_VARIABLE, ProgramError, ProgramSource};
-pub use questions::{QuestionId, Questions};
-pub use shell::{Elsewhere, Explainer};
-pub use template::{ForkOutcome, ForkedWorker, serve_template};
-pub use trust::TrustError;
+/// The lines that daemons and control processes say about themselves.
+pub use aktis_node::journal;
+/// The signals that ask a program to end, as an event that can be waited for.
+pub use aktis_store::signals::Termination;
+pub use control::{Control, ControlConfig, ControlError, ControlStopper};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, HideControl, Role, Stopper, can_return};
+pub use directory::{Directory, DirectoryError};

@@ -4,7 +4,7 @@ use crate::detached::detached;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
 use aktis_cli::Restart;
-use aktis_cluster::admin::{Client, ClientError};
+use aktis_daemon::admin::{Client, ClientError};
 use aktis_protocol::admin::{ListKind, ListQuery, Rows};
 use aktis_protocol::{Resources, limits};
 use pyo3::exceptions::PyConnectionError;

@@ -1,7 +1,7 @@
 //! What workers print: the name in which it is printed, and the way into the driver's `sys.stdout`.
 
 use crate::hooks;
-use aktis_daemon::Stream;
+use aktis_node::Stream;
 use aktis_protocol::output::mark;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -54,6 +54,6 @@ pub(crate) fn write(lines: &[(Stream, Vec<u8>)]) {
             Python::try_attach(|py| error.write_unraisable(py, None));
         }
         // The interpreter is gone, or about to be.
-        None => aktis_daemon::write_directly(lines),
+        None => aktis_node::write_directly(lines),
     }
 }

@@ -286,8 +286,8 @@ impl Runtime {
 }
 
 /// What becomes of what workers print.
-fn output(forward: bool, deduplicate: bool) -> aktis_daemon::OutputOptions {
-    aktis_daemon::OutputOptions { forward, deduplicate, write: crate::output::write }
+fn output(forward: bool, deduplicate: bool) -> aktis_node::OutputOptions {
+    aktis_node::OutputOptions { forward, deduplicate, write: crate::output::write }
 }
 
 /// What a session that starts a node and one that attaches to one have in common.
@@ -299,7 +299,7 @@ fn config(
     Ok(Config {
         tuning: tuning_from(tuning)?,
         default_shape: Arc::new(shape(Shape::default().resources, String::new(), None, Strategy::Default)),
-        workers: aktis_daemon::WorkerProgram::Template {
+        workers: aktis_node::WorkerProgram::Template {
             command: template,
             environment: environment.into_iter().collect(),
             version: Python::version_str().to_owned(),

@@ -4,7 +4,7 @@ use crate::detached::detached;
 use crate::failure;
 use crate::object_ref::id_bytes;
 use crate::session::resources_to_python;
-use aktis_cluster::admin::{Client, ClientError};
+use aktis_daemon::admin::{Client, ClientError};
 use aktis_protocol::admin::{
     JobRow, ListKind, ListQuery, NodeRow, NodeState, OnNode, Rows, TaskKind, TaskRow, TaskState,
 };

@@ -1,7 +1,7 @@
 //! The template process, and the workers that it becomes.
 
 use crate::{hooks, worker};
-use aktis_daemon::{ForkOutcome, ForkedWorker, serve_template};
+use aktis_node::{ForkOutcome, ForkedWorker, serve_template};
 use aktis_protocol::{Shape, Strategy};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::node::Link;
 use crate::options::Config;
 use crate::runtime::{Inner, Parts, Runtime};
-use aktis_daemon::{
+use aktis_node::{
     AttachError, DriverLink, Host, LocalLink, LocalRole, Printer, ProgramSource, WorkerProgram,
 };
 use aktis_protocol::control::{FromNode, ToNode};

@@ -37,7 +37,7 @@ mod submit;
 mod wait;
 mod worker;
 
-pub use aktis_daemon::{
+pub use aktis_node::{
     default_directory,
     directory::{LOCAL, find_local},
 };

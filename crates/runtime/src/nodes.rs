@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::runtime::Runtime;
-use aktis_daemon::NODE_VARIABLE;
-use aktis_daemon::admin_wire::list_nodes;
+use aktis_node::NODE_VARIABLE;
+use aktis_node::admin_wire::list_nodes;
 use aktis_protocol::admin::{NodeRow, NodeState};
 use aktis_protocol::state::{StateKind, StateRows};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! How to start a session, run a task, and create an actor.
 
-use aktis_daemon::{OutputOptions, WorkerProgram};
+use aktis_node::{OutputOptions, WorkerProgram};
 use aktis_protocol::actor_log::LogSpec;
 use aktis_protocol::{Amount, GroupPlace, Labels, Resources, Shape, Strategy, limits, resources};
 use std::path::PathBuf;
@@ -197,7 +197,7 @@ impl Default for Config {
             store_bytes,
             spill_directory: std::env::temp_dir(),
             spill_bytes_max: u64::MAX,
-            spill_above_percent: aktis_daemon::SPILL_ABOVE_PERCENT_DEFAULT,
+            spill_above_percent: aktis_node::SPILL_ABOVE_PERCENT_DEFAULT,
             tuning: Tuning::default(),
             output: OutputOptions::default(),
             default_shape: Arc::default(),

@@ -19,7 +19,7 @@ use crate::shards::Shards;
 use crate::standing::Failures;
 use crate::worker::Executor;
 use crate::worker::context::TaskContext;
-use aktis_daemon::{EmbeddedNode, NodeOptions, Printer};
+use aktis_node::{EmbeddedNode, NodeOptions, Printer};
 use aktis_protocol::actors::FoundActor;
 use aktis_protocol::control::ToNode;
 use aktis_protocol::hot::Stored;

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn problems(code: &str) -> usize {
-        check(&File::new("crates/daemon/src/a.rs", code)).len()
+        check(&File::new("crates/node/src/a.rs", code)).len()
     }
 
     #[test]

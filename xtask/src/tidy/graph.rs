@@ -1,7 +1,7 @@
 //! Which crate uses which: as ARCHITECTURE.md says, and nothing heavier than it says.
 //!
 //! The document has the graph in a fenced block that begins with three backticks and `crate-graph`, one line
-//! per crate: `runtime: daemon logic protocol store`. Dependencies for tests only are not in it.
+//! per crate: `runtime: logic node protocol store`. Dependencies for tests only are not in it.
 
 use super::Problem;
 use std::collections::{BTreeMap, BTreeSet};

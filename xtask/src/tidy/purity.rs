@@ -79,6 +79,6 @@ mod tests {
 
     #[test]
     fn other_crates_may() {
-        assert!(places("crates/daemon/src/a.rs", "use std::time::Instant;\n").is_empty());
+        assert!(places("crates/node/src/a.rs", "use std::time::Instant;\n").is_empty());
     }
 }

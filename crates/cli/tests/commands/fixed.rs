@@ -1,7 +1,7 @@
 //! A daemon that answers from fixed data.
 
-use aktis_cluster::Directory;
-use aktis_cluster::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
+use aktis_daemon::Directory;
+use aktis_daemon::admin::{Admin, AdminServer, LogPage, LogPosition, Refusal, SOCKET_NAME};
 use aktis_protocol::admin::{
     AccountKind, ClusterStatus, DemandRow, DrainOrder, IdPrefix, JobRow, JobState, KeyReply, KeyRequest,
     KeyRow, KillOrder, Killed, Language, ListKind, ListQuery, Listing, LogLine, LogQuery, LogStream, NodeRow,

@@ -4,7 +4,7 @@ use crate::node::Link;
 use crate::options::Tuning;
 use crate::runtime::{Inner, Parts, Runtime};
 use crate::worker::Executor;
-use aktis_daemon::WorkerLink;
+use aktis_node::WorkerLink;
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{ProcessSlot, Resources, Shape};
 use std::io::Write;
