@@ -121,9 +121,9 @@ impl Directory {
     }
 
     /// The program is forgotten: what its processes made is that of another program, or of none.
-    pub fn pass_on(&mut self, gone: ProgramId, heir: Option<ProgramId>) {
+    pub fn pass_on(&mut self, gone: ProgramId, successor: Option<ProgramId>) {
         for known in self.objects.values_mut().filter(|known| known.job == Some(gone)) {
-            known.job = heir;
+            known.job = successor;
         }
     }
 

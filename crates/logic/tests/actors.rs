@@ -1,9 +1,9 @@
-//! Actors that are in the care of other nodes, and what becomes of them when those are out of reach.
+//! Actors that are owned by other nodes, and what becomes of them when those are out of reach.
 
 mod support;
 
 use aktis_logic::machine::node::{Guest, NodeEffect, NodeInput, Verdict};
-use aktis_protocol::actors::{ActorPlace, ActorSpec, Estate, FoundActor};
+use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor, Takeover};
 use aktis_protocol::control::{FromNode, ToNode};
 use aktis_protocol::{
     ActorId, Amount, DeathCause, Failure, FailureKind, NodeId, ProcessSlot, Resources, SessionId, TaskId,
@@ -144,16 +144,17 @@ fn the_process_of_an_actor_is_not_killed_for_one_of_its_calls() {
     assert!(effects.is_empty(), "{effects:?}");
 }
 
-// Detached actors outlive the node in whose care they are.
+// Detached actors outlive the node that owns them.
 
 /// An actor of another node lives here, and is detached. Gives the process that stands for that node, and the one that the
 /// actor lives in.
 fn hosted(scene: &mut Scene, restarts_left: u32) -> (ProcessSlot, ProcessSlot) {
     let peer = scene.link();
-    let estate = Estate { name: Some("name".into()), restarts_max: 2, restarts_left, ..Estate::default() };
+    let takeover =
+        Takeover { name: Some("name".into()), restarts_max: 2, restarts_left, ..Takeover::default() };
     let resources = Resources::none().with("CPU", Amount::ONE);
-    let estate = Some(Box::new(estate));
-    let spec = ActorSpec { actor: actor(), resources, isolated: true, estate, ..ActorSpec::default() };
+    let takeover = Some(Box::new(takeover));
+    let spec = ActorSpec { actor: actor(), resources, isolated: true, takeover, ..ActorSpec::default() };
     let wanted = scene.hear(peer, ToNode::ActorWanted { spec: Box::new(spec) });
     let worker = start(scene, &wanted, 0);
     scene.hear(DRIVER, ToNode::ActorHeld { actor: actor() });
@@ -322,12 +323,12 @@ fn who_was_taken_for_dead_leaves_detached_actors_to_the_nodes_that_they_live_on(
         scene.hear(DRIVER, ToNode::ActorWanted { spec: Box::new(spec) });
         let verdict = Verdict::There(host);
         let placed = scene.step(NodeInput::ActorPlaced { actor: actor(), verdict });
-        let estate = placed.iter().find_map(|effect| match effect {
-            NodeEffect::Send { message: FromNode::HostActor { spec, .. }, .. } => spec.estate.clone(),
+        let takeover = placed.iter().find_map(|effect| match effect {
+            NodeEffect::Send { message: FromNode::HostActor { spec, .. }, .. } => spec.takeover.clone(),
             _ => None,
         });
-        let estate = estate.expect("the other node can have it in its care");
-        assert_eq!((estate.restarts_left, estate.name.as_deref()), (3, Some("name")));
+        let takeover = takeover.expect("the other node can own it");
+        assert_eq!((takeover.restarts_left, takeover.name.as_deref()), (3, Some("name")));
         let [("name", found)] = claims(&placed)[..] else { panic!("{placed:?}") };
         assert!(found.abroad, "its name is kept for that node");
         scene.hear(host, ToNode::ActorStarted { actor: actor(), incarnation: 0 });
@@ -337,7 +338,7 @@ fn who_was_taken_for_dead_leaves_detached_actors_to_the_nodes_that_they_live_on(
             assert!(matches!(told(&lost)[..], [ActorPlace::Pending(_), ..]), "it is started again: {lost:?}");
         }
         if is_refused {
-            // The control process may say that the heir has the name, before this node knows that it was given up.
+            // The control process may say that the successor has the name, before this node knows that it was given up.
             scene.step(NodeInput::NameClaimed { name: "name".into(), actor: actor(), granted: false });
         }
         let expelled = scene.step(NodeInput::Expelled);
@@ -347,10 +348,10 @@ fn who_was_taken_for_dead_leaves_detached_actors_to_the_nodes_that_they_live_on(
         if is_linked {
             scene.step(NodeInput::ProcessLeft { process: host, cause: DeathCause::default() });
         }
-        let heir = scene.link();
-        let named = scene.hear(heir, ToNode::ActorInherited { actor: actor() });
+        let successor = scene.link();
+        let named = scene.hear(successor, ToNode::ActorInherited { actor: actor() });
         assert!(matches!(told(&named)[..], [ActorPlace::Pending(_)]), "{named:?}");
-        let back = scene.hear(heir, ToNode::ActorBack { actor: actor() });
+        let back = scene.hear(successor, ToNode::ActorBack { actor: actor() });
         assert!(matches!(told(&back)[..], [ActorPlace::Alive { .. }]), "{back:?}");
     }
 }
@@ -376,25 +377,25 @@ fn a_node_that_reaches_the_host_of_its_detached_actor_again_keeps_it() {
 fn an_actor_is_taken_from_its_heir_by_those_who_know_it() {
     for is_lost in [true, false] {
         let mut scene = scene();
-        let caretaker = known(&mut scene);
+        let owner = known(&mut scene);
         if is_lost {
-            lose(&mut scene, caretaker);
+            lose(&mut scene, owner);
         }
-        let heir = scene.link_to(NodeId::from_words([3, 3]));
-        let named = scene.hear(heir, ToNode::ActorInherited { actor: actor() });
+        let successor = scene.link_to(NodeId::from_words([3, 3]));
+        let named = scene.hear(successor, ToNode::ActorInherited { actor: actor() });
         assert!(matches!(told(&named)[..], [ActorPlace::Pending(_)]), "{named:?}");
         if !is_lost {
             let cause = DeathCause::default();
-            let lost = scene.step(NodeInput::ProcessLeft { process: caretaker, cause });
+            let lost = scene.step(NodeInput::ProcessLeft { process: owner, cause });
             assert!(told(&lost).is_empty(), "{lost:?}");
         }
-        let back = scene.hear(heir, ToNode::ActorBack { actor: actor() });
+        let back = scene.hear(successor, ToNode::ActorBack { actor: actor() });
         assert!(
-            matches!(told(&back)[..], [ActorPlace::Alive { process, .. }] if *process == heir),
+            matches!(told(&back)[..], [ActorPlace::Alive { process, .. }] if *process == successor),
             "{back:?}"
         );
         let unknown = ActorId::created_by(TaskId::root(SessionId(7)).child(2));
-        let named = scene.hear(heir, ToNode::ActorInherited { actor: unknown });
+        let named = scene.hear(successor, ToNode::ActorInherited { actor: unknown });
         let released = |effect: &NodeEffect| matches!(effect, NodeEffect::Send { message: FromNode::ActorKnown { actor }, .. } if *actor == unknown);
         assert!(named.iter().any(released), "{named:?}");
     }

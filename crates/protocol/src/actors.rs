@@ -46,7 +46,7 @@ pub enum ActorPlace {
     Dead(Failure),
 }
 
-/// Why an actor in the care of another node takes no calls for now.
+/// Why an actor owned by another node takes no calls for now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Away {
     /// Why.
@@ -120,13 +120,13 @@ pub struct ActorSpec {
     pub details: Vec<u8>,
     /// How it remembers its state over restarts; without it, a restart begins with the constructor.
     pub log: Option<LogSpec>,
-    /// What the node that it lives on needs to have it in its own care one day.
-    pub estate: Option<Box<Estate>>,
+    /// What the node that it lives on needs to have it as their owner one day.
+    pub takeover: Option<Box<Takeover>>,
 }
 
 /// What comes with a detached actor to a node where it lives for another one: by this it goes on when that has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Estate {
+pub struct Takeover {
     /// Its name.
     pub name: Option<String>,
     /// How often it may be started again in all.
@@ -146,6 +146,6 @@ pub struct FoundActor {
     pub type_name: String,
     /// What its creator said about it.
     pub details: Vec<u8>,
-    /// Whether it is detached, and lives on another node than the one in whose care it is: that has it in its own one day.
+    /// Whether it is detached, and lives on another node than the one that owns it: that has it in its own one day.
     pub abroad: bool,
 }

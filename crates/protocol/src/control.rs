@@ -260,7 +260,7 @@ pub enum ToNode {
         /// How the process died; nothing if the task has not begun.
         cause: Option<DeathCause>,
     },
-    /// An actor in the care of the node that the sender stands for takes no calls for now: those that it had are lost.
+    /// An actor owned by the node that the sender stands for takes no calls for now: those that it had are lost.
     ActorAway {
         /// The actor.
         actor: ActorId,
@@ -279,7 +279,7 @@ pub enum ToNode {
         /// The process it lives in.
         host: ProcessSlot,
     },
-    /// The node that the sender stands for has an actor in its care that was in the care of another one.
+    /// The node that the sender stands for owns an actor that was owned by another one.
     ActorInherited {
         /// The actor.
         actor: ActorId,
@@ -520,14 +520,14 @@ pub enum FromNode {
         /// The actor.
         actor: ActorId,
     },
-    /// Somebody here wants an actor ended now, which the node that you stand for has in its care.
+    /// Somebody here wants an actor ended now, which the node that you stand for owns.
     KillActor {
         /// The actor.
         actor: ActorId,
         /// Whether it may be started again.
         restart: bool,
     },
-    /// This actor lived here for another node, and is in the care of this one now. Yours may know it.
+    /// This actor lived here for another node, and is owned by this one now. Yours may know it.
     ActorInherited {
         /// The actor.
         actor: ActorId,

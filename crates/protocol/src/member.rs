@@ -60,7 +60,7 @@ pub enum ToControl {
         labels: Labels,
         /// Everything that it has.
         resources: Resources,
-        /// All actors with names that live in its care.
+        /// All actors with names that it owns.
         names: Vec<NamedActor>,
     },
     /// The sender is alive.
@@ -75,7 +75,7 @@ pub enum ToControl {
         /// What.
         message: ToPlacer,
     },
-    /// An actor with a name is to live in the sender's care. Answer: [`FromControl::NameClaimed`].
+    /// An actor with a name is to be owned by the sender. Answer: [`FromControl::NameClaimed`].
     NameClaimed {
         /// The actor.
         actor: NamedActor,
@@ -127,7 +127,7 @@ pub enum Question {
 /// What the control process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The node in whose care the actor lives, and what is said about it.
+    /// The node that owns the actor, and what is said about it.
     NameFound(Option<(NodeId, FoundActor)>),
     /// All names, in order.
     Names(Vec<String>),

@@ -284,7 +284,7 @@ pub enum Frame {
         /// At once.
         now: bool,
     },
-    /// End this actor now, which you have in your care.
+    /// End this actor now, which you own.
     KillActor {
         /// The actor.
         actor: ActorId,
@@ -310,7 +310,7 @@ pub enum Frame {
         /// Why.
         failure: Failure,
     },
-    /// I want to know this actor, which lives in your care. Answer: [`Frame::ActorKnown`].
+    /// I want to know this actor, which you own. Answer: [`Frame::ActorKnown`].
     ActorSought {
         /// The actor.
         actor: ActorId,
@@ -320,7 +320,7 @@ pub enum Frame {
         /// The actor.
         actor: ActorId,
     },
-    /// The same, and it is in my care now: the node is no member any more in whose care it was.
+    /// The same, and I own it now: the node is no member any more that owned it.
     ActorInherited {
         /// The actor.
         actor: ActorId,

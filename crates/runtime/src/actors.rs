@@ -141,7 +141,7 @@ impl Inner {
             environment: options.environment.clone(),
             details: options.details.clone(),
             log: options.log.clone(),
-            estate: None,
+            takeover: None,
         };
         let index = self.submitter.lock().open_actor(id, Place::Pending, true);
         let mut kept = Some(payload.arguments);

@@ -4,7 +4,6 @@
 
 mod actions;
 mod control;
-mod heirs;
 mod lineage;
 mod links;
 mod machines;
@@ -13,6 +12,7 @@ mod placement;
 mod pulls;
 mod recovery;
 mod rolling;
+mod takeover;
 mod trust;
 mod views;
 mod wire;

@@ -188,8 +188,8 @@ fn who_has_left_or_never_joined_gets_no_names() {
 fn the_name_of_an_actor_that_lives_on_another_node_goes_to_that() {
     let directory = tempfile::tempdir().expect("a directory");
     let control = control(directory.path());
-    let (caretaker, heir) = (Node::new(&control), Node::new(&control));
-    let (line, watcher) = (caretaker.dial(&control), heir.dial(&control));
+    let (owner, successor) = (Node::new(&control), Node::new(&control));
+    let (line, watcher) = (owner.dial(&control), successor.dial(&control));
     let abroad = |name, number| {
         let NamedActor { name, found } = named(name, number);
         NamedActor { name, found: FoundActor { abroad: true, ..found } }
@@ -198,13 +198,13 @@ fn the_name_of_an_actor_that_lives_on_another_node_goes_to_that() {
     line.join(vec![abroad("a", 1), abroad("b", 2)]);
     line.link.close(LEAVING);
     watcher.wait(|message| matches!(message, FromControl::NodeLeft { .. }).then_some(()));
-    assert!(watcher.claim(named("a", 1)), "it is in its care now");
+    assert!(watcher.claim(named("a", 1)), "it is owned by that node now");
     // The one before has not heard of it.
-    let line = caretaker.dial(&control);
+    let line = owner.dial(&control);
     line.join(vec![abroad("a", 1)]);
     let NamedActor { name, found } = named("a", 1);
     line.say(&ToControl::NameFreed { name, actor: found.actor });
-    let home = Some((heir.endpoint.node(), found));
+    let home = Some((successor.endpoint.node(), found));
     assert_eq!(line.ask(1, Question::Name("a".into())), Reply::NameFound(home));
     // The other died with its node, or before.
     let deadline = Instant::now() + PATIENCE;

@@ -138,7 +138,7 @@ pub enum ControlClientInput {
         /// What.
         message: ToPlacer,
     },
-    /// An actor in this node's care is to have a name; answered by `NameClaimed`.
+    /// An actor owned by this node is to have a name; answered by `NameClaimed`.
     NameWanted {
         /// The name.
         name: String,

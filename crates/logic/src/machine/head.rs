@@ -20,7 +20,7 @@
 //! Invariants:
 //! 1. The head welcomes a member and tells the others of it only after its row is on disk.
 //! 2. A message counts only on the link over which its sender has joined last, and within the sender's present membership.
-//! 3. A name has one actor, in the care of one node, and the names of each node are indexed.
+//! 3. A name has one actor, owned by one node, and the names of each node are indexed.
 //! 4. Each linked member is in the membership, with the epoch that it was given.
 //! 5. A node that joins again is welcomed only after the programs of its last membership are ended: what it tells of its
 //!    jobs and programs then is not overwritten.
@@ -246,7 +246,7 @@ impl Head {
         &self.placer
     }
 
-    /// The actor that has a name, and the node in whose care it is.
+    /// The actor that has a name, and the node that owns it.
     pub fn find_name(&self, name: &str) -> Option<ActorHome> {
         self.names.find(name)
     }

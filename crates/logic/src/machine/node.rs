@@ -3,14 +3,14 @@
 //! It decides who runs where, on what, and for how long things live; the tasks themselves go past it.
 //! Its parts, each in a file of its own:
 //!
-//! - `roster` and `processes`: which processes there are, and what follows from a death;
+//! - `process_table` and `processes`: which processes there are, and what follows from a death;
 //! - `programs`: what workers run, for whose drivers, and when nobody needs it any more;
-//! - `stock` and `groups`: what there is, and what of it is set aside for whom;
-//! - `leases`, `lanes`, `shapes` and `supply`: who may run tasks of which shape, and who gets what is free;
+//! - `resources` and `groups`: what there is, and what of it is set aside for whom;
+//! - `leases`, `lanes`, `shapes` and `granting`: who may run tasks of which shape, and who gets what is free;
 //! - `actors`: where actors live, and whether they live again;
 //! - `copies` and `memory`: the object store's space, on disk and in memory;
 //! - `objects`: values that several processes know, and when nobody can ask for them any more;
-//! - `losses` and `records`: values that are gone, how they are found or made again, and by whom;
+//! - `recovery` and `records`: values that are gone, how they are found or made again, and by whom;
 //! - `keys`: small values under names;
 //! - `peers`: other nodes, each of which is a process here;
 //! - `rights`: which job may name what;
@@ -29,11 +29,11 @@ mod actors;
 mod copies;
 mod draining;
 mod explain;
+mod granting;
 mod groups;
 mod keys;
 mod lanes;
 mod leases;
-mod losses;
 mod memory;
 mod messages;
 mod names;
@@ -41,16 +41,16 @@ mod objects;
 mod parts;
 mod peers;
 mod places;
+mod process_table;
 mod processes;
 mod programs;
 mod records;
+mod recovery;
 mod report;
+mod resources;
 mod rights;
-mod roster;
 mod shapes;
 mod state;
-mod stock;
-mod supply;
 mod view;
 mod warnings;
 
@@ -63,6 +63,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use copies::{EntryState, SpillRefusal};
 pub use draining::{DRAIN_QUIET_MICROSECONDS, DrainLeft, DrainProgress};
+pub use granting::TENURE_MICROSECONDS_MIN;
 pub use groups::GROUP_GRACE_MICROSECONDS;
 pub use leases::{ANSWER_MICROSECONDS_MAX, FREE_SHAPE_LEASES_MAX, START_FAILURES_FREE};
 pub use memory::{
@@ -76,7 +77,6 @@ pub use programs::{
     PROGRAM_IDLE_MICROSECONDS_MAX, PROGRAM_KEPT_MICROSECONDS, PROGRAM_STUCK_MICROSECONDS_MAX,
     TEMPLATE_IDLE_MICROSECONDS_MAX,
 };
-pub use supply::TENURE_MICROSECONDS_MIN;
 pub use view::ProcessView;
 
 /// Isolated workers of a program that are started ahead of demand at most, where there is no shared one.
@@ -85,8 +85,8 @@ pub const PRESTARTED_WORKERS_MAX: usize = 8;
 /// The machine.
 #[derive(Debug)]
 pub struct Node {
-    stock: stock::Stock,
-    roster: roster::Roster,
+    resources: resources::NodeResources,
+    process_table: process_table::ProcessTable,
     programs: programs::Programs,
     /// How many workers of a default shape are kept though nothing is queued, where there is no shared one.
     prestarted: usize,
@@ -95,16 +95,16 @@ pub struct Node {
     leases: leases::Leases,
     channels: BTreeSet<(ProcessSlot, ProcessSlot)>,
     /// Who waits for resources or for a process, the oldest first.
-    claims: VecDeque<supply::Claim>,
+    claims: VecDeque<granting::Claim>,
     /// Since when claims lack resources, of those that have got nothing since.
-    starving_since: BTreeMap<supply::Claim, Time>,
+    starving_since: BTreeMap<granting::Claim, Time>,
     /// Whether free CPUs may be handed out as default leases without demand.
     warm_due: bool,
     memory: memory::Memory,
     directory: Directory,
     /// Objects that somebody asks for and nobody has promised, and when they count as lost.
     orphans: BTreeMap<ObjectId, Time>,
-    losses: losses::Losses,
+    losses: recovery::Losses,
     records: records::Records,
     actors: actors::Actors,
     groups: groups::Groups,
@@ -129,8 +129,8 @@ impl Node {
             programs: programs::Programs::default(),
             prestarted: whole_cpus(&config.resources).min(PRESTARTED_WORKERS_MAX),
             first_program: config.driver,
-            stock: stock::Stock::new(config.resources),
-            roster: roster::Roster::new(config.driver.map(|driver| driver.program)),
+            resources: resources::NodeResources::new(config.resources),
+            process_table: process_table::ProcessTable::new(config.driver.map(|driver| driver.program)),
             leases: leases::Leases::default(),
             channels: BTreeSet::new(),
             claims: VecDeque::new(),
@@ -138,7 +138,7 @@ impl Node {
             warm_due: false,
             directory: Directory::default(),
             orphans: BTreeMap::new(),
-            losses: losses::Losses::default(),
+            losses: recovery::Losses::default(),
             records: records::Records::default(),
             actors: actors::Actors::default(),
             groups: groups::Groups::default(),
@@ -164,7 +164,7 @@ impl Node {
         if let ToNode::Started = message {
             return self.on_started(now, from, out);
         }
-        if !self.roster.is_live(from) {
+        if !self.process_table.is_live(from) {
             return;
         }
         let Some(message) = self.admit(from, message, out) else { return };
@@ -252,7 +252,7 @@ impl Node {
                 }
             }
             ToNode::TaskLost { submitter, key, attempt, cause } => {
-                if self.roster.is_live(submitter) {
+                if self.process_table.is_live(submitter) {
                     self.send(submitter, FromNode::TaskLost { process: from, key, attempt, cause }, out);
                 }
             }
@@ -278,7 +278,7 @@ impl Node {
     }
 
     fn send(&self, to: ProcessSlot, message: FromNode, out: &mut Effects<NodeEffect>) {
-        debug_assert!(self.roster.is_live(to), "{to} is sent {message:?}");
+        debug_assert!(self.process_table.is_live(to), "{to} is sent {message:?}");
         out.push(NodeEffect::Send { to, message });
     }
 }
@@ -348,13 +348,13 @@ impl Machine for Node {
     }
 
     fn check(&self) {
-        self.roster.check();
-        self.leases.check(&self.roster);
+        self.process_table.check();
+        self.leases.check(&self.process_table);
         let leased = self.leases.leases.values().map(|lease| &lease.allocation);
-        self.stock.check(leased.chain(self.actors.allocations()).chain(self.groups.allocations()));
+        self.resources.check(leased.chain(self.actors.allocations()).chain(self.groups.allocations()));
         self.check_groups();
-        self.memory.check(|process| self.roster.is_live(process));
-        self.directory.check(|process| self.roster.is_live(process));
+        self.memory.check(|process| self.process_table.is_live(process));
+        self.directory.check(|process| self.process_table.is_live(process));
         self.check_actors();
         self.check_claims();
         self.check_programs();
@@ -366,7 +366,7 @@ impl Machine for Node {
         self.check_places();
         self.check_names();
         for (from, to) in &self.channels {
-            assert!(self.roster.get(*from).is_some() && self.roster.get(*to).is_some());
+            assert!(self.process_table.get(*from).is_some() && self.process_table.get(*to).is_some());
         }
         for object in self.orphans.keys() {
             assert!(self.directory.knows(*object), "{object} is an orphan and unknown");

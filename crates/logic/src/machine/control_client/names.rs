@@ -23,7 +23,7 @@ struct Search {
     question: Option<Question>,
 }
 
-/// The actors in this node's care that have names. This node tells the control process all of them when it joins, and each
+/// The actors owned by this node that have names. This node tells the control process all of them when it joins, and each
 /// change after that. A change in between is said when this node is welcomed.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -68,7 +68,7 @@ impl Names {
 }
 
 impl ControlClient {
-    /// The names in this node's care, and their actors.
+    /// The names owned by this node, and their actors.
     pub fn held_names(&self) -> impl Iterator<Item = (&String, ActorId)> {
         self.names.found_by_name.iter().map(|(name, found)| (name, found.actor))
     }

@@ -232,7 +232,7 @@ fn a_lookup_goes_on_while_the_node_of_the_actor_is_out_of_reach() {
     else {
         panic!("{effects:?}")
     };
-    assert_eq!(*proxy, ProcessSlot(9), "the actor is in this node's care by now");
+    assert_eq!(*proxy, ProcessSlot(9), "the actor is owned by this node by now");
     assert!(scene.client.is_idle());
 }
 

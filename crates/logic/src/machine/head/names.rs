@@ -1,6 +1,6 @@
 //! Names of actors, for the whole cluster.
 //!
-//! Nodes claim names for the actors in their care, and tell all of them whenever they join. The head decides which actor
+//! Nodes claim names for the actors that they own, and tell all of them whenever they join. The head decides which actor
 //! has a name, and writes that down. So a name outlives the control process, and is free when its node is gone. The name of
 //! a detached actor that lives on another node is kept a little longer: that node takes the actor over, and claims the name.
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// has heard of it, and said so.
 const TAKEOVER_MICROSECONDS: u64 = 1_000_000;
 
-/// The node in whose care an actor lives, and what a lookup of its name returns.
+/// The node that owns an actor, and what a lookup of its name returns.
 pub type ActorHome = (NodeId, FoundActor);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct NameEntry {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     entries_by_name: BTreeMap<String, NameEntry>,
-    /// The same names, by the nodes in whose care their actors live.
+    /// The same names, by the nodes that own their actors.
     by_node: BTreeSet<(NodeId, String)>,
     /// Nodes whose memberships are over, and when the names go that no other node has claimed.
     kept_for_takeover: VecDeque<(Time, NodeId)>,
@@ -52,8 +52,8 @@ impl Names {
         (names, free.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Gives an actor a name, and the number of the claim; `None` if another actor has it. The actor may come into the care
-    /// of another node so, if it `moves`.
+    /// Gives an actor a name, and the number of the claim; `None` if another actor has it. The actor may come to be owned
+    /// by another node so, if it `moves`.
     fn claim(&mut self, name: &str, home: &ActorHome, moves: bool) -> Option<u64> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -71,7 +71,7 @@ impl Names {
         Some(self.last_claim)
     }
 
-    /// Frees a name that this actor has in the care of this node; false if it has not.
+    /// Frees a name that this actor has owned by this node; false if it has not.
     fn free(&mut self, name: &str, node: NodeId, actor: ActorId) -> bool {
         let has = self
             .entries_by_name
@@ -92,7 +92,7 @@ impl Names {
         self.entries_by_name.keys().cloned().collect()
     }
 
-    /// The names in a node's care, with the actors that have them.
+    /// The names owned by a node, with the actors that have them.
     fn of_node(&self, node: NodeId) -> Vec<(String, FoundActor)> {
         let own = self.by_node.range((node, String::new())..).take_while(|(home, _)| *home == node);
         own.map(|(_, name)| (name.clone(), self.entries_by_name[name].home.1.clone())).collect()
@@ -111,7 +111,7 @@ impl Names {
 }
 
 impl Head {
-    /// A node that joins has told all names that are in its care. Another node that has one of these meanwhile keeps it.
+    /// A node that joins has told all names that it owns. Another node that has one of these meanwhile keeps it.
     pub(super) fn on_names_told(
         &mut self,
         node: NodeId,
@@ -157,7 +157,7 @@ impl Head {
         }
     }
 
-    /// An actor is to have a name in a node's care, which has joined over this link.
+    /// An actor is to have a name owned by a node, which has joined over this link.
     pub(super) fn claim_name(
         &mut self,
         node: NodeId,
@@ -247,9 +247,9 @@ mod tests {
         assert_eq!(
             names.claim("a", &home(2, 1), false),
             None,
-            "the same actor, and a node that had it in its care before"
+            "the same actor, and a node that owned it before"
         );
-        assert!(names.claim("a", &home(2, 1), true).is_some(), "the same actor, in another node's care");
+        assert!(names.claim("a", &home(2, 1), true).is_some(), "the same actor, owned by another node");
         assert_eq!(names.of_node(NodeId::from_words([1, 0])), []);
         assert_eq!(names.find("a"), Some(home(2, 1)));
         let (node, actor) = (home(2, 1).0, home(2, 1).1.actor);

@@ -9,11 +9,11 @@
 //! 2. A name belongs to one actor that is not dead.
 //! 3. Resources are held from the choice of a host until that host has said that the actor is gone.
 
-mod care;
 mod handles;
-mod heirs;
+mod lifecycle;
+mod ownership;
 mod record;
-mod stories;
+mod takeover;
 
-pub(super) use record::{Actor, Actors, Care, Then};
-pub(super) use stories::{MOVED, name_taken};
+pub(super) use lifecycle::{MOVED, name_taken};
+pub(super) use record::{Actor, Actors, Ownership, Then};

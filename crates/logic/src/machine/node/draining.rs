@@ -2,14 +2,14 @@
 //!
 //! Tasks that wait go to other nodes; those that run end here. Actors that can live elsewhere end after the calls that they
 //! have, and live on there. Nodes that hold an object from here get a copy. What can go nowhere is waited for until the
-//! deadline: drivers, actors without restarts, actors that their creators here have in their care.
+//! deadline: drivers, actors without restarts, actors of creators here.
 //!
 //! Invariant: nothing is left for [`DRAIN_QUIET_MICROSECONDS`] before the drain is over, unless the deadline has passed: what
 //! other nodes sent before they heard of the drain has come by then.
 
-use super::actors::{Actor, Care, MOVED, Then};
+use super::actors::{Actor, MOVED, Ownership, Then};
 use super::leases::Lane;
-use super::roster::Role;
+use super::process_table::Role;
 use super::{Node, NodeEffect};
 use crate::directory::Value;
 use crate::{Effects, Time};
@@ -44,7 +44,7 @@ pub struct DrainLeft {
     pub tasks: u64,
     /// Actors that are about to live elsewhere.
     pub moving_actors: usize,
-    /// Actors that cannot live elsewhere, or that are in the care of this node.
+    /// Actors that cannot live elsewhere, or that are owned by this node.
     pub bound_actors: usize,
     /// Values that processes of this node are still to say to other nodes.
     pub promised_objects: usize,
@@ -120,7 +120,7 @@ impl Node {
         let Some(draining) = &mut self.draining else { return };
         draining.look_at = Time(now.0 + LOOK_MICROSECONDS);
         draining.quiet_since = left.is_nothing().then(|| draining.quiet_since.unwrap_or(now));
-        let is_live = |peer: &ProcessSlot| self.roster.is_live(*peer);
+        let is_live = |peer: &ProcessSlot| self.process_table.is_live(*peer);
         draining.handed_over.retain(|peer, _| is_live(peer));
     }
 
@@ -138,7 +138,7 @@ impl Node {
         let held = self.leases.leases.values().map(|lease| (lease.holder, lease.shape));
         for (holder, shape) in held.collect::<BTreeSet<_>>() {
             let is_of_use = self.is_peer(holder) && self.leases.queued(shape) > 0;
-            if self.roster.is_live(holder) && !is_of_use && !self.is_bound_here(shape) {
+            if self.process_table.is_live(holder) && !is_of_use && !self.is_bound_here(shape) {
                 self.revoke_all(now, holder, shape, out);
             }
         }
@@ -164,10 +164,10 @@ impl Node {
         let is_local = known.host().is_some_and(|host| !self.is_peer(host));
         let here = Strategy::Node { node: self.places.node(), soft: false };
         let is_portable = known.spec.log.as_ref().is_none_or(|log| !log.directory.is_empty());
-        let may = match known.care {
-            Care::Own => known.restarts_left > 0 && is_portable && known.spec.strategy != here,
-            Care::ForPeer(_) => known.spec.may_move,
-            Care::AtPeer(_) | Care::Orphaned(_) | Care::Lost => false,
+        let may = match known.ownership {
+            Ownership::Own => known.restarts_left > 0 && is_portable && known.spec.strategy != here,
+            Ownership::ForPeer(_) => known.spec.may_move,
+            Ownership::AtPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => false,
         };
         is_local && may && known.spec.group.is_none()
     }
@@ -183,7 +183,7 @@ impl Node {
         if !self.actors.table.get(&actor).is_some_and(Actor::is_ending) {
             return;
         }
-        if self.roster.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
+        if self.process_table.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
             self.end_process(now, from, out);
         }
         self.on_handed_back(now, actor, out);
@@ -192,7 +192,8 @@ impl Node {
 
     fn drain_left(&self) -> DrainLeft {
         let is_driver = |role: Role| matches!(role, Role::Driver(_));
-        let drivers = self.roster.iter().filter(|(_, process)| process.is_live() && is_driver(process.role));
+        let drivers =
+            self.process_table.iter().filter(|(_, process)| process.is_live() && is_driver(process.role));
         let queued = |lane: &Lane| if lane.removal.is_none() { u64::from(lane.queued) } else { 0 };
         let waiting: u64 = self.leases.lanes.values().map(queued).sum();
         let mut left = DrainLeft {
@@ -204,22 +205,22 @@ impl Node {
         };
         for known in self.actors.table.values().filter(|known| !known.is_gone()) {
             let is_local = known.host().is_none_or(|host| !self.is_peer(host));
-            match known.care {
+            match known.ownership {
                 // The node that it lives on takes it over.
-                Care::Own if known.spec.detached && !is_local && known.is_alive() => {}
-                Care::Own if known.is_ending() || known.host().is_none() && known.spec.detached => {
+                Ownership::Own if known.spec.detached && !is_local && known.is_alive() => {}
+                Ownership::Own if known.is_ending() || known.host().is_none() && known.spec.detached => {
                     left.moving_actors += 1;
                 }
-                Care::ForPeer(_) if known.is_ending() || self.can_move(known) => left.moving_actors += 1,
-                Care::Own | Care::ForPeer(_) => left.bound_actors += 1,
-                Care::AtPeer(_) | Care::Orphaned(_) | Care::Lost => {}
+                Ownership::ForPeer(_) if known.is_ending() || self.can_move(known) => left.moving_actors += 1,
+                Ownership::Own | Ownership::ForPeer(_) => left.bound_actors += 1,
+                Ownership::AtPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => {}
             }
         }
         left
     }
 
     fn live_peers(&self) -> impl Iterator<Item = ProcessSlot> {
-        self.roster.live().filter(|process| self.is_peer(*process))
+        self.process_table.live().filter(|process| self.is_peer(*process))
     }
 
     /// The objects that other nodes hold and that only this node has, with the processes that stand for those nodes: as many
@@ -259,7 +260,7 @@ impl Node {
 
     pub(super) fn on_objects_handed_over(&mut self, peer: ProcessSlot, objects: &[ObjectId]) {
         if let Some(draining) = &mut self.draining
-            && self.roster.is_live(peer)
+            && self.process_table.is_live(peer)
         {
             draining.handed_over.entry(peer).or_default().extend(objects);
         }

@@ -1,7 +1,7 @@
 //! Why something waits, in words, from the state that decides it.
 
-use super::stock::Want;
-use super::supply::Claim;
+use super::granting::Claim;
+use super::resources::Want;
 use super::{Node, NodeEffect};
 use crate::Effects;
 use crate::ledger::{Allocation, Source};
@@ -44,14 +44,14 @@ impl Node {
         if let Some(text) = self.place_text(shape).filter(|_| !self.may_run_here(shape)) {
             return text;
         }
-        if !self.stock.is_feasible(&want) {
+        if !self.resources.is_feasible(&want) {
             let strategy = &self.leases.shape(shape).strategy;
             return self.place_text(shape).unwrap_or_else(|| self.infeasible_text(&want, strategy));
         }
-        if !isolated && self.roster.shared(program).is_none() {
+        if !isolated && self.process_table.shared(program).is_none() {
             return self.shared_text(program);
         }
-        if self.leases.starting(shape, &self.roster) > 0 {
+        if self.leases.starting(shape, &self.process_table) > 0 {
             return "a worker process is being started".to_owned();
         }
         if let Some(failures) = self.leases.start_failures.get(&shape) {
@@ -62,7 +62,9 @@ impl Node {
         if leases > 0 {
             return format!("at most {leases} may run at a time now{ahead}");
         }
-        if !self.leases.has_room(shape, &self.roster) || (self.stock.fits(&want) && ahead.is_empty()) {
+        if !self.leases.has_room(shape, &self.process_table)
+            || (self.resources.fits(&want) && ahead.is_empty())
+        {
             return "they are about to be served".to_owned();
         }
         format!("{}{ahead}", self.lacking_text(&want))
@@ -114,7 +116,7 @@ impl Node {
         if let Some(place) = want.group {
             return self.group_text(place, &want.resources);
         }
-        let (node, wanted) = (self.stock.node(), &want.resources);
+        let (node, wanted) = (self.resources.node(), &want.resources);
         let names = node.infeasible_names(wanted);
         let wants: Vec<_> = names.iter().map(|name| format!("{} {name}", wanted.get(name))).collect();
         let has: Vec<_> = names.iter().map(|name| format!("{} {name}", node.total().get(name))).collect();
@@ -129,7 +131,7 @@ impl Node {
 
     /// What is not free now, and who has it.
     pub(super) fn lacking_text(&self, want: &Want) -> String {
-        let ledger = self.stock.awaited(want).unwrap_or(self.stock.node());
+        let ledger = self.resources.awaited(want).unwrap_or(self.resources.node());
         let Some(name) = ledger.lacking(&want.resources).into_iter().next() else {
             return "others who wait come first".into();
         };

@@ -4,14 +4,14 @@
 //! queued. Until then its resources are not free, and the numbers of its shapes and lanes not used again.
 //!
 //! Invariants:
-//! 1. The stock has those bundles of a group that are on this node and may be used; where there are no other nodes, a
+//! 1. The resources have those bundles of a group that are on this node and may be used; where there are no other nodes, a
 //!    group that is ready has all.
 //! 2. What uses a group belongs to one that is ready, or to one that is being removed and is told to end.
 
+use super::granting::{Claim, KeptBack, Served};
 use super::leases::Removal;
 use super::parts::{Claimed, Part};
-use super::stock::Want;
-use super::supply::{Claim, KeptBack, Served};
+use super::resources::Want;
 use super::{Node, NodeEffect};
 use crate::ledger::{Allocation, Source};
 use crate::{Effects, Time};
@@ -203,10 +203,10 @@ impl Node {
         }
         let reserved = match kept_back.forbids(&want) {
             true => None,
-            false => self.stock.set_aside(&bundles),
+            false => self.resources.set_aside(&bundles),
         };
         let Some(reserved) = reserved else {
-            let lacking = self.stock.lacking(&want);
+            let lacking = self.resources.lacking(&want);
             self.ask_back_for(now, Claim::Group(group), &want, &lacking, out);
             self.put_group_off(group, self.lacking_text(&want), out);
             return Served::Lacks(want);
@@ -230,10 +230,10 @@ impl Node {
                 return Some(format!("there is no node with {}", rules_text(spec.rules(bundle))));
             }
         }
-        if self.stock.node().are_feasible(bundles) {
+        if self.resources.node().are_feasible(bundles) {
             return None;
         }
-        Some(match self.stock.is_feasible(want) {
+        Some(match self.resources.is_feasible(want) {
             true => "its bundles cannot be cut from the GPUs of this node".to_owned(),
             false => self.infeasible_text(want, &Strategy::Default),
         })
@@ -307,7 +307,7 @@ impl Node {
     /// Nothing of this shape is started any more.
     fn remove_shape(&mut self, now: Time, shape: ShapeId, group: GroupId, out: &mut Effects<NodeEffect>) {
         self.remove_lanes(now, shape, &removed(group), out);
-        for runner in self.roster.retire(shape) {
+        for runner in self.process_table.retire(shape) {
             if !self.leases.is_holder(runner) {
                 self.end_process(now, runner, out);
             }
@@ -337,16 +337,18 @@ impl Node {
             (lane.queued, lane.wanted, lane.removal) = (0, 0, Some(Removal::Told));
             told.push((lane.submitter, id));
         }
-        for (submitter, lane) in told.into_iter().filter(|(submitter, _)| self.roster.is_live(*submitter)) {
+        for (submitter, lane) in
+            told.into_iter().filter(|(submitter, _)| self.process_table.is_live(*submitter))
+        {
             self.send(submitter, FromNode::LaneRemoved { lane, failure: failure.clone() }, out);
         }
         let leases = self.leases.leases.iter().filter(|(_, lease)| lease.shape == shape);
         for (lease, holder) in leases.map(|(&id, lease)| (id, lease.holder)).collect::<Vec<_>>() {
-            if !self.roster.is_starting(holder) {
+            if !self.process_table.is_starting(holder) {
                 self.revoke_all(now, holder, shape, out);
             } else if let Some((held, _)) = self.leases.remove(lease, holder) {
                 // It does not know of it yet.
-                self.stock.release(held.allocation);
+                self.resources.release(held.allocation);
             }
         }
     }
@@ -393,8 +395,9 @@ impl Node {
             *kill_at = None;
             let shapes = self.leases.shapes_of(group);
             let leases = self.leases.leases.values().filter(|lease| shapes.contains(&lease.shape));
-            let isolated =
-                |slot: &ProcessSlot| self.roster.get(*slot).is_some_and(|process| process.role.is_isolated());
+            let isolated = |slot: &ProcessSlot| {
+                self.process_table.get(*slot).is_some_and(|process| process.role.is_isolated())
+            };
             for process in leases.map(|lease| lease.holder).filter(isolated).collect::<BTreeSet<_>>() {
                 out.push(NodeEffect::KillWorker { process });
             }
@@ -441,7 +444,7 @@ impl Node {
         if open.is_empty() {
             return;
         }
-        self.stock.unreserve(group, open.into_iter().map(|(_, allocation)| allocation).collect());
+        self.resources.unreserve(group, open.into_iter().map(|(_, allocation)| allocation).collect());
         self.warm_due = true;
         self.serve(now, out);
     }
@@ -450,7 +453,7 @@ impl Node {
         for (group, known) in &self.groups.table {
             assert_eq!(known.is_removed(), self.groups.removing.contains(group), "{group} is being removed");
             let any = GroupPlace { group: *group, bundle: None };
-            let bundles = self.stock.ledgers(Some(any)).len();
+            let bundles = self.resources.ledgers(Some(any)).len();
             assert_eq!(bundles, known.part.open.len(), "groups invariant 1: {group}");
             let claims = self.claims.contains(&Claim::Group(*group));
             assert_eq!(claims, known.part.claimed.is_some(), "{group} waits and claims nothing");

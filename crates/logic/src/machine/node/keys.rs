@@ -117,7 +117,7 @@ impl Node {
         answer: Result<KeyAnswer, Failure>,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.roster.is_live(to) {
+        if self.process_table.is_live(to) {
             self.send(to, FromNode::KeyAnswered { request, answer }, out);
         }
     }

@@ -1,9 +1,9 @@
 //! Lanes and channels opened, demand reported, leases returned.
 
+use super::granting::Claim;
 use super::leases::Held;
 use super::places::Stance;
-use super::roster::{Role, Stage};
-use super::supply::Claim;
+use super::process_table::{Role, Stage};
 use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
 use crate::planted::NodeBug;
@@ -80,7 +80,7 @@ impl Node {
         to: ProcessSlot,
         out: &mut Effects<NodeEffect>,
     ) {
-        let open = self.roster.is_live(to);
+        let open = self.process_table.is_live(to);
         if open && self.channels.insert((from, to)) {
             out.push(NodeEffect::OpenChannel { from, to });
         }
@@ -102,7 +102,7 @@ impl Node {
     ) {
         let Some(lane) = self.leases.lanes.get(&id) else { return };
         // A dead submitter's lane stays until its death has been dealt with, but nobody wants its results.
-        let served = self.roster.is_live(lane.submitter) && lane.removal.is_none();
+        let served = self.process_table.is_live(lane.submitter) && lane.removal.is_none();
         let queued = if served { queued } else { 0 };
         let shape = lane.shape;
         let unclaimed = self.unclaimed(now, shape);
@@ -140,7 +140,7 @@ impl Node {
         if !self.is_peer(holder) {
             self.places.spend(now, shape);
         }
-        if self.roster.is_live(holder) {
+        if self.process_table.is_live(holder) {
             self.leases.satisfy(shape);
             let cpus_only = self.leases.is_cpus_only(shape);
             let lease = Lease { lease, shape, gpus, cpus_only, once };
@@ -179,9 +179,9 @@ impl Node {
         }
         let gpus = held.allocation.gpus().to_vec();
         if !self.planted.has(NodeBug::LeakedLease) {
-            self.stock.release(held.allocation);
+            self.resources.release(held.allocation);
         }
-        let runner = self.roster.get(from).filter(|process| process.stage == Stage::Alive);
+        let runner = self.process_table.get(from).filter(|process| process.stage == Stage::Alive);
         match runner.map(|process| process.role) {
             Some(Role::TaskRunner(shape)) => self.set_idle(now, from, shape, gpus),
             Some(Role::Retired) => self.end_process(now, from, out),
@@ -199,7 +199,7 @@ impl Node {
     pub(super) fn revoke_unused(&mut self, now: Time, shape: ShapeId, out: &mut Effects<NodeEffect>) {
         let mut held = BTreeMap::<ProcessSlot, (u32, u32)>::new();
         for lease in self.leases.leases.values_mut().filter(|lease| lease.shape == shape) {
-            if self.roster.is_live(lease.holder) {
+            if self.process_table.is_live(lease.holder) {
                 let (all, new) = held.entry(lease.holder).or_default();
                 *all += 1;
                 *new += u32::from(!std::mem::replace(&mut lease.asked_as_idle, true));
@@ -217,9 +217,9 @@ impl Node {
     fn last_granted(&self, apart_from: LeaseId) -> Option<(LeaseId, ProcessSlot, ShapeId)> {
         let has_cpu = |lease: &Held| lease.allocation.resources().get(resources::CPU) != Amount::ZERO;
         // Who is started with GPUs keeps those that were chosen for it.
-        let gives = |lease: &Held| match self.roster.is_starting(lease.holder) {
+        let gives = |lease: &Held| match self.process_table.is_starting(lease.holder) {
             true => lease.allocation.gpus().is_empty(),
-            false => self.roster.is_live(lease.holder),
+            false => self.process_table.is_live(lease.holder),
         };
         let in_use = |lease: &Held| lease.lent.is_none() && has_cpu(lease) && gives(lease);
         let others = self.leases.leases.iter().filter(|(id, _)| **id != apart_from);
@@ -234,11 +234,11 @@ impl Node {
         let own = &self.leases.leases[&blocked];
         let mut asked = vec![(own.holder, own.shape)];
         if let Some((lease, holder, shape)) = self.last_granted(blocked) {
-            if !self.roster.is_starting(holder) {
+            if !self.process_table.is_starting(holder) {
                 asked.push((holder, shape));
             } else if let Some((held, _)) = self.leases.remove(lease, holder) {
                 // It does not know of it yet, and gets another when it has started and there is a CPU for it.
-                self.stock.release(held.allocation);
+                self.resources.release(held.allocation);
                 return;
             }
         }
@@ -262,9 +262,9 @@ impl Node {
             return;
         };
         match (blocked, held.lent) {
-            (true, None) => held.lent = Some(self.stock.lend_cpu(&mut held.allocation)),
+            (true, None) => held.lent = Some(self.resources.lend_cpu(&mut held.allocation)),
             (false, Some(lent)) => {
-                let in_debt = self.stock.reclaim_cpu(&mut held.allocation, lent);
+                let in_debt = self.resources.reclaim_cpu(&mut held.allocation, lent);
                 held.lent = None;
                 if in_debt {
                     self.ask_for_debt(now, lease, out);

@@ -5,8 +5,8 @@
 //! 2. One lane per submitter, shard of it, and shape, besides those that were given up.
 //! 3. A holder is never asked for more leases of a shape than it has.
 
-use super::roster::Roster;
-use super::stock::Want;
+use super::process_table::ProcessTable;
+use super::resources::Want;
 use crate::Time;
 use crate::ledger::{Allocation, GpuShare};
 use aktis_protocol::resources::{CPU, GPU};
@@ -297,9 +297,9 @@ impl Leases {
     }
 
     /// How many leases of a shape wait for their worker to start.
-    pub(super) fn starting(&self, shape: ShapeId, roster: &Roster) -> u64 {
+    pub(super) fn starting(&self, shape: ShapeId, process_table: &ProcessTable) -> u64 {
         let leases = self.leases.values().filter(|lease| lease.shape == shape);
-        leases.filter(|lease| roster.is_starting(lease.holder)).count() as u64
+        leases.filter(|lease| process_table.is_starting(lease.holder)).count() as u64
     }
 
     /// Whether a process has a lease.
@@ -321,13 +321,13 @@ impl Leases {
 
     /// Whether the shape may have another lease here, as far as bounds other than resources go. What other nodes may run
     /// is bounded there.
-    pub(super) fn has_room(&self, shape: ShapeId, roster: &Roster) -> bool {
+    pub(super) fn has_room(&self, shape: ShapeId, process_table: &ProcessTable) -> bool {
         let bound = match self.shape(shape).resources.is_empty() {
             true => FREE_SHAPE_LEASES_MAX,
             false => limits::THREADS_MAX,
         };
         let leases = self.leases.values().filter(|lease| lease.shape == shape);
-        leases.filter(|lease| !roster.is_peer(lease.holder)).count() < bound
+        leases.filter(|lease| !process_table.is_peer(lease.holder)).count() < bound
     }
 
     /// Records a lease, and that one task less waits for one.
@@ -433,12 +433,12 @@ impl Leases {
         }
     }
 
-    pub(super) fn check(&self, roster: &Roster) {
+    pub(super) fn check(&self, process_table: &ProcessTable) {
         let mut per_holder = BTreeMap::<_, u32>::new();
         for (id, lease) in &self.leases {
-            let holder = roster.get(lease.holder).unwrap_or_else(|| panic!("{id} has no holder"));
+            let holder = process_table.get(lease.holder).unwrap_or_else(|| panic!("{id} has no holder"));
             self.shape(lease.shape);
-            let dead = matches!(holder.stage, super::roster::Stage::Dead { .. });
+            let dead = matches!(holder.stage, super::process_table::Stage::Dead { .. });
             assert!(!dead, "lease {id} is held by the dead process {}", lease.holder);
             *per_holder.entry((lease.holder, lease.shape)).or_default() += 1;
         }
@@ -451,13 +451,13 @@ impl Leases {
             let given_up = lane.removal == Some(Removal::GivenUp);
             let key = (lane.submitter, lane.shard, lane.shape);
             assert!(given_up || seen.insert(key), "leases invariant 2: {id}");
-            assert!(roster.get(lane.submitter).is_some(), "lane {id} has no submitter");
+            assert!(process_table.get(lane.submitter).is_some(), "lane {id} has no submitter");
             assert!(lane.removal.is_none() || lane.queued + lane.wanted == 0, "lane {id} is not served");
             self.shape(lane.shape);
         }
         for (slot, idle) in &self.idle {
             self.shape(idle.shape);
-            assert!(roster.is_live(*slot), "idle worker {slot} is not alive");
+            assert!(process_table.is_live(*slot), "idle worker {slot} is not alive");
             assert!(self.leases.values().all(|lease| lease.holder != *slot), "{slot} is not idle");
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: a claim that has no answer yet belongs to an actor of this node that has the name here.
 
 use super::actors::{Actor, name_taken};
-use super::roster::HOST;
+use super::process_table::HOST;
 use super::{Node, NodeEffect};
 use crate::{Effects, Time};
 use aktis_protocol::actors::FoundActor;
@@ -90,14 +90,14 @@ impl Node {
             self.serve(now, out);
         }
         for (from, request) in waiting.unwrap_or_default() {
-            if self.roster.is_live(from) {
+            if self.process_table.is_live(from) {
                 self.on_name_wanted(from, request, name, out);
             }
         }
     }
 
     /// The cluster has said which actor has a name. The process that stands for its node holds it meanwhile; one that has
-    /// come into the care of this node since it was sought is known here.
+    /// come to be owned by this node since it was sought is known here.
     pub(super) fn on_name_found(
         &mut self,
         to: ProcessSlot,
@@ -105,12 +105,12 @@ impl Node {
         found: Option<(ProcessSlot, FoundActor)>,
         out: &mut Effects<NodeEffect>,
     ) {
-        if !self.roster.is_live(to) {
+        if !self.process_table.is_live(to) {
             return;
         }
         let is_there = |node: &Self, peer, actor| match peer {
             HOST => node.actors.table.get(&actor).is_some_and(|known| !known.is_gone()),
-            peer => node.roster.is_live(peer),
+            peer => node.process_table.is_live(peer),
         };
         let found = found.filter(|(peer, found)| is_there(self, *peer, found.actor));
         // A private name that is not this node's was known to the asker, and nobody can guess it.
@@ -134,7 +134,7 @@ impl Node {
         left_out: u32,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.roster.is_live(to) {
+        if self.process_table.is_live(to) {
             let names = names.into_iter().filter(|name| self.may_list(to, name)).collect();
             self.send(to, FromNode::Names { request, names, left_out }, out);
         }

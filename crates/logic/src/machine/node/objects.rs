@@ -23,7 +23,7 @@ impl Node {
         if !self.memory.on_sealed(now, from, object, out) {
             return;
         }
-        if self.roster.is_live(holder) {
+        if self.process_table.is_live(holder) {
             self.directory.hold_as_maker(object, holder);
         } else if !self.directory.knows(object) {
             // The one who wanted it died meanwhile.
@@ -169,7 +169,7 @@ impl Node {
         actors: Vec<ActorId>,
         out: &mut Effects<NodeEffect>,
     ) {
-        if self.roster.is_live(holder) {
+        if self.process_table.is_live(holder) {
             self.directory.hold(container, holder);
         }
         let objects = if self.planted.has(NodeBug::UnheldContents) { Vec::new() } else { objects };
@@ -202,7 +202,7 @@ impl Node {
             self.ask_namer(object, out);
         } else if self.losses.is_sought(object) || self.orphans.contains_key(&object) {
             // It is sought already.
-        } else if self.roster.live().any(|process| self.is_peer(process)) {
+        } else if self.process_table.live().any(|process| self.is_peer(process)) {
             self.seek_unknown(now, object, out);
         } else {
             self.orphans.insert(object, Time(now.0 + ORPHAN_MICROSECONDS_MAX));

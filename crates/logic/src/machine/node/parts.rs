@@ -5,8 +5,8 @@
 //! 1. What is set aside and not committed is used by nobody, and goes when the placer does.
 //! 2. Each `Return` is answered once, when nothing is left of those bundles.
 
+use super::granting::{Claim, Served};
 use super::groups::{Group, Stage};
-use super::supply::{Claim, Served};
 use super::{Node, NodeEffect};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
@@ -178,7 +178,7 @@ impl Node {
     fn open_part(&mut self, group: GroupId) {
         let known = self.groups.table.get_mut(&group).expect("the group is known");
         for (bundle, allocation) in known.part.set_aside.take().into_iter().flat_map(|(_, bundles)| bundles) {
-            self.stock.open_bundle(group, bundle, &allocation);
+            self.resources.open_bundle(group, bundle, &allocation);
             known.part.open.push((bundle, allocation));
         }
     }
@@ -188,7 +188,7 @@ impl Node {
         let Some(known) = self.groups.table.get_mut(&group) else { return };
         known.part.claimed = None;
         let set_aside = known.part.set_aside.take().into_iter().flat_map(|(_, bundles)| bundles);
-        set_aside.for_each(|(_, allocation)| self.stock.release(allocation));
+        set_aside.for_each(|(_, allocation)| self.resources.release(allocation));
         self.claims.retain(|claim| *claim != Claim::Group(group));
         self.warm_due = true;
     }

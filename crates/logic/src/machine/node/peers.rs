@@ -69,7 +69,7 @@ impl Peers {
 
 impl Node {
     pub(super) fn is_peer(&self, process: ProcessSlot) -> bool {
-        self.roster.is_peer(process)
+        self.process_table.is_peer(process)
     }
 
     pub(super) fn on_promised(
@@ -81,7 +81,7 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let is_news = self.is_news(from, object);
-        if self.roster.is_live(holder) {
+        if self.process_table.is_live(holder) {
             self.directory.hold(object, holder);
         }
         if let Some(import) = self.peers.imports.get_mut(&object).filter(|import| import.peer == from) {
@@ -128,7 +128,7 @@ impl Node {
                 node.send(from, FromNode::Freed { object, count: 1 }, out);
             }
         };
-        if !self.roster.is_live(holder) {
+        if !self.process_table.is_live(holder) {
             // The one who wanted it died meanwhile.
             let failure = Failure::new(FailureKind::Lost, "nobody wants it any more");
             self.send(from, FromNode::ImportedAs { request, entry: Err(failure) }, out);
@@ -241,7 +241,7 @@ impl Node {
         object: ObjectId,
         out: &mut Effects<NodeEffect>,
     ) -> BTreeSet<ProcessSlot> {
-        let peers: BTreeSet<_> = self.roster.live().filter(|&process| self.is_peer(process)).collect();
+        let peers: BTreeSet<_> = self.process_table.live().filter(|&process| self.is_peer(process)).collect();
         for &peer in &peers {
             self.send(peer, FromNode::Sought { object }, out);
         }
@@ -278,7 +278,11 @@ impl Node {
 
     pub(super) fn check_peers(&self) {
         for (object, import) in &self.peers.imports {
-            assert!(self.roster.is_live(import.peer), "peers invariant 1: {object} of {}", import.peer);
+            assert!(
+                self.process_table.is_live(import.peer),
+                "peers invariant 1: {object} of {}",
+                import.peer
+            );
             assert!(self.directory.knows(*object), "peers invariant 1: {object} is unknown");
         }
     }

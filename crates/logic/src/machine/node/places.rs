@@ -10,9 +10,9 @@
 //!    back to that node, which asks again.
 //! 3. What runs where the placer says is started here on credit only, or while the placer does not answer.
 
-use super::actors::Care;
+use super::actors::Ownership;
+use super::granting::Claim;
 use super::leases::{Held, Lane};
-use super::supply::Claim;
 use super::{Node, NodeEffect, Verdict};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
@@ -218,7 +218,7 @@ impl Node {
         let stance = self.places.stance(strategy);
         let elsewhere = near.and_then(|near| near.peer).is_some_and(|peer| {
             // Unless that node is gone, and what it had with it.
-            self.roster.is_live(peer) && self.is_peer(peer)
+            self.process_table.is_live(peer) && self.is_peer(peer)
         });
         match elsewhere && stance == Stance::Here && *strategy == Strategy::Default {
             true => Stance::Ask,
@@ -265,7 +265,7 @@ impl Node {
     /// Whether an actor may live here, as far as its strategy goes.
     pub(super) fn may_live_here(&self, actor: ActorId) -> bool {
         let Some(known) = self.actors.table.get(&actor) else { return false };
-        let is_for_others = matches!(known.care, Care::ForPeer(_));
+        let is_for_others = matches!(known.ownership, Ownership::ForPeer(_));
         match self.stance_of_actor(&known.spec) {
             Stance::Here | Stance::Only => !(self.places.is_draining && is_for_others),
             Stance::Ask => self.places.guests.contains(&actor),
@@ -374,7 +374,9 @@ impl Node {
     /// Whether the actor shall live here for another node, wherever there is room.
     fn is_guest_without_group(&self, actor: ActorId) -> bool {
         let known = self.actors.table.get(&actor);
-        known.is_some_and(|known| matches!(known.care, Care::ForPeer(_)) && known.spec.group.is_none())
+        known.is_some_and(|known| {
+            matches!(known.ownership, Ownership::ForPeer(_)) && known.spec.group.is_none()
+        })
     }
 
     /// The same with actors.
@@ -384,7 +386,8 @@ impl Node {
         let due = waiting.filter(|(_, since)| now.0 >= since.0 + welcome).map(|(actor, _)| *actor);
         for actor in due.collect::<Vec<_>>() {
             self.places.actors_for_others.remove(&actor);
-            let Some(Care::ForPeer(peer)) = self.actors.table.get(&actor).map(|known| known.care) else {
+            let Some(Ownership::ForPeer(peer)) = self.actors.table.get(&actor).map(|known| known.ownership)
+            else {
                 continue;
             };
             if self.actors.is_waiting(actor) {
@@ -470,9 +473,9 @@ impl Node {
         now: Time,
         stance: Stance,
         group: Option<GroupPlace>,
-        want: &super::stock::Want,
+        want: &super::resources::Want,
     ) -> Option<Time> {
-        let feasible = self.stock.is_feasible(want);
+        let feasible = self.resources.is_feasible(want);
         let nowhere_else = group.is_some_and(|place| self.is_group_whole_here(place.group));
         match stance {
             Stance::Only => None,
@@ -579,7 +582,7 @@ impl Node {
         let outdated = self.leases.leases.values().filter(is_outdated);
         let holders: BTreeSet<ProcessSlot> = outdated.map(|lease| lease.holder).collect();
         for holder in holders {
-            if self.roster.is_live(holder) {
+            if self.process_table.is_live(holder) {
                 self.revoke_all(now, holder, shape, out);
             }
         }
@@ -611,7 +614,7 @@ impl Node {
         (count, slots): (u32, u32),
         out: &mut Effects<NodeEffect>,
     ) {
-        if !self.roster.is_live(peer) || !self.is_peer(peer) {
+        if !self.process_table.is_live(peer) || !self.is_peer(peer) {
             return;
         }
         let definition = self.leases.shape(shape).clone();
@@ -641,7 +644,7 @@ impl Node {
         }
         let again = HandUp::Due(Time(now.0 + REFUSED_MICROSECONDS));
         match verdict {
-            Verdict::There(peer) if self.roster.is_live(peer) && self.is_peer(peer) => {
+            Verdict::There(peer) if self.process_table.is_live(peer) && self.is_peer(peer) => {
                 self.places.actors.remove(&actor);
                 self.place_on_peer(actor, peer, out);
             }

@@ -1,7 +1,7 @@
 //! Starting workers, ending them, and what follows when one dies.
 
 use super::leases::{IdleWorker, Lane};
-use super::roster::{HOST, Process, Role, Stage};
+use super::process_table::{HOST, Process, Role, Stage};
 use super::{Node, NodeEffect};
 use crate::ledger::GpuShare;
 use crate::{Effects, Time};
@@ -15,14 +15,14 @@ pub const LEAVING_MICROSECONDS_MAX: u64 = 5_000_000;
 
 impl Node {
     pub(super) fn on_worker_spawned(&mut self, process: ProcessSlot, pid: u32) {
-        if let Some(process) = self.roster.get_mut(process) {
+        if let Some(process) = self.process_table.get_mut(process) {
             process.pid = pid;
         }
     }
 
     pub(super) fn on_started(&mut self, now: Time, from: ProcessSlot, out: &mut Effects<NodeEffect>) {
         let job = self.program_of(from);
-        let Some(process) = self.roster.get_mut(from) else { return };
+        let Some(process) = self.process_table.get_mut(from) else { return };
         if process.stage != Stage::Starting {
             return;
         }
@@ -33,7 +33,7 @@ impl Node {
             Role::Shared(program) => {
                 self.programs.on_shared_started(program);
                 self.warm_due = true;
-                let kin = self.roster.live().filter(|&slot| self.program_of(slot) == Some(program));
+                let kin = self.process_table.live().filter(|&slot| self.program_of(slot) == Some(program));
                 for to in kin.collect::<Vec<_>>() {
                     self.send(to, FromNode::SharedWorker { process: from }, out);
                 }
@@ -48,7 +48,7 @@ impl Node {
             Role::ActorHost(actor) => self.host_on(actor, from, out),
             Role::Retired => self.end_process(now, from, out),
         }
-        let shared = self.program_of(from).and_then(|program| self.roster.shared(program));
+        let shared = self.program_of(from).and_then(|program| self.process_table.shared(program));
         if let Some(shared) = shared.filter(|&shared| shared != from) {
             self.send(from, FromNode::SharedWorker { process: shared }, out);
         }
@@ -57,7 +57,7 @@ impl Node {
 
     /// The process is told to end, and is not waited for.
     pub(super) fn end_process(&mut self, now: Time, slot: ProcessSlot, out: &mut Effects<NodeEffect>) {
-        let Some(process) = self.roster.get_mut(slot) else { return };
+        let Some(process) = self.process_table.get_mut(slot) else { return };
         match process.stage {
             Stage::Alive => {
                 process.stage = Stage::Leaving { kill_at: Time(now.0 + LEAVING_MICROSECONDS_MAX) };
@@ -73,7 +73,7 @@ impl Node {
     /// an actor, the actor would go.
     pub(super) fn on_worker_killed(&mut self, process: ProcessSlot, out: &mut Effects<NodeEffect>) {
         let runs_tasks = |role: Role| matches!(role, Role::TaskRunner(_) | Role::Retired);
-        if self.roster.get(process).is_some_and(|worker| worker.is_live() && runs_tasks(worker.role)) {
+        if self.process_table.get(process).is_some_and(|worker| worker.is_live() && runs_tasks(worker.role)) {
             out.push(NodeEffect::KillWorker { process });
         }
     }
@@ -85,7 +85,7 @@ impl Node {
         cause: &DeathCause,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(process) = self.roster.get(dead).filter(|_| dead != HOST) else { return };
+        let Some(process) = self.process_table.get(dead).filter(|_| dead != HOST) else { return };
         match process.stage {
             // It had left before.
             Stage::Dead { .. } => self.settle_death(dead, dead, out),
@@ -96,7 +96,7 @@ impl Node {
     pub(super) fn on_detached(&mut self, now: Time, from: ProcessSlot, out: &mut Effects<NodeEffect>) {
         if self.is_guest(from) {
             self.send(from, FromNode::Shutdown, out);
-            let pid = self.roster.get(from).map_or(0, |process| process.pid);
+            let pid = self.process_table.get(from).map_or(0, |process| process.pid);
             self.on_process_left(now, from, &DeathCause { pid, ..DeathCause::default() }, out);
         }
     }
@@ -117,7 +117,8 @@ impl Node {
     /// Whether the process came by itself, and may leave.
     fn is_guest(&self, slot: ProcessSlot) -> bool {
         let guest = |process: &Process| matches!(process.role, Role::Driver(_) | Role::Peer(_));
-        slot != HOST && self.roster.get(slot).is_some_and(|process| guest(process) && process.is_not_dead())
+        slot != HOST
+            && self.process_table.get(slot).is_some_and(|process| guest(process) && process.is_not_dead())
     }
 
     /// A process is no more: whatever it had or owed goes, and everybody is told.
@@ -129,17 +130,17 @@ impl Node {
         lingers: bool,
         out: &mut Effects<NodeEffect>,
     ) {
-        let Some(process) = self.roster.get(dead) else { return };
+        let Some(process) = self.process_table.get(dead) else { return };
         let (role, starting) = (process.role, process.stage == Stage::Starting);
         self.part_actors(dead);
-        for to in self.roster.bury(dead, lingers) {
+        for to in self.process_table.bury(dead, lingers) {
             self.send(to, FromNode::ProcessDied { process: dead, cause: cause.clone() }, out);
         }
-        for other in self.roster.dead().into_iter().filter(|&other| other != dead) {
+        for other in self.process_table.dead().into_iter().filter(|&other| other != dead) {
             self.settle_death(other, dead, out);
         }
         for lease in self.leases.remove_holder(dead) {
-            self.stock.release(lease.allocation);
+            self.resources.release(lease.allocation);
         }
         self.leases.silence(dead);
         let orphaned_groups = self.groups.forget_process(dead);
@@ -185,19 +186,19 @@ impl Node {
     }
 
     fn settle_death(&mut self, dead: ProcessSlot, by: ProcessSlot, out: &mut Effects<NodeEffect>) {
-        if !self.roster.settle(dead, by) {
+        if !self.process_table.settle(dead, by) {
             return;
         }
         for lane in self.leases.close_lanes(dead) {
             out.push(NodeEffect::CloseLane { lane });
         }
         self.channels.retain(|(from, to)| *from != dead && *to != dead);
-        self.roster.remove(dead);
+        self.process_table.remove(dead);
         out.push(NodeEffect::FreeProcess { process: dead });
     }
 
     pub(super) fn process_deadlines(&self) -> impl Iterator<Item = Time> {
-        let leaving = self.roster.iter().filter_map(|(_, process)| match process.stage {
+        let leaving = self.process_table.iter().filter_map(|(_, process)| match process.stage {
             Stage::Leaving { kill_at } => Some(kill_at),
             _ => None,
         });
@@ -220,10 +221,11 @@ impl Node {
             }
         }
         let overdue = |stage: &Stage| matches!(stage, Stage::Leaving { kill_at } if *kill_at <= now);
-        let slots = self.roster.iter().filter(|(_, process)| overdue(&process.stage)).map(|(slot, _)| slot);
+        let slots =
+            self.process_table.iter().filter(|(_, process)| overdue(&process.stage)).map(|(slot, _)| slot);
         for slot in slots.collect::<Vec<_>>() {
             out.push(NodeEffect::KillWorker { process: slot });
-            if let Some(process) = self.roster.get_mut(slot) {
+            if let Some(process) = self.process_table.get_mut(slot) {
                 process.stage = Stage::Leaving { kill_at: Time(now.0 + LEAVING_MICROSECONDS_MAX) };
             }
         }

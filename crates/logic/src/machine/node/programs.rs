@@ -7,7 +7,7 @@
 //! 4. Code is kept for a known program, which has a driver here or something that runs, waits or lives.
 
 use super::leases::{IdleWorker, Lane, StartFailures};
-use super::roster::{Role, Stage};
+use super::process_table::{Role, Stage};
 use super::{Guest, Node, NodeEffect, ProgramConfig, START_FAILURES_FREE, WorkerKind};
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
@@ -155,7 +155,7 @@ impl Node {
         if self.places.is_clustered() {
             out.push(NodeEffect::ProgramCame { program });
         }
-        if self.roster.drivers(program) > 0 {
+        if self.process_table.drivers(program) > 0 {
             self.on_driver_added(now, program, out);
         }
     }
@@ -169,7 +169,7 @@ impl Node {
             Guest::Driver(program) => Role::Driver(program),
             Guest::Peer(node) => Role::Peer(node),
         };
-        let Some(process) = self.roster.add(role) else {
+        let Some(process) = self.process_table.add(role) else {
             let reason = format!(
                 "this node has {} processes, which is the limit\n\
                  hint: end drivers that are not needed any more",
@@ -200,7 +200,7 @@ impl Node {
 
     /// The program that a process belongs to; a peer, and a daemon, belong to none.
     pub(super) fn program_of(&self, process: ProcessSlot) -> Option<ProgramId> {
-        match self.roster.get(process)?.role {
+        match self.process_table.get(process)?.role {
             Role::Driver(program) | Role::Shared(program) => Some(program),
             Role::TaskRunner(shape) => Some(self.leases.shape(shape).program),
             Role::ActorHost(actor) => self.actors.table.get(&actor).map(|known| known.spec.program),
@@ -221,10 +221,10 @@ impl Node {
         }
         known.start_at = None;
         let role = Role::Shared(program);
-        if self.roster.iter().any(|(_, process)| process.role == role && process.is_not_dead()) {
+        if self.process_table.iter().any(|(_, process)| process.role == role && process.is_not_dead()) {
             return;
         }
-        match self.roster.add(role) {
+        match self.process_table.add(role) {
             Some(process) => out.push(NodeEffect::StartWorker {
                 process,
                 kind: WorkerKind::Shared,
@@ -288,8 +288,8 @@ impl Node {
             if failures.is_some_and(|failures| failures.not_before.is_some()) {
                 continue;
             }
-            for _ in self.roster.runners(shape).count()..self.prestarted {
-                let Some(process) = self.roster.add(Role::TaskRunner(shape)) else { return };
+            for _ in self.process_table.runners(shape).count()..self.prestarted {
+                let Some(process) = self.process_table.add(Role::TaskRunner(shape)) else { return };
                 let (gpus, environment) = (Vec::new(), String::new());
                 let kind = WorkerKind::Isolated;
                 out.push(NodeEffect::StartWorker { process, kind, program, gpus, environment });
@@ -309,7 +309,7 @@ impl Node {
         self.warm_due = false;
         let ready = self.ready_programs(true).into_iter();
         let mut hosts: Vec<_> =
-            ready.filter_map(|(program, shape)| Some((shape, self.roster.shared(program)?))).collect();
+            ready.filter_map(|(program, shape)| Some((shape, self.process_table.shared(program)?))).collect();
         // One each in turn: what is free is shared by all programs.
         while !hosts.is_empty() {
             hosts.retain(|&(shape, shared)| self.warm_one(now, shape, shared, out));
@@ -324,10 +324,10 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) -> bool {
         // A lease for a worker that owes one would come back at once.
-        if !self.leases.has_room(shape, &self.roster) || self.leases.asked(shared, shape) > 0 {
+        if !self.leases.has_room(shape, &self.process_table) || self.leases.asked(shared, shape) > 0 {
             return false;
         }
-        let Some(allocation) = self.stock.allocate(&self.leases.want(shape)) else { return false };
+        let Some(allocation) = self.resources.allocate(&self.leases.want(shape)) else { return false };
         self.grant(now, shape, shared, allocation, out);
         true
     }
@@ -358,7 +358,7 @@ impl Node {
     /// No driver of the program is here: its workers end when they have had nothing to do for a while, and it is
     /// forgotten when nothing has referred to it for longer.
     fn look_at_program(&mut self, now: Time, program: ProgramId, out: &mut Effects<NodeEffect>) {
-        let shared = self.roster.shared(program);
+        let shared = self.process_table.shared(program);
         let need = self.need_of(program, shared);
         let Some(known) = self.programs.table.get_mut(&program) else { return };
         known.look_at = Some(Time(now.0 + LOOK_MICROSECONDS));
@@ -427,7 +427,7 @@ impl Node {
         }
         let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
         // The lanes of a dead submitter stay open until all processes have handled its death.
-        let is_told = |lane: &&Lane| of_it(lane.shape) && self.roster.is_live(lane.submitter);
+        let is_told = |lane: &&Lane| of_it(lane.shape) && self.process_table.is_live(lane.submitter);
         let lanes = self.leases.lanes.values().filter(is_told);
         // Those of other nodes, whose driver may be gone; given up, they do not keep the program known.
         for submitter in lanes.map(|lane| lane.submitter).collect::<BTreeSet<_>>() {
@@ -438,7 +438,7 @@ impl Node {
     fn need_of(&self, program: ProgramId, shared: Option<ProcessSlot>) -> Need {
         let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
         // The shared worker's own tasks are part of those that it runs.
-        let submits = |slot: ProcessSlot| Some(slot) != shared && self.roster.is_live(slot);
+        let submits = |slot: ProcessSlot| Some(slot) != shared && self.process_table.is_live(slot);
         let mut lanes = self.leases.lanes.values();
         match shared.is_some_and(|shared| self.leases.is_holder(shared)) {
             _ if self.is_in_use(program, shared) => Need::Somebody,
@@ -451,7 +451,7 @@ impl Node {
     /// Whether something of a program without drivers waits to run, lives, or is owed to somebody, or another worker
     /// of it runs.
     fn is_in_use(&self, program: ProgramId, shared: Option<ProcessSlot>) -> bool {
-        let others = self.roster.iter().filter(|(slot, _)| Some(*slot) != shared);
+        let others = self.process_table.iter().filter(|(slot, _)| Some(*slot) != shared);
         let mut of_program = others.filter(|(slot, _)| self.program_of(*slot) == Some(program));
         let mut actors = self.actors.table.values().filter(|actor| !actor.is_gone());
         let queued = |shape: ShapeId| {
@@ -468,7 +468,7 @@ impl Node {
     /// Whether anything is left that names the program or one of its shapes.
     fn is_referred_to(&self, program: ProgramId) -> bool {
         let of_it = |shape: ShapeId| self.leases.shape(shape).program == program;
-        self.roster.iter().any(|(slot, _)| self.program_of(slot) == Some(program))
+        self.process_table.iter().any(|(slot, _)| self.program_of(slot) == Some(program))
             || self.leases.lanes.values().any(|lane| of_it(lane.shape))
             || self.leases.leases.values().any(|lease| of_it(lease.shape))
             || self.actors.table.values().any(|actor| actor.spec.program == program)
@@ -486,8 +486,8 @@ impl Node {
     /// Makes room for a program: the one goes that nothing was needed of for longest.
     fn forget_unneeded(&mut self, now: Time, out: &mut Effects<NodeEffect>) {
         let unneeded = |(&program, known): (&ProgramId, &Program)| {
-            let idle =
-                known.drivers == 0 && self.need_of(program, self.roster.shared(program)) == Need::Nothing;
+            let idle = known.drivers == 0
+                && self.need_of(program, self.process_table.shared(program)) == Need::Nothing;
             (idle && !self.is_referred_to(program)).then_some((known.needed.1, program))
         };
         if let Some((_, program)) = self.programs.table.iter().filter_map(unneeded).min() {
@@ -512,14 +512,16 @@ impl Node {
         assert!(self.programs.table.len() <= limits::PROGRAMS_MAX);
         for (program, known) in &self.programs.table {
             assert_eq!(self.leases.shape(known.default_shape).program, *program, "programs invariant 2");
-            assert_eq!(known.drivers as usize, self.roster.drivers(*program), "drivers of {program}");
+            assert_eq!(known.drivers as usize, self.process_table.drivers(*program), "drivers of {program}");
             assert_eq!(known.look_at.is_none(), known.drivers > 0, "programs invariant 3: {program}");
             assert!(known.code.len() <= limits::CODE_OBJECTS_MAX);
             assert!(known.code.iter().all(|object| self.directory.knows(*object)), "kept code of {program}");
         }
         let known =
             |program| assert!(self.programs.shares(program).is_some(), "programs invariant 1: {program}");
-        for (slot, process) in self.roster.iter().filter(|(_, process)| process.stage != Stage::Starting) {
+        for (slot, process) in
+            self.process_table.iter().filter(|(_, process)| process.stage != Stage::Starting)
+        {
             if process.is_not_dead() {
                 self.program_of(slot).into_iter().for_each(known);
             }

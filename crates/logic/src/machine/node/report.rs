@@ -20,8 +20,8 @@ impl Node {
         running: impl Fn(ProcessSlot) -> Vec<(ShapeId, FunctionId)>,
         waiting: impl Fn(ShapeId) -> Vec<FunctionId>,
     ) -> NodeReport {
-        let mut available = self.stock.node().available().clone();
-        let mut usable = self.stock.node().total().clone();
+        let mut available = self.resources.node().available().clone();
+        let mut usable = self.resources.node().total().clone();
         let is_node = |allocation: &&Allocation| allocation.source() == Source::Node;
         let kept = self.actors.allocations().chain(self.groups.allocations()).filter(is_node);
         kept.for_each(|allocation| usable.take_up_to(allocation.resources(), 1));

@@ -11,9 +11,9 @@
 
 mod refusals;
 
-use super::actors::{Actor, Care};
+use super::actors::{Actor, Ownership};
+use super::process_table::Role;
 use super::programs::Programs;
-use super::roster::Role;
 use super::{Node, NodeEffect};
 use crate::directory::Value;
 use crate::{Effects, Time};
@@ -59,7 +59,7 @@ impl Rights {
         self.open.remove(&job);
         self.namespaces.remove(&job);
         let circle = self.circles.remove(&job)?;
-        self.circles.iter().find(|(_, other)| **other == circle).map(|(heir, _)| *heir)
+        self.circles.iter().find(|(_, other)| **other == circle).map(|(successor, _)| *successor)
     }
 
     pub(super) fn check(&self, programs: &Programs) {
@@ -80,7 +80,7 @@ enum Speaker {
 
 impl Node {
     fn speaker(&self, process: ProcessSlot) -> Speaker {
-        match self.roster.get(process) {
+        match self.process_table.get(process) {
             Some(known) if matches!(known.role, Role::Daemon | Role::Peer(_)) => Speaker::Node,
             Some(known) => Speaker::Job(known.job.or_else(|| self.program_of(process))),
             None => Speaker::Job(None),
@@ -100,7 +100,7 @@ impl Node {
                 self.rights.may(job, other) || self.rights.may(other, job)
             }
             // It is gone, and takes nothing.
-            (_, Speaker::Job(None)) => self.roster.get(other).is_none(),
+            (_, Speaker::Job(None)) => self.process_table.get(other).is_none(),
             (None, _) => false,
         }
     }
@@ -116,7 +116,7 @@ impl Node {
     fn owner_of_actor(&self, actor: ActorId) -> Option<ProgramId> {
         let known = self.actors.table.get(&actor)?;
         let is_abroad = known.inherited || known.holders.iter().any(|&holder| self.is_peer(holder));
-        (known.care == Care::Own && !is_abroad).then_some(known.spec.program)
+        (known.ownership == Ownership::Own && !is_abroad).then_some(known.spec.program)
     }
 
     fn may_use(&self, job: Option<ProgramId>, object: ObjectId) -> bool {
@@ -385,7 +385,7 @@ impl Node {
 
     /// What was a program's is that of another one of its circle, or of none.
     pub(super) fn forget_rights(&mut self, program: ProgramId) {
-        let heir = self.rights.forget(program);
-        self.directory.pass_on(program, heir);
+        let successor = self.rights.forget(program);
+        self.directory.pass_on(program, successor);
     }
 }

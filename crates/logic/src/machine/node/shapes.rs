@@ -6,9 +6,9 @@
 //!
 //! Invariant: a shape that may have become unused is in `Leases::spare` until it is gone or used again.
 
+use super::granting::Claim;
 use super::leases::{Lane, Removal};
-use super::roster::Role;
-use super::supply::Claim;
+use super::process_table::Role;
 use super::{Node, NodeEffect};
 use crate::Effects;
 use aktis_protocol::{LaneId, ProcessSlot, ShapeId};
@@ -64,13 +64,14 @@ impl Node {
     /// Whether a worker is there for this shape alone. One that could as well serve the default shape of its program does
     /// from now on.
     fn has_runner(&mut self, shape: ShapeId) -> bool {
-        let runners: Vec<ProcessSlot> = self.roster.runners(shape).collect();
+        let runners: Vec<ProcessSlot> = self.process_table.runners(shape).collect();
         let default = self.programs.default_shape(self.leases.shape(shape).program);
         let Some(default) = default.filter(|&default| self.leases.is_interchangeable(shape, default)) else {
             return !runners.is_empty();
         };
         for runner in runners {
-            self.roster.get_mut(runner).expect("a runner has a place").role = Role::TaskRunner(default);
+            self.process_table.get_mut(runner).expect("a runner has a place").role =
+                Role::TaskRunner(default);
             if let Some(idle) = self.leases.idle.get_mut(&runner) {
                 idle.shape = default;
             }

@@ -2,8 +2,8 @@
 
 use super::actors::Actor;
 use super::copies::CopyState;
-use super::roster::{Process, Role, Stage};
-use super::stock::Want;
+use super::process_table::{Process, Role, Stage};
+use super::resources::Want;
 use super::{Node, NodeEffect};
 use crate::Effects;
 use aktis_protocol::actors::ActorPlace;
@@ -38,7 +38,7 @@ impl Node {
     }
 
     fn worker_rows(&self) -> (Vec<WorkerRow>, u64) {
-        let workers = self.roster.iter().filter_map(|(slot, process)| {
+        let workers = self.process_table.iter().filter_map(|(slot, process)| {
             let role = match process.role {
                 Role::Daemon | Role::Driver(_) | Role::Peer(_) => return None,
                 Role::Shared(_) => WorkerRole::Shared,
@@ -88,7 +88,7 @@ impl Node {
             ActorPlace::Dead(failure) => (ActorState::Dead, failure.message),
         };
         let process = known.host();
-        let pid = process.and_then(|host| self.roster.get(host)).map_or(0, |host| host.pid);
+        let pid = process.and_then(|host| self.process_table.get(host)).map_or(0, |host| host.pid);
         ActorRow {
             actor,
             type_name: known.spec.type_name.clone(),
@@ -127,7 +127,7 @@ impl Node {
         for shape in shapes {
             let (queued, want) = (self.leases.queued(shape), self.leases.want(shape));
             if queued > 0 {
-                let infeasible = !self.stock.is_feasible(&want);
+                let infeasible = !self.resources.is_feasible(&want);
                 let row = waiting.entry((want.resources, infeasible)).or_default();
                 *row = (row.0 + queued, self.shape_reason(shape));
             }
@@ -135,7 +135,7 @@ impl Node {
         for known in self.actors.table.values() {
             if let ActorPlace::Pending(reason) = known.place() {
                 let want = Want { resources: known.spec.resources.clone(), group: known.spec.group };
-                let infeasible = !self.stock.is_feasible(&want);
+                let infeasible = !self.resources.is_feasible(&want);
                 let row = waiting.entry((want.resources, infeasible)).or_default();
                 *row = (row.0 + 1, reason);
             }
@@ -149,7 +149,7 @@ impl Node {
     }
 
     fn driver_rows(&self) -> (Vec<DriverRow>, u64) {
-        let drivers = self.roster.iter().filter_map(|(slot, process)| match process.role {
+        let drivers = self.process_table.iter().filter_map(|(slot, process)| match process.role {
             Role::Driver(program) if process.is_not_dead() => Some((slot, process.pid, program)),
             _ => None,
         });
@@ -157,7 +157,7 @@ impl Node {
     }
 
     fn resource_rows(&self) -> (Vec<ResourceRow>, u64) {
-        let node = self.stock.node();
+        let node = self.resources.node();
         state::page(node.total().iter(), |(name, total)| ResourceRow {
             name: name.to_owned(),
             total,
@@ -167,7 +167,7 @@ impl Node {
 
     fn group_rows(&self) -> (Vec<GroupRow>, u64) {
         state::page(self.groups.table.iter(), |(&group, known)| {
-            let bundles = self.stock.ledgers(Some(GroupPlace { group, bundle: None }));
+            let bundles = self.resources.ledgers(Some(GroupPlace { group, bundle: None }));
             let nodes = match known.state() {
                 GroupState::Ready if self.places.is_clustered() => known.nodes.clone(),
                 GroupState::Ready => vec![self.places.node(); known.spec.bundles.len()],

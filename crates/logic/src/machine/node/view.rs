@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::copies::CopyState;
-use super::roster::Stage;
+use super::process_table::Stage;
 use crate::directory::Value;
 use aktis_protocol::actors::ActorPlace;
 use aktis_protocol::{
@@ -25,12 +25,12 @@ pub enum ProcessView {
 impl Node {
     /// Resources that are free.
     pub fn resources_available(&self) -> &Resources {
-        self.stock.node().available()
+        self.resources.node().available()
     }
 
     /// Resources in use beyond what the node has.
     pub fn resources_debt(&self) -> &Resources {
-        self.stock.node().debt()
+        self.resources.node().debt()
     }
 
     /// Bytes of the arena that are free.
@@ -98,7 +98,7 @@ impl Node {
 
     /// What the node knows of a process.
     pub fn process(&self, slot: ProcessSlot) -> Option<ProcessView> {
-        self.roster.get(slot).map(|process| match process.stage {
+        self.process_table.get(slot).map(|process| match process.stage {
             Stage::Starting => ProcessView::Starting,
             Stage::Alive => ProcessView::Alive,
             Stage::Leaving { .. } => ProcessView::Leaving,
@@ -108,7 +108,7 @@ impl Node {
 
     /// All processes.
     pub fn processes(&self) -> Vec<(ProcessSlot, ProcessView)> {
-        let slots = self.roster.iter().map(|(slot, _)| slot);
+        let slots = self.process_table.iter().map(|(slot, _)| slot);
         slots.filter_map(|slot| Some((slot, self.process(slot)?))).collect()
     }
 

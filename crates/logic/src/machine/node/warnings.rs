@@ -31,7 +31,7 @@ impl Node {
     /// No other node could run tasks of this shape, since there is none, and neither can this one.
     pub(super) fn warn_if_alone(&mut self, shape: ShapeId, out: &mut Effects<NodeEffect>) {
         let want = self.leases.want(shape);
-        let never = self.stance_of_shape(shape) == Stance::Never || !self.stock.is_feasible(&want);
+        let never = self.stance_of_shape(shape) == Stance::Never || !self.resources.is_feasible(&want);
         if never && !self.places.is_clustered() && !self.waits_for_group(want.group) {
             self.warn_submitters(shape, &self.shape_reason(shape), out);
         }
@@ -74,7 +74,10 @@ impl Node {
     }
 
     fn warn(&mut self, process: ProcessSlot, what: &str, reason: &str, out: &mut Effects<NodeEffect>) {
-        if self.roster.is_live(process) && !self.is_peer(process) && self.warnings.note(process, reason) {
+        if self.process_table.is_live(process)
+            && !self.is_peer(process)
+            && self.warnings.note(process, reason)
+        {
             let text = format!("{what} waits for a node that can run it: {reason}");
             self.send(process, FromNode::Warned { text }, out);
         }

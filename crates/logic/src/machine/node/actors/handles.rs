@@ -1,10 +1,10 @@
 //! Handles that travel, are dropped, or are used to kill; and names.
 
-use super::super::roster::Process;
-use super::super::supply::Claim;
+use super::super::granting::Claim;
+use super::super::process_table::Process;
 use super::super::{Node, NodeEffect};
-use super::record::{Actor, Care, Life, Then, light_spec, unknown};
-use super::stories::found;
+use super::lifecycle::found;
+use super::record::{Actor, Life, Ownership, Then, light_spec, unknown};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::actors::{ActorPlace, Ending};
@@ -27,7 +27,7 @@ impl Node {
     ) {
         let program = self.program_of(host).unwrap_or_default();
         // A worker that is being started will find the actor among its first messages.
-        let lives = self.roster.get(host).is_some_and(Process::is_not_dead);
+        let lives = self.process_table.get(host).is_some_and(Process::is_not_dead);
         let at_peer = self.is_peer(host);
         let fresh = || match lives {
             true if at_peer => Actor::at_peer(actor, program, host),
@@ -46,7 +46,8 @@ impl Node {
         // for ever.
         let knew_it = !known.holders.insert(from);
         let found = lives && at_peer && !knew_it && known.is_found_at(host);
-        let is_counted = from == host && known.care == Care::AtPeer(host) && known.host() == Some(host);
+        let is_counted =
+            from == host && known.ownership == Ownership::AtPeer(host) && known.host() == Some(host);
         known.named += u64::from(is_counted);
         if found {
             self.tell(actor, out);
@@ -61,9 +62,9 @@ impl Node {
     /// The node that owns an actor need not hold it for this one any more.
     pub(super) fn release_imports(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
-        let Care::AtPeer(peer) = known.care else { return };
+        let Ownership::AtPeer(peer) = known.ownership else { return };
         let count = std::mem::take(&mut known.named);
-        if count > 0 && self.roster.is_live(peer) {
+        if count > 0 && self.process_table.is_live(peer) {
             self.send(peer, FromNode::ActorReleased { actor, count }, out);
         }
     }
@@ -135,14 +136,14 @@ impl Node {
                     *then = Then::Forgotten;
                 }
             }
-            Life::Starting { .. } | Life::Alive { .. } => match known.care {
+            Life::Starting { .. } | Life::Alive { .. } => match known.ownership {
                 // It lives on there. That node may name it again before it hears of this, which is then a new import: there is no
                 // end to wait for, and no call to fail.
-                Care::AtPeer(_) => {
+                Ownership::AtPeer(_) => {
                     self.release_imports(actor, out);
                     self.actors.table.remove(&actor);
                 }
-                Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => {
+                Ownership::Own | Ownership::ForPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => {
                     self.order_end(actor, Ending::AfterCalls, Then::Forgotten, out);
                 }
             },
@@ -168,7 +169,7 @@ impl Node {
         // A process that runs nothing else need not be asked.
         if isolated && (ending == Ending::Now || !asked) && !self.is_peer(host) {
             out.push(NodeEffect::KillWorker { process: host });
-        } else if self.roster.is_live(host) {
+        } else if self.process_table.is_live(host) {
             self.send(host, FromNode::EndActor { actor, ending }, out);
         }
     }
@@ -181,8 +182,8 @@ impl Node {
         restart: bool,
         out: &mut Effects<NodeEffect>,
     ) {
-        let care = self.actors.table.get(&actor).map(|known| known.care);
-        if let Some(Care::ForPeer(peer) | Care::AtPeer(peer)) = care
+        let ownership = self.actors.table.get(&actor).map(|known| known.ownership);
+        if let Some(Ownership::ForPeer(peer) | Ownership::AtPeer(peer)) = ownership
             && peer != from
         {
             if restart {
@@ -208,12 +209,12 @@ impl Node {
         known.cancel_move();
         match &mut known.life {
             Life::Dead(_) => {}
-            Life::Waiting { .. } if restart => match known.care {
-                Care::ForPeer(_) => {
+            Life::Waiting { .. } if restart => match known.ownership {
+                Ownership::ForPeer(_) => {
                     self.claims.retain(|claim| *claim != Claim::Actor(actor));
                     self.hand_back(now, actor, KILLED.into(), false, out);
                 }
-                Care::Own | Care::AtPeer(_) | Care::Orphaned(_) | Care::Lost => {}
+                Ownership::Own | Ownership::AtPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => {}
             },
             Life::Waiting { .. } => {
                 self.claims.retain(|claim| *claim != Claim::Actor(actor));
@@ -226,7 +227,7 @@ impl Node {
             }
             Life::Ending { .. } => {}
             Life::Starting { .. } | Life::Alive { .. } => {
-                let then = if restart && matches!(known.care, Care::ForPeer(_)) {
+                let then = if restart && matches!(known.ownership, Ownership::ForPeer(_)) {
                     Then::HandBack(KILLED.into())
                 } else if restart && known.take_restart() {
                     Then::Restart(KILLED.into())

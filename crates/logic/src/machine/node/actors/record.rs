@@ -13,7 +13,7 @@ pub(in super::super) enum Then {
     Dead(Failure),
     /// It lives again; the text says why it had to end.
     Restart(String),
-    /// It is known here by its handles only, until the node in whose care it is says more; the text says why.
+    /// It is known here by its handles only, until the node that owns it says more; the text says why.
     HandBack(String),
     /// It lives elsewhere, for this reason. Until its host has answered the calls that it has, it takes calls.
     Move(String),
@@ -23,18 +23,18 @@ pub(in super::super) enum Then {
 
 /// Which node decides about an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Care {
+pub(in super::super) enum Ownership {
     /// This one.
     Own,
     /// It lives here for the node that this process stands for.
     ForPeer(ProcessSlot),
     /// It is known here by its handles, and reached through the process that stands for that node.
     AtPeer(ProcessSlot),
-    /// It lived here for that node, to which there is no link, and is detached. If that node leaves the cluster, this one has
-    /// it in its care; if it is back, it has given the actor up.
+    /// It lived here for that node, to which there is no link, and is detached. If that node leaves the cluster, this one owns
+    /// it; if it is back, it has given the actor up.
     Orphaned(NodeId),
     /// One that is gone, or was out of reach for too long. What was of the actor here has ended; whoever brings it from
-    /// another node again has it in his care.
+    /// another node again owns it.
     Lost,
 }
 
@@ -61,7 +61,7 @@ pub(in super::super) enum Life {
 #[derive(Debug)]
 pub(in super::super) struct Actor {
     pub(in super::super) spec: ActorSpec,
-    pub(in super::super) care: Care,
+    pub(in super::super) ownership: Ownership,
     pub(in super::super) holders: BTreeSet<ProcessSlot>,
     /// The process of this node that created it.
     pub(in super::super) creator: Option<ProcessSlot>,
@@ -72,16 +72,16 @@ pub(in super::super) struct Actor {
     /// Deaths of its process before it was constructed, in a row.
     pub(in super::super) start_failures: StartFailures,
     pub(in super::super) life: Life,
-    /// For one in the care of another node: why it takes no calls for now, as far as that node has said.
+    /// For one owned by another node: why it takes no calls for now, as far as that node has said.
     pub(in super::super) away: Option<String>,
-    /// For one in the care of another node: how often that node has named it to this one.
+    /// For one owned by another node: how often that node has named it to this one.
     pub(in super::super) named: u64,
-    /// For a detached one in the care of this node: the node that it was lost with, and may live on. If this node is given
-    /// up before there is a link to that one again, it has the actor in its care.
-    pub(in super::super) heir: Option<NodeId>,
+    /// For a detached one owned by this node: the node that it was lost with, and may live on. If this node is given
+    /// up before there is a link to that one again, it owns the actor.
+    pub(in super::super) successor: Option<NodeId>,
     /// Whether the cluster knows that it lives on another node.
     pub(in super::super) abroad: bool,
-    /// Whether it was in the care of another node before: nodes that were cut off may still know it from there.
+    /// Whether it was owned by another node before: nodes that were cut off may still know it from there.
     pub(in super::super) inherited: bool,
 }
 
@@ -90,7 +90,7 @@ impl Actor {
         let restarts_left = spec.restarts_max;
         Self {
             spec,
-            care: Care::Own,
+            ownership: Ownership::Own,
             holders: BTreeSet::new(),
             creator: None,
             containers: 0,
@@ -100,13 +100,13 @@ impl Actor {
             life,
             away: None,
             named: 0,
-            heir: None,
+            successor: None,
             abroad: false,
             inherited: false,
         }
     }
 
-    /// An actor that is in the care of another node, and known here by its handles. That node says when it takes calls: it
+    /// An actor that is owned by another node, and known here by its handles. That node says when it takes calls: it
     /// may have to be constructed first, and that here.
     pub(in super::super) fn at_peer(actor: ActorId, program: ProgramId, peer: ProcessSlot) -> Self {
         let mut known = Self::new(light_spec(actor, program), Life::Dead(unknown()));
@@ -114,19 +114,19 @@ impl Actor {
         known
     }
 
-    /// The actor is in the care of the node that this process stands for.
+    /// The actor is owned by the node that this process stands for.
     pub(super) fn live_at(&mut self, peer: ProcessSlot) {
-        if self.care != Care::AtPeer(peer) {
+        if self.ownership != Ownership::AtPeer(peer) {
             self.named = 0;
         }
-        self.care = Care::AtPeer(peer);
+        self.ownership = Ownership::AtPeer(peer);
         self.life = Life::Alive { host: peer, allocation: Allocation::default() };
         self.away = Some("the node that has it has not said yet whether it takes calls".to_owned());
     }
 
-    /// Another node knows an actor whose caretaker was out of reach: it may live after all. Whether that is so.
+    /// Another node knows an actor whose owner was out of reach: it may live after all. Whether that is so.
     pub(in super::super) fn is_found_at(&mut self, peer: ProcessSlot) -> bool {
-        let found = self.care == Care::Lost && matches!(self.life, Life::Dead(_));
+        let found = self.ownership == Ownership::Lost && matches!(self.life, Life::Dead(_));
         if found {
             self.live_at(peer);
         }
@@ -289,13 +289,13 @@ impl Actors {
 
     /// The actors that live here for the node that a process stands for.
     pub(in super::super) fn hosted_for(&self, peer: ProcessSlot) -> Vec<ActorId> {
-        let for_it = |known: &Actor| known.care == Care::ForPeer(peer);
+        let for_it = |known: &Actor| known.ownership == Ownership::ForPeer(peer);
         self.table.iter().filter(|(_, known)| for_it(known)).map(|(&actor, _)| actor).collect()
     }
 
     /// The actors that lived here for this node, to which there is no link.
     pub(in super::super) fn orphans_of(&self, node: NodeId) -> Vec<ActorId> {
-        let of_it = |known: &Actor| known.care == Care::Orphaned(node);
+        let of_it = |known: &Actor| known.ownership == Ownership::Orphaned(node);
         self.table.iter().filter(|(_, known)| of_it(known)).map(|(&actor, _)| actor).collect()
     }
 

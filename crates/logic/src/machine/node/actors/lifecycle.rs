@@ -1,14 +1,14 @@
 //! What happens to an actor, from `ActorWanted` to its end.
 
 use super::super::explain::start_text;
+use super::super::granting::{Claim, KeptBack, Served};
 use super::super::lanes::environment_too_large;
 use super::super::leases::StartFailures;
+use super::super::process_table::Role;
 use super::super::programs::unknown;
-use super::super::roster::Role;
-use super::super::stock::Want;
-use super::super::supply::{Claim, KeptBack, Served};
+use super::super::resources::Want;
 use super::super::{Node, NodeEffect};
-use super::record::{Actor, Care, Life, Then, forgotten};
+use super::record::{Actor, Life, Ownership, Then, forgotten};
 use crate::{Effects, Time};
 use aktis_protocol::actors::{ActorPlace, ActorSpec, FoundActor};
 use aktis_protocol::control::FromNode;
@@ -57,16 +57,16 @@ impl Node {
         let mut fresh = Actor::new(spec, life);
         fresh.incarnation = fresh.spec.lives;
         if self.is_peer(from) {
-            fresh.care = Care::ForPeer(from);
+            fresh.ownership = Ownership::ForPeer(from);
         } else {
             fresh.creator = Some(from);
         }
         if let Some(old) = self.actors.table.remove(&actor) {
             fresh.holders = old.holders;
             fresh.containers = old.containers;
-            let was_elsewhere = matches!(old.care, Care::AtPeer(_) | Care::Lost);
+            let was_elsewhere = matches!(old.ownership, Ownership::AtPeer(_) | Ownership::Lost);
             if !(was_elsewhere && self.is_peer(from)) {
-                // Of one in the care of another node, that one knows which life it is.
+                // Of one owned by another node, that one knows which life it is.
                 fresh.incarnation = fresh.incarnation.max(old.incarnation + 1);
             }
         }
@@ -140,19 +140,19 @@ impl Node {
             let text = start_text(known.start_failures.count, &known.start_failures.last);
             return self.put_off(actor, text, out);
         }
-        if !self.may_live_here(actor) || !self.stock.is_feasible(&want) {
+        if !self.may_live_here(actor) || !self.resources.is_feasible(&want) {
             let strategy = &self.actors.table[&actor].spec.strategy;
             let text = self.actor_place_text(actor);
             let text = text.unwrap_or_else(|| self.infeasible_text(&want, strategy));
             self.warn_creator_if_alone(actor, &text, out);
             return self.put_off(actor, text, out);
         }
-        if !isolated && self.roster.shared(program).is_none() {
+        if !isolated && self.process_table.shared(program).is_none() {
             self.ensure_shared(now, program, out);
             return self.put_off(actor, self.shared_text(program), out);
         }
-        if kept_back.forbids(&want) || !self.stock.fits(&want) {
-            let lacking = self.stock.lacking(&want);
+        if kept_back.forbids(&want) || !self.resources.fits(&want) {
+            let lacking = self.resources.lacking(&want);
             self.ask_back_for(now, Claim::Actor(actor), &want, &lacking, out);
             let text = self.lacking_text(&want) + self.behind_text(Claim::Actor(actor), &want);
             let _ = self.put_off(actor, text, out);
@@ -166,8 +166,8 @@ impl Node {
 
     fn place_shared(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) -> Served {
         let spec = &self.actors.table[&actor].spec;
-        let Some(host) = self.roster.shared(spec.program) else { return Served::Waits };
-        let allocation = self.stock.allocate(&held(spec)).expect("it fits");
+        let Some(host) = self.process_table.shared(spec.program) else { return Served::Waits };
+        let allocation = self.resources.allocate(&held(spec)).expect("it fits");
         self.set_life(actor, Life::Starting { host, allocation, asked: false });
         self.host_on(actor, host, out);
         Served::Satisfied
@@ -238,7 +238,7 @@ impl Node {
         *asked = true;
         let gpus = allocation.gpu_indices();
         let mut spec = Box::new(known.spec.clone());
-        spec.estate = known.estate().filter(|_| self.roster.is_peer(host)).map(Box::new);
+        spec.takeover = known.takeover().filter(|_| self.process_table.is_peer(host)).map(Box::new);
         let message = FromNode::HostActor { spec, incarnation: known.incarnation, gpus };
         self.send(host, message, out);
         self.tell_abroad(actor, host, out);
@@ -277,7 +277,7 @@ impl Node {
         if self.actors.table.get(&actor).and_then(Actor::host) != Some(from) {
             return;
         }
-        if self.roster.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
+        if self.process_table.get(from).is_some_and(|process| process.role == Role::ActorHost(actor)) {
             self.end_process(now, from, out);
         }
         self.release_imports(actor, out);
@@ -300,9 +300,9 @@ impl Node {
             self.on_life_lost(now, actor, cause, out);
         }
         for actor in self.actors.hosted_for(dead) {
-            self.on_caretaker_lost(now, actor, "the node that had it started is gone", out);
+            self.on_owner_lost(now, actor, "the node that had it started is gone", out);
         }
-        self.lose_caretaker(dead);
+        self.lose_owner(dead);
     }
 
     /// Ends the actors that were to live as long as their creator. A worker that the node ends for lack of work, or that has
@@ -347,7 +347,7 @@ impl Node {
         if let Some(then) = self.vacate(actor) {
             return self.finish(now, actor, then, out);
         }
-        if let Care::ForPeer(peer) = self.actors.table[&actor].care {
+        if let Ownership::ForPeer(peer) = self.actors.table[&actor].ownership {
             self.send(peer, FromNode::ActorLost { actor, cause: Some(cause.clone()) }, out);
             return self.hand_back(now, actor, format!("it died with its process: {cause}"), false, out);
         }
@@ -404,7 +404,7 @@ impl Node {
             }
         };
         self.warm_due |= !allocation.resources().is_empty();
-        self.stock.release(allocation);
+        self.resources.release(allocation);
         then
     }
 
@@ -431,7 +431,7 @@ impl Node {
     /// The actor has ended here after the calls that it had, to live elsewhere. That uses up no restart.
     fn on_moved(&mut self, now: Time, actor: ActorId, why: String, out: &mut Effects<NodeEffect>) {
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-        if let Care::ForPeer(peer) = known.care {
+        if let Ownership::ForPeer(peer) = known.ownership {
             self.send(peer, FromNode::ActorLost { actor, cause: None }, out);
             return self.hand_back(now, actor, why, true, out);
         }
@@ -456,7 +456,8 @@ impl Node {
 
     /// The actor ended for good, and no other node will start it again.
     fn forget_checkpoint(&mut self, actor: ActorId, out: &mut Effects<NodeEffect>) {
-        let Some(known) = self.actors.table.get_mut(&actor).filter(|known| known.care == Care::Own) else {
+        let Some(known) = self.actors.table.get_mut(&actor).filter(|known| known.ownership == Ownership::Own)
+        else {
             return;
         };
         if let Some(log) = known.spec.log.take() {
@@ -512,7 +513,7 @@ impl Node {
         let contained = self.directory.contained_actors();
         for (actor, known) in &self.actors.table {
             for holder in &known.holders {
-                assert!(self.roster.is_live(*holder), "{actor} is held by the dead process {holder}");
+                assert!(self.process_table.is_live(*holder), "{actor} is held by the dead process {holder}");
             }
             assert_eq!(known.containers, contained.get(actor).copied().unwrap_or(0), "containers of {actor}");
             let ending = matches!(known.life, Life::Ending { .. });
@@ -525,8 +526,11 @@ impl Node {
                 );
             }
             if let Some(host) = known.host() {
-                let host = self.roster.get(host).expect("a host has a place");
-                assert!(!matches!(host.stage, super::super::roster::Stage::Dead { .. }), "{actor} lives on");
+                let host = self.process_table.get(host).expect("a host has a place");
+                assert!(
+                    !matches!(host.stage, super::super::process_table::Stage::Dead { .. }),
+                    "{actor} lives on"
+                );
             }
         }
         for (name, actor) in &self.actors.names {

@@ -1,11 +1,11 @@
-//! Actors that two nodes know: one has each in its care, and decides about it; to the other it is known by its handles,
+//! Actors that two nodes know: one owns each, and decides about it; to the other it is known by its handles,
 //! or lives there for the first.
 //!
-//! Invariant: whoever holds an actor that is in the care of another node is told by that node what becomes of it.
+//! Invariant: whoever holds an actor that is owned by another node is told by that node what becomes of it.
 
 use super::super::{Node, NodeEffect};
 use super::handles::KILLED;
-use super::record::{Care, Life, light_spec};
+use super::record::{Life, Ownership, light_spec};
 use crate::ledger::Allocation;
 use crate::{Effects, Time};
 use aktis_protocol::actors::{ActorPlace, Away};
@@ -13,11 +13,11 @@ use aktis_protocol::control::FromNode;
 use aktis_protocol::{ActorId, Failure, FailureKind, ProcessSlot, ProgramId};
 
 impl Node {
-    /// The process through which an actor is reached that is in the care of another node, and does not live here.
+    /// The process through which an actor is reached that is owned by another node, and does not live here.
     pub(super) fn proxy_for(&self, actor: ActorId) -> Option<ProcessSlot> {
-        match self.actors.table.get(&actor)?.care {
-            Care::AtPeer(peer) => Some(peer),
-            Care::Own | Care::ForPeer(_) | Care::Orphaned(_) | Care::Lost => None,
+        match self.actors.table.get(&actor)?.ownership {
+            Ownership::AtPeer(peer) => Some(peer),
+            Ownership::Own | Ownership::ForPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => None,
         }
     }
 
@@ -34,11 +34,11 @@ impl Node {
         self.actors.free_name(actor);
         self.forget_place(actor);
         let known = self.actors.table.get_mut(&actor).expect("the actor is known");
-        let Care::ForPeer(peer) = known.care else {
+        let Ownership::ForPeer(peer) = known.ownership else {
             let failure = Failure::new(FailureKind::ActorDied, why);
             return self.on_gone(now, actor, failure, out);
         };
-        (known.care, known.named) = (Care::AtPeer(peer), 0);
+        (known.ownership, known.named) = (Ownership::AtPeer(peer), 0);
         known.life = Life::Alive { host: peer, allocation: Allocation::default() };
         known.spec = light_spec(actor, ProgramId::default());
         known.away = Some(why.clone());
@@ -53,8 +53,8 @@ impl Node {
         self.end_if_unreachable(now, actor, out);
     }
 
-    /// The node is gone in whose care an actor was that lives here; if it is not, it starts it again elsewhere.
-    pub(super) fn on_caretaker_lost(
+    /// The node that owned an actor which lives here is gone; if it is not, it starts it again elsewhere.
+    pub(super) fn on_owner_lost(
         &mut self,
         now: Time,
         actor: ActorId,
@@ -62,15 +62,16 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
-        known.care = Care::Lost;
+        known.ownership = Ownership::Lost;
         let failure = Failure::new(FailureKind::ActorDied, why);
         self.kill_actor(now, actor, false, failure, out);
     }
 
-    /// A process that stood for another node is dead: nobody has those actors in his care that it had.
-    pub(super) fn lose_caretaker(&mut self, dead: ProcessSlot) {
-        for known in self.actors.table.values_mut().filter(|known| known.care == Care::AtPeer(dead)) {
-            known.care = Care::Lost;
+    /// A process that stood for another node is dead: its actors now have no owner.
+    pub(super) fn lose_owner(&mut self, dead: ProcessSlot) {
+        for known in self.actors.table.values_mut().filter(|known| known.ownership == Ownership::AtPeer(dead))
+        {
+            known.ownership = Ownership::Lost;
         }
     }
 
@@ -93,13 +94,13 @@ impl Node {
         self.set_away(from, actor, None, out);
     }
 
-    /// An actor in the care of another node was killed from here, and may live again: what is called after that is not for
+    /// An actor owned by another node was killed from here, and may live again: what is called after that is not for
     /// the life that ends, and waits until that node says more.
-    pub(super) fn suspend(&mut self, actor: ActorId, caretaker: ProcessSlot, out: &mut Effects<NodeEffect>) {
+    pub(super) fn suspend(&mut self, actor: ActorId, owner: ProcessSlot, out: &mut Effects<NodeEffect>) {
         let Some(known) = self.actors.table.get_mut(&actor) else { return };
         if let Life::Alive { .. } = known.life {
             known.away = Some(KILLED.into());
-            let others = known.holders.iter().copied().filter(|&holder| holder != caretaker);
+            let others = known.holders.iter().copied().filter(|&holder| holder != owner);
             others.collect::<Vec<_>>().into_iter().for_each(|holder| self.tell_one(actor, holder, out));
         }
     }

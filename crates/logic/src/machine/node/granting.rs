@@ -11,8 +11,8 @@
 //! at once, it is left to do so in its own time, and the next one is asked as well.
 
 use super::leases::{ANSWER_MICROSECONDS_MAX, IdleWorker, LONG_TASK_MICROSECONDS_MIN};
-use super::roster::{Role, Stage};
-use super::stock::{Lack, Prospect, Want};
+use super::process_table::{Role, Stage};
+use super::resources::{Lack, Prospect, Want};
 use super::{Node, NodeEffect, WorkerKind};
 use crate::ledger::GpuShare;
 use crate::{Effects, Time};
@@ -140,7 +140,7 @@ impl Node {
     /// What a claim lacks is left to it: by all if it will fit soon, or if it has been overtaken for long and leases that come
     /// back will do. What waits for the end of an actor or a group holds up nobody.
     fn keep_back_for(&mut self, now: Time, claim: Claim, want: &Want, kept_back: &mut KeptBack) {
-        let lacking = self.stock.lacking(want);
+        let lacking = self.resources.lacking(want);
         let since = *self.starving_since.get(&claim).unwrap_or(&now);
         kept_back.starving_since.insert(claim, since);
         let is_starved =
@@ -167,7 +167,7 @@ impl Node {
 
     /// The resources that may be used, as they would be without any leases.
     fn after_all_leases(&self, want: &Want) -> Prospect {
-        let mut after = self.stock.prospect(want);
+        let mut after = self.resources.prospect(want);
         self.leases.leases.values().for_each(|lease| after.credit(&lease.allocation));
         after
     }
@@ -179,7 +179,7 @@ impl Node {
         kept_back: &KeptBack,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let starting = self.leases.starting(shape, &self.roster);
+        let starting = self.leases.starting(shape, &self.process_table);
         if self.leases.queued(shape) == 0 {
             self.places.expire(shape);
             return Served::Satisfied;
@@ -188,23 +188,23 @@ impl Node {
         let want = self.leases.want(shape);
         let held_up =
             self.leases.start_failures.get(&shape).is_some_and(|failures| failures.not_before.is_some());
-        if !self.stock.is_feasible(&want) || !self.may_run_here(shape) {
+        if !self.resources.is_feasible(&want) || !self.may_run_here(shape) {
             self.warn_if_alone(shape, out);
             return Served::Waits;
         }
         if self.leases.wanted(shape) <= starting
             || held_up
-            || !self.leases.has_room(shape, &self.roster)
+            || !self.leases.has_room(shape, &self.process_table)
             || kept_back.forbids(&want)
         {
             return Served::Waits;
         }
-        if !isolated && self.roster.shared(program).is_none() {
+        if !isolated && self.process_table.shared(program).is_none() {
             self.ensure_shared(now, program, out);
             return Served::Waits;
         }
-        if !self.stock.fits(&want) {
-            let lacking = self.stock.lacking(&want);
+        if !self.resources.fits(&want) {
+            let lacking = self.resources.lacking(&want);
             self.ask_back_for(now, Claim::Shape(shape), &want, &lacking, out);
             return Served::Lacks(want);
         }
@@ -221,10 +221,10 @@ impl Node {
         want: &Want,
         out: &mut Effects<NodeEffect>,
     ) -> Served {
-        let Some(shared) = self.roster.shared(self.leases.shape(shape).program) else {
+        let Some(shared) = self.process_table.shared(self.leases.shape(shape).program) else {
             return Served::Waits;
         };
-        let Some(allocation) = self.stock.allocate(want) else { return Served::Waits };
+        let Some(allocation) = self.resources.allocate(want) else { return Served::Waits };
         self.grant(now, shape, shared, allocation, out);
         Served::Granted
     }
@@ -238,18 +238,18 @@ impl Node {
         out: &mut Effects<NodeEffect>,
     ) -> Served {
         for (slot, gpus) in self.idle_for(shape) {
-            if let Some(allocation) = self.stock.allocate_on(want, &gpus) {
+            if let Some(allocation) = self.resources.allocate_on(want, &gpus) {
                 self.leases.idle.remove(&slot);
                 self.grant(now, shape, slot, allocation, out);
                 return Served::Granted;
             }
         }
-        let unbound = self.roster.starting_runners().find(|&(slot, of)| {
+        let unbound = self.process_table.starting_runners().find(|&(slot, of)| {
             let suits = self.leases.is_interchangeable(of, shape) && want.resources.get(GPU) == Amount::ZERO;
             suits && !self.leases.is_holder(slot)
         });
         let started = match unbound {
-            Some((slot, _)) => self.stock.allocate(want).map(|allocation| (slot, allocation)),
+            Some((slot, _)) => self.resources.allocate(want).map(|allocation| (slot, allocation)),
             None => {
                 let Shape { program, environment, .. } = self.leases.shape(shape).clone();
                 self.start_isolated(now, Role::TaskRunner(shape), want, (program, environment), out)
@@ -282,10 +282,10 @@ impl Node {
         (program, environment): (ProgramId, String),
         out: &mut Effects<NodeEffect>,
     ) -> Option<(ProcessSlot, crate::ledger::Allocation)> {
-        if !self.stock.fits(want) {
+        if !self.resources.fits(want) {
             return None;
         }
-        let Some(process) = self.roster.add(role) else {
+        let Some(process) = self.process_table.add(role) else {
             // An idle worker of another shape makes place.
             let until = |idle: &IdleWorker| idle.until.unwrap_or(Time(u64::MAX));
             let longest = self.leases.idle.iter().min_by_key(|(_, idle)| until(idle)).map(|(&slot, _)| slot);
@@ -294,7 +294,7 @@ impl Node {
             }
             return None;
         };
-        let allocation = self.stock.allocate(want).expect("it fits");
+        let allocation = self.resources.allocate(want).expect("it fits");
         let gpus = allocation.gpu_indices();
         let kind = WorkerKind::Isolated;
         out.push(NodeEffect::StartWorker { process, kind, program, gpus, environment });
@@ -366,7 +366,7 @@ impl Node {
             *count += 1;
             *count <= self.leases.asked(lease.holder, lease.shape) && counted_on(lease.holder, lease.shape)
         });
-        let mut after = self.stock.prospect(want);
+        let mut after = self.resources.prospect(want);
         coming.for_each(|lease| after.credit(&lease.allocation));
         after
     }
@@ -388,7 +388,8 @@ impl Node {
             let asked = *count <= self.leases.asked(lease.holder, lease.shape);
             let useful = want.may_use(lease.allocation.source())
                 && lacking.iter().any(|name| lease.allocation.resources().get(name).0 > 0);
-            let alive = self.roster.get(lease.holder).is_some_and(|holder| holder.stage == Stage::Alive);
+            let alive =
+                self.process_table.get(lease.holder).is_some_and(|holder| holder.stage == Stage::Alive);
             if asked || !useful || !alive || Claim::Shape(lease.shape) == claimant {
                 continue;
             }
@@ -423,7 +424,7 @@ impl Node {
 
     /// The part of the node that one lot of resources is, in millionths, by its scarcest resource.
     fn share(&self, resources: &Resources) -> u64 {
-        let total = self.stock.node().total();
+        let total = self.resources.node().total();
         let part = |name, amount: u64| u128::from(amount) * 1_000_000 / u128::from(total.get(name).0.max(1));
         resources.iter().map(|(name, amount)| part(name, amount.0) as u64).max().unwrap_or(0)
     }

@@ -233,7 +233,7 @@ impl Node {
         let is_awaited = self.directory.is_awaited(object);
         let holders = self.directory.holders(object).filter(move |_| is_awaited);
         let here = self.directory.subscribers(object).chain(holders);
-        here.filter(|process| self.roster.is_live(*process))
+        here.filter(|process| self.process_table.is_live(*process))
             .filter_map(|process| Some((process, self.program_of(process)?)))
     }
 
@@ -433,7 +433,7 @@ impl Node {
         for (object, search) in &self.losses.searches {
             assert!(self.directory.knows(*object), "losses invariant 1: {object}");
             for peer in &search.silent {
-                assert!(self.roster.is_live(*peer), "losses invariant 2: {object} of {peer}");
+                assert!(self.process_table.is_live(*peer), "losses invariant 2: {object} of {peer}");
             }
         }
         for object in self.losses.lingering.keys() {

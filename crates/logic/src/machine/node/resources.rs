@@ -69,12 +69,12 @@ impl Prospect {
 }
 
 #[derive(Debug)]
-pub(super) struct Stock {
+pub(super) struct NodeResources {
     node: Ledger,
     bundles: BTreeMap<GroupId, Vec<Ledger>>,
 }
 
-impl Stock {
+impl NodeResources {
     pub(super) fn new(total: Resources) -> Self {
         Self { node: Ledger::new(total), bundles: BTreeMap::new() }
     }

@@ -82,12 +82,12 @@ impl Process {
 
 /// All places in use.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct ProcessTable {
     processes: BTreeMap<ProcessSlot, Process>,
 }
 
-impl Roster {
-    /// A roster with nobody on it but the node's own process, which is a driver of this program or a daemon.
+impl ProcessTable {
+    /// A process table with nobody on it but the node's own process, which is a driver of this program or a daemon.
     pub(super) fn new(driver: Option<ProgramId>) -> Self {
         let role = driver.map_or(Role::Daemon, Role::Driver);
         let host = Process { role, stage: Stage::Alive, pid: 0, job: driver };
@@ -213,22 +213,22 @@ impl Roster {
     }
 
     pub(super) fn check(&self) {
-        let host = self.get(HOST).expect("roster invariant 1");
-        assert!(matches!(host.role, Role::Daemon | Role::Driver(_)), "roster invariant 1");
-        assert!(host.stage == Stage::Alive, "roster invariant 1");
+        let host = self.get(HOST).expect("process_table invariant 1");
+        assert!(matches!(host.role, Role::Daemon | Role::Driver(_)), "process_table invariant 1");
+        assert!(host.stage == Stage::Alive, "process_table invariant 1");
         let mut shared = BTreeSet::new();
         for (slot, process) in self.iter() {
             match &process.stage {
                 Stage::Dead { awaiting } => {
-                    assert!(!awaiting.is_empty(), "roster: {slot} should have been freed");
+                    assert!(!awaiting.is_empty(), "process_table: {slot} should have been freed");
                     assert!(
                         awaiting.iter().all(|&other| other == slot || self.is_live(other)),
-                        "roster: {slot} awaits the dead"
+                        "process_table: {slot} awaits the dead"
                     );
                 }
                 _ => {
                     if let Role::Shared(program) = process.role {
-                        assert!(shared.insert(program), "roster invariant 3: {program}");
+                        assert!(shared.insert(program), "process_table invariant 3: {program}");
                     }
                 }
             }

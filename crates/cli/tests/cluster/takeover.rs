@@ -42,7 +42,7 @@ fn a_detached_actor_outlives_the_machine_of_its_creator() {
         let another = Counter::options().name("kept").remote(0).add(1).get_timeout(PATIENCE);
         assert!(another.unwrap_err().to_string().contains("kept"), "the name is taken");
         // One restart is left.
-        let process = process_of(&cluster.machines[1], "kept").expect("its machine has it in its care");
+        let process = process_of(&cluster.machines[1], "kept").expect("its machine owns it");
         kill_process(process, Signal::KILL).expect("it runs");
         until("it lives again, and starts anew", || {
             found.add(1).get_timeout(PATIENCE).is_ok_and(|total| total < 14)
