@@ -7,6 +7,7 @@ mod code;
 mod enums;
 mod graph;
 mod links;
+mod markdown;
 mod purity;
 mod python;
 mod source;
@@ -34,7 +35,7 @@ usage: cargo xtask tidy
   - libraries in Python import nothing private of `aktis`
   - dependencies come from crates.io with a checksum, under licences that go together with Apache-2.0
   - no path of somebody's own machine, no space at the end of a line
-  - links between the documents lead somewhere";
+  - links between the documents lead somewhere, and their lines have at most 110 columns";
 
 /// Something that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,6 +105,7 @@ fn find_problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
         problems.extend(enums::check(file));
         problems.extend(python::check(file));
         problems.extend(links::check(file, |target| root.join(target).exists()));
+        problems.extend(markdown::check(file));
     }
     problems.sort_by(|a, b| a.place.cmp(&b.place));
     Ok((files.len(), problems))
