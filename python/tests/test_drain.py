@@ -127,7 +127,7 @@ def test_what_cannot_move_is_lost_at_the_deadline_and_that_is_said(cluster: Clus
     actor = Stays.remote()
     get(actor.where.remote())
     add_node(cluster)
-    drained = run(cluster, "drain", first.node_id, "--deadline", "2s")
+    drained = run(cluster, "drain", first.node_id, "--deadline", "5s")
     assert drained.returncode == 1
     assert "1 actor that cannot move" in drained.stderr
     with pytest.raises(aktis.exceptions.ActorDiedError):
@@ -147,15 +147,19 @@ def test_a_node_that_dies_while_it_is_drained_is_reported_as_lost(cluster: Clust
     node = add_node(cluster)
     aktis.init(cluster.address)
 
-    @aktis.remote(num_cpus=0, resources={"place": 1})
-    def sleeps(seconds: float) -> str:
-        time.sleep(seconds)
-        return aktis.get_runtime_context().get_node_id()
+    away = node.node_id
 
-    there = NodeAffinitySchedulingStrategy(node.node_id, soft=True)
-    first = sleeps.options(scheduling_strategy=there).remote(0)
-    assert get(first) == node.node_id
-    lasting = sleeps.options(scheduling_strategy=there).remote(3)
+    @aktis.remote(num_cpus=0, resources={"place": 1})
+    def stays(lasts: bool) -> str:
+        here = aktis.get_runtime_context().get_node_id()
+        if lasts and here == away:
+            time.sleep(3 * SECONDS)
+        return here
+
+    there = NodeAffinitySchedulingStrategy(away, soft=True)
+    first = stays.options(scheduling_strategy=there).remote(False)
+    assert get(first) == away
+    lasting = stays.options(scheduling_strategy=there).remote(True)
     other = add_node(cluster)
     head = cluster.head_node
     assert head is not None

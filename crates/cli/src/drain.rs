@@ -51,7 +51,8 @@ pub(crate) fn run(
     let mut client = connect()?;
     let node = client.drain(DrainOrder { node: wanted.node, patience_milliseconds })?;
     let begun = Instant::now();
-    let (mut left, mut said, mut said_at) = (NOTHING.to_owned(), String::new(), None::<Instant>);
+    // Unknown until the node has said it.
+    let (mut left, mut said, mut said_at) = (None::<String>, None, None::<Instant>);
     loop {
         let status = match client.status() {
             Ok(status) => status,
@@ -69,16 +70,19 @@ pub(crate) fn run(
         };
         if row.state == NodeState::Draining {
             let reason = row.reason.as_deref().unwrap_or_default();
-            left = reason.strip_prefix("drained: ").unwrap_or(reason).to_owned();
+            left = Some(reason.strip_prefix("drained: ").unwrap_or(reason).to_owned());
         }
-        if left != said && said_at.is_none_or(|at| at.elapsed() >= SAID_AGAIN) {
-            note(&format!("node {} is drained: {left}", rows::short(node)));
+        if let Some(now) = left.as_ref().filter(|now| said.as_ref() != Some(*now))
+            && said_at.is_none_or(|at| at.elapsed() >= SAID_AGAIN)
+        {
+            note(&format!("node {} is drained: {now}", rows::short(node)));
             (said, said_at) = (left.clone(), Some(Instant::now()));
         }
         std::thread::sleep(LOOK_AGAIN);
     }
     let is_late = wanted.deadline.is_some_and(|deadline| begun.elapsed() + LOOK_AGAIN >= deadline);
-    if is_late && left != NOTHING {
+    if is_late && left.as_deref() != Some(NOTHING) {
+        let left = left.unwrap_or_else(|| "it is not known what".to_owned());
         return Err(Failed::NotDrained { node: rows::short(node), left });
     }
     if wanted.form.json {

@@ -362,6 +362,15 @@ impl Directory {
         self.objects.iter().filter(|(_, known)| owed(known)).map(|(&object, _)| object).collect()
     }
 
+    /// The processes that are to say the values of objects.
+    pub fn owing(&self) -> BTreeSet<ProcessSlot> {
+        let owner = |known: &Object| match known.value {
+            Value::Pending { owner } => owner,
+            Value::Known(_) => None,
+        };
+        self.objects.values().filter_map(owner).collect()
+    }
+
     /// `process` is dead: it holds nothing and waits for nothing any more.
     pub fn forget_process(&mut self, process: ProcessSlot) -> Freed {
         let mut touched: Vec<ObjectId> = self.held.remove(&process).into_iter().flatten().collect();

@@ -177,6 +177,35 @@ fn an_actor_that_dies_on_its_way_out_has_died_like_any_other() {
 }
 
 #[test]
+fn an_actor_moves_only_when_what_it_has_submitted_is_done() {
+    let mut scene = Scene::new(cpus(2), false, true);
+    let peer = scene.link();
+    let worker = hosted(&mut scene, peer, true);
+    scene.hear(worker, ToNode::Escaped { object: object(1), value: None });
+    scene.hear(peer, ToNode::Held { object: object(1) });
+    let mut effects = scene.step(NodeInput::Drain { patience_microseconds: None });
+    effects.extend(wait(&mut scene, 2 * LOOK));
+    assert!(!is_told_to_move(&effects, worker), "the value would end with it: {effects:?}");
+    assert_eq!(progress(&scene).left.bound_actors, 1);
+    let value = SharedValue::Inline { bytes: vec![1], contains: false };
+    scene.hear(worker, ToNode::Resolved { object: object(1), value });
+    assert!(is_told_to_move(&wait(&mut scene, 2 * LOOK), worker));
+}
+
+#[test]
+fn a_node_does_not_leave_while_something_has_come_since_its_last_look() {
+    let (mut scene, peer) = drained();
+    wait(&mut scene, DRAIN_QUIET_MICROSECONDS + LOOK);
+    assert!(progress(&scene).is_over);
+    let value = SharedValue::Inline { bytes: vec![1], contains: false };
+    scene.hear(peer, ToNode::Escaped { object: object(1), value: Some(value) });
+    let other = scene.link_to(aktis_protocol::NodeId::of_session(SessionId(3)));
+    scene.hear(other, ToNode::Held { object: object(1) });
+    let DrainProgress { left, is_over } = progress(&scene);
+    assert!(left.objects > 0 && !is_over, "{left}");
+}
+
+#[test]
 fn an_actor_that_cannot_live_elsewhere_stays() {
     let mut scene = Scene::new(cpus(2), false, true);
     let peer = scene.link();

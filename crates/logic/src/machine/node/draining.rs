@@ -129,7 +129,9 @@ impl Node {
         let draining = self.draining.as_ref()?;
         let is_quiet = draining.quiet_since.is_some_and(|since| now.0 >= since.0 + DRAIN_QUIET_MICROSECONDS);
         let is_late = draining.deadline.is_some_and(|deadline| now >= deadline);
-        Some(DrainProgress { left: self.drain_left(), is_over: is_quiet || is_late })
+        let left = self.drain_left();
+        // Something may have come since the last look.
+        Some(DrainProgress { left, is_over: is_late || is_quiet && left.is_nothing() })
     }
 
     /// Workers give back the leases of tasks that may run elsewhere, each after the task that it runs. Other nodes keep theirs
@@ -153,15 +155,18 @@ impl Node {
 
     /// Actors that can live elsewhere end after the calls that they have.
     fn move_actors(&mut self, out: &mut Effects<NodeEffect>) {
-        let movable = self.actors.table.iter().filter(|(_, known)| known.is_alive() && self.can_move(known));
+        let needed = self.needed_by_others();
+        let can_move = |known: &Actor| known.is_alive() && self.can_move(known, &needed);
+        let movable = self.actors.table.iter().filter(|(_, known)| can_move(known));
         for actor in movable.map(|(actor, _)| *actor).collect::<Vec<ActorId>>() {
             self.order_end(actor, Ending::ToMove, Then::Move(MOVED.to_owned()), out);
         }
     }
 
-    /// Whether an actor that lives in a process of this node can live elsewhere.
-    fn can_move(&self, known: &Actor) -> bool {
-        let is_local = known.host().is_some_and(|host| !self.is_peer(host));
+    /// Whether an actor that lives in a process of this node can live elsewhere. A process that others need stays, since the
+    /// values that it is to say would end with it.
+    fn can_move(&self, known: &Actor, needed: &BTreeSet<ProcessSlot>) -> bool {
+        let is_local = known.host().is_some_and(|host| !self.is_peer(host) && !needed.contains(&host));
         let here = Strategy::Node { node: self.places.node(), soft: false };
         let is_portable = known.spec.log.as_ref().is_none_or(|log| !log.directory.is_empty());
         let may = match known.ownership {
@@ -203,6 +208,7 @@ impl Node {
             promised_objects: self.promised_to_others(),
             ..DrainLeft::default()
         };
+        let needed = self.needed_by_others();
         for known in self.actors.table.values().filter(|known| !known.is_gone()) {
             let is_local = known.host().is_none_or(|host| !self.is_peer(host));
             match known.ownership {
@@ -211,7 +217,9 @@ impl Node {
                 Ownership::Own if known.is_ending() || known.host().is_none() && known.spec.detached => {
                     left.moving_actors += 1;
                 }
-                Ownership::ForPeer(_) if known.is_ending() || self.can_move(known) => left.moving_actors += 1,
+                Ownership::ForPeer(_) if known.is_ending() || self.can_move(known, &needed) => {
+                    left.moving_actors += 1
+                }
                 Ownership::Own | Ownership::ForPeer(_) => left.bound_actors += 1,
                 Ownership::AtPeer(_) | Ownership::Orphaned(_) | Ownership::Lost => {}
             }
@@ -224,7 +232,7 @@ impl Node {
     }
 
     /// The objects that other nodes hold and that only this node has, with the processes that stand for those nodes: as many
-    /// as one message names.
+    /// of each as one message names.
     pub fn objects_to_hand_over(&self) -> Vec<(ProcessSlot, ObjectId)> {
         let Some(draining) = &self.draining else { return Vec::new() };
         let held = self.live_peers().flat_map(|peer| {
@@ -232,9 +240,10 @@ impl Node {
             let objects = self.directory.held_by(peer).into_iter();
             let is_left =
                 move |object: &ObjectId| handed_over.is_none_or(|objects| !objects.contains(object));
-            objects.filter(is_left).map(move |object| (peer, object))
+            let left = objects.filter(is_left).filter(|object| self.is_here(*object));
+            left.take(limits::HAND_OVER_OBJECTS_MAX).map(move |object| (peer, object))
         });
-        held.filter(|(_, object)| self.is_here(*object)).take(limits::HAND_OVER_OBJECTS_MAX).collect()
+        held.collect()
     }
 
     /// Whether this node has the value of an object.

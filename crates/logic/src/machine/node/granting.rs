@@ -287,8 +287,10 @@ impl Node {
         }
         let Some(process) = self.process_table.add(role) else {
             // An idle worker of another shape makes place.
+            let needed = self.needed_by_others();
             let until = |idle: &IdleWorker| idle.until.unwrap_or(Time(u64::MAX));
-            let longest = self.leases.idle.iter().min_by_key(|(_, idle)| until(idle)).map(|(&slot, _)| slot);
+            let idle = self.leases.idle.iter().filter(|(slot, _)| !needed.contains(slot));
+            let longest = idle.min_by_key(|(_, idle)| until(idle)).map(|(&slot, _)| slot);
             if let Some(slot) = longest {
                 self.end_process(now, slot, out);
             }

@@ -7,6 +7,7 @@ use crate::ledger::GpuShare;
 use crate::{Effects, Time};
 use aktis_protocol::control::FromNode;
 use aktis_protocol::{DeathCause, ProcessSlot, ShapeId};
+use std::collections::BTreeSet;
 
 /// How long a worker for one shape stays without work.
 pub const IDLE_MICROSECONDS_MAX: u64 = 2_000_000;
@@ -214,8 +215,10 @@ impl Node {
         self.leases.on_answers_due(now);
         let over = |idle: &IdleWorker| idle.until.is_some_and(|until| until <= now);
         let idle = self.leases.idle.iter().filter(|(_, idle)| over(idle)).map(|(&slot, _)| slot);
-        for slot in idle.collect::<Vec<_>>() {
-            match self.is_needed_by_others(slot) {
+        let idle: Vec<_> = idle.collect();
+        let needed = if idle.is_empty() { BTreeSet::new() } else { self.needed_by_others() };
+        for slot in idle {
+            match needed.contains(&slot) {
                 true => self.leases.keep_idle(slot, Time(now.0 + IDLE_MICROSECONDS_MAX)),
                 false => self.end_process(now, slot, out),
             }
@@ -232,10 +235,11 @@ impl Node {
         self.serve(now, out);
     }
 
-    /// Whether tasks that the process has submitted are not done: other processes wait for their values, or they wait to run.
-    fn is_needed_by_others(&self, process: ProcessSlot) -> bool {
-        let waits = |lane: &Lane| lane.submitter == process && lane.removal.is_none() && lane.queued > 0;
-        self.leases.lanes.values().any(waits) || !self.directory.owed_by(process).is_empty()
+    /// The processes that have submitted tasks which are not done: other processes wait for their values, or they wait to run.
+    pub(super) fn needed_by_others(&self) -> BTreeSet<ProcessSlot> {
+        let waits = |lane: &&Lane| lane.removal.is_none() && lane.queued > 0;
+        let submitters = self.leases.lanes.values().filter(waits).map(|lane| lane.submitter);
+        submitters.chain(self.directory.owing()).collect()
     }
 
     /// The worker has nothing to do. It is ended after a while, unless it is one of those that are kept.
