@@ -216,11 +216,12 @@ impl Identity {
     pub fn save(&self, directory: &Path) -> Result<(), IdentityError> {
         files::create_private_directory(directory)?;
         files::write_private(&directory.join(KEY_FILE), self.key.secret_pkcs8_der())?;
+        // When the two change places, and this is cut off in between, the new one must be on disk: it alone stays trusted.
+        files::write_private(&directory.join(AUTHORITY_FILE), &self.authorities[0])?;
         match self.authorities.get(1) {
             Some(other) => files::write_private(&directory.join(OTHER_AUTHORITY_FILE), other)?,
             None => files::remove(&directory.join(OTHER_AUTHORITY_FILE))?,
         }
-        files::write_private(&directory.join(AUTHORITY_FILE), &self.authorities[0])?;
         files::write_private(&directory.join(CERTIFICATE_FILE), &self.certificate)
     }
 
