@@ -4,7 +4,8 @@
 //! 1. A child process that cannot be kept from the directory does not begin.
 //! 2. What begins so cannot take the empty directory away, nor look into processes that see what is below: it is in a user
 //!    namespace of its own, or, as root, without the capabilities for that.
-//! 3. The directory is known by a descriptor, not by its path: what is put in its place changes nothing.
+//! 3. The directory is known by a descriptor, not by its path: what is put in its place changes nothing. A directory of the
+//!    same file system that was put there is covered, too.
 
 #![allow(unsafe_code)]
 
@@ -28,6 +29,9 @@ const UNCOVERING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_RAWIO)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::MKNOD);
+
+/// The empty directory.
+const TMPFS: &CStr = c"size=4k,mode=700";
 
 /// How a probe says that all went well, instead of becoming another program.
 const PROBED: Errno = Errno::CANCELED;
@@ -108,15 +112,34 @@ impl Steps {
         // What is mounted later outside comes in, and nothing goes out.
         rustix::mount::mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)?;
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount(c"aktis-hidden", c".", c"tmpfs", flags, c"size=4k,mode=700")?;
+        match rustix::mount::mount(c"aktis-hidden", c".", c"tmpfs", flags, TMPFS) {
+            // It was removed meanwhile, with all that was below it.
+            Err(Errno::NOENT) => {}
+            mounted => mounted?,
+        }
+        if let Some(other) = self.other_in_its_place()? {
+            rustix::process::fchdir(&other)?;
+            rustix::mount::mount(c"aktis-hidden", c".", c"tmpfs", flags, TMPFS)?;
+        }
         // Until here the working directory was below of what was mounted.
         rustix::process::chdir(&*self.place).or_else(|_| rustix::process::chdir(c"/"))?;
         if self.names.is_none() {
+            let mut sets = rustix::thread::capabilities(None)?;
+            sets.inheritable &= !UNCOVERING;
+            rustix::thread::set_capabilities(None, sets)?;
             for capability in UNCOVERING {
                 rustix::thread::remove_capability_from_bounding_set(capability)?;
             }
         }
         Ok(())
+    }
+
+    /// The directory that lies at the path now, if that is not the empty one: it was restored from a copy, say.
+    fn other_in_its_place(&self) -> rustix::io::Result<Option<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(other) = rustix::fs::openat(CWD, &*self.path, flags, Mode::empty()) else { return Ok(None) };
+        let is_covered = rustix::fs::fstat(&other)?.st_dev != rustix::fs::fstat(&self.directory)?.st_dev;
+        Ok((!is_covered).then_some(other))
     }
 }
 
