@@ -3,6 +3,7 @@
 Torch is imported for models that `aktis.simulate` cannot run only: other processes stay small.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -124,10 +125,11 @@ class Evaluator:
         return act
 
     def close(self) -> None:
-        """Closes the environment."""
-        if self.stepper is not None:
-            self.stepper.close()
-            self.stepper = None
+        """Closes the environment, which may have failed."""
+        stepper, self.stepper = self.stepper, None
+        if stepper is not None:
+            with contextlib.suppress(Exception):
+                stepper.close()
 
     def weighted_noise(self, seed: int, low: int, high: int, size: int, preference: Any) -> Any:
         """The sum of the noise of the pairs from `low` to `high`, each times its preference."""

@@ -43,3 +43,8 @@ class Callback:
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """After the last trial."""
+
+
+def has_hooks(callback: Any) -> bool:
+    """Whether it is a `Callback`, or like one; others are functions that are called with each result."""
+    return hasattr(callback, "on_trial_result")

@@ -23,7 +23,7 @@ from aktis.train.group import NoRoomError, first_ready, is_out_of_memory, reason
 from aktis.train.session import Report, TrainContext
 from aktis.train.storage import Part, RunFolder, read_files
 from aktis.train.worker import Job, worker_class
-from aktis.tune.callback import Callback
+from aktis.tune.callback import has_hooks
 from aktis.tune.console import Table
 from aktis.tune.schedulers import TrialScheduler
 from aktis.tune.schedulers.scheduler import Decision
@@ -117,8 +117,8 @@ class Controller:
     def _call_back(self, hook: str, **what: Any) -> None:
         """Calls a hook of all callbacks that have hooks."""
         for callback in self.run_config.callbacks:
-            if isinstance(callback, Callback):
-                getattr(callback, hook)(**what)
+            if has_hooks(callback) and (function := getattr(callback, hook, None)):
+                function(**what)
 
     def _tell(self, hook: str, trial: Trial, **what: Any) -> None:
         """Calls a hook about a trial."""
@@ -273,7 +273,7 @@ class Controller:
         self._check_metric(result)
         self._reports += 1
         for callback in self.run_config.callbacks:
-            if not isinstance(callback, Callback):
+            if not has_hooks(callback):
                 callback(result)
         self._tell("on_trial_result", trial, result=result)
         self.searcher.on_trial_result(trial.id, result)

@@ -127,7 +127,10 @@ class ExperimentPlateauStopper(Stopper):
 
 
 class TimeoutStopper(Stopper):
-    """Ends the experiment after so many seconds, or a `timedelta`, from its first report on."""
+    """Ends the experiment after so many seconds, or a `timedelta`, from its first report on.
+
+    The time between the death of a driver and `Tuner.restore` does not count.
+    """
 
     def __init__(self, timeout: float | timedelta) -> None:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -137,16 +140,20 @@ class TimeoutStopper(Stopper):
                 "\nhint: for example TimeoutStopper(3600)"
             )
         self._seconds = seconds
-        # By the clock of the day: a restored experiment may run on another machine.
-        self._began: float | None = None
+        self._used = 0.0
+        self._looked_at: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_looked_at": None}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return self.stop_all()
 
     def stop_all(self) -> bool:
-        if self._began is None:
-            self._began = time.time()
-        return time.time() - self._began >= self._seconds
+        now = time.monotonic()
+        self._used += 0 if self._looked_at is None else now - self._looked_at
+        self._looked_at = now
+        return self._used >= self._seconds
 
 
 class CombinedStopper(Stopper):

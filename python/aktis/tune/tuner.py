@@ -271,6 +271,10 @@ def run(
     folder = run_config.folder("")
     if resume is True or (resume and Tuner.can_restore(folder)):
         tuner = Tuner.restore(folder, trainable)
+        # Callbacks are not kept with the experiment.
+        tuner._run_config = dataclasses.replace(
+            tuner._run_config, callbacks=run_config.callbacks, verbose=verbose
+        )
     else:
         tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
     grid = tuner.fit()
