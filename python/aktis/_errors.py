@@ -186,20 +186,24 @@ def to_exception(failure: "Failure") -> BaseException:
         context.append(f"{failure.function or 'a task'}() did not run, because an input of it failed:")
         failure = failure.cause
     error = _exception(failure, context)
-    if context and isinstance(error, exceptions.ObjectLostError):
-        return _lost_input(error, function, context)
+    if (
+        context
+        and isinstance(error, exceptions.ObjectLostError)
+        and (lost := _lost_input(error, function, context))
+    ):
+        return lost
     if context and not isinstance(error, TaskError):
         for line in context:
             error.add_note(line.rstrip(":"))
     return error
 
 
-def _lost_input(error: exceptions.ObjectLostError, function: str, context: list[str]) -> BaseException:
+def _lost_input(error: exceptions.ObjectLostError, function: str, context: list[str]) -> BaseException | None:
     """The failure of a task whose argument is lost: a `TaskError`, too, unlike that of the argument."""
     cause = copy.copy(error)
     text = "\n".join([*context, f"{type(error).__name__}: {error}"])
     record = {"function": function, "traceback": text, "cause": cause, "type_name": _type_name(type(error))}
-    return _as_dual(error, record) or error
+    return _as_dual(error, record)
 
 
 FAILURES_MAX = 10_000

@@ -273,8 +273,8 @@ def test_a_failed_input_is_the_failure() -> None:
     lost = _errors.to_exception(
         failure(kind="input_failed", function="second", cause=failure(kind="lost", message="gone"))
     )
-    assert isinstance(lost, exceptions.ObjectLostError)
-    assert "second()" in lost.__notes__[0]
+    assert isinstance(lost, exceptions.ObjectLostError) and isinstance(lost, exceptions.TaskError)
+    assert "second() did not run, because an input of it failed" in str(lost)
 
 
 @pytest.mark.parametrize(

@@ -57,4 +57,6 @@ def test_accelerators_are_names() -> None:
     assert names["NVIDIA_A100"] == "A100"
     assert names["NVIDIA_H200"] == "H200"
     assert all(isinstance(value, str) for value in names.values())
+    # Ray has two names for one.
+    assert names.pop("NVIDIA_TESLA_A100") == "A100"
     assert len(set(names.values())) == len(names)
