@@ -14,8 +14,8 @@ def write(path: str, make: Callable[[str], None]) -> None:
     for left in reversed(range(TRIES)):
         with contextlib.suppress(FileExistsError):
             os.mkdir(os.path.dirname(path), 0o700)
-        check(os.path.dirname(path))
         try:
+            check(os.path.dirname(path))
             return make(path)
         except FileNotFoundError:
             if not left:
