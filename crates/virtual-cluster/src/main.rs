@@ -1,10 +1,11 @@
 //! Runs large virtual clusters, and the studies of them.
 //!
 //! ```text
-//! aktis-virtual-cluster --nodes 10000 --workload rollouts --seed 1
+//! aktis-virtual-cluster --nodes 1000 --workload rollouts --seed 1
 //! aktis-virtual-cluster --study nodes --plot nodes.svg
 //! ```
 
+use aktis_protocol::limits::NODES_MAX;
 use aktis_virtual_cluster::scale::{self, Options, Outcome, Workload};
 use aktis_virtual_cluster::studies;
 use std::io::Write;
@@ -67,7 +68,12 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
             _ => Err(format!("{word} must be a positive integer, got '{value}'")),
         };
         match word.as_str() {
-            "--nodes" => (arguments.options.nodes, arguments.has_nodes) = (number()?, true),
+            "--nodes" => match number()? {
+                nodes if nodes > NODES_MAX as u64 => {
+                    return Err(format!("a cluster takes at most {NODES_MAX} nodes, got {nodes}"));
+                }
+                nodes => (arguments.options.nodes, arguments.has_nodes) = (nodes, true),
+            },
             "--workers" => arguments.options.workers = number()?,
             "--tasks" => arguments.tasks = Some(number()?),
             "--seed" => arguments.options.seed = number()?,
@@ -85,7 +91,7 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
 }
 
 fn study(name: &str, arguments: &Arguments) -> Result<(), String> {
-    let nodes_max = if arguments.has_nodes { arguments.options.nodes } else { 10_000 };
+    let nodes_max = if arguments.has_nodes { arguments.options.nodes } else { NODES_MAX as u64 };
     let say = |what: &str| eprintln!("{what}");
     let done = studies::run(name, nodes_max, say)
         .ok_or_else(|| format!("there is no study '{name}', but {}", studies::NAMES.join(", ")))?;

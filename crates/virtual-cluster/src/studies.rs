@@ -46,7 +46,7 @@ fn milliseconds(microseconds: u64) -> String {
 }
 
 fn sizes(nodes_max: u64) -> Vec<u64> {
-    [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000].into_iter().filter(|nodes| *nodes <= nodes_max).collect()
+    [1, 3, 10, 30, 100, 300, 1_000, 3_000].into_iter().filter(|nodes| *nodes <= nodes_max).collect()
 }
 
 /// Throughput and delay against nodes, and what that costs the placer.
